@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 from typer.testing import CliRunner
 
+from goalscope import own
 from goalscope.cli import app
 from goalscope.distributions import (
     note_rounding,
@@ -206,7 +207,7 @@ def test_a_hypothesis_given_as_a_float32_policy(tmp_path: Path, monkeypatch: pyt
         process=Process(transitions=np.array([[0, 1, 2]] * 3), start=np.eye(3)[0], number=None),
         horizon=2,
     )
-    with pytest.warns(UserWarning, match=r"thirds:policy: .*float32"):
+    with own.allowed(), pytest.warns(UserWarning, match=r"thirds:policy: .*float32"):
         solved = parse("table thirds:policy").solved(world)
     assert solved.policy.sum(axis=-1) == pytest.approx(np.ones((1, 3)), abs=1e-15)
 

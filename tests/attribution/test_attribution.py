@@ -13,7 +13,16 @@ import pytest
 import goalscope
 from command_line import call
 from goalscope.agents import Observation, Turn
-from goalscope.attribution import Attribution, PredictedPart, Trial, claim_of, freeze_claim, judged, scored
+from goalscope.attribution import (
+    Attribution,
+    PredictedPart,
+    Trial,
+    claim_of,
+    freeze_claim,
+    judged,
+    read_claim,
+    scored,
+)
 from goalscope.attribution.by_arrival import arrivals
 from goalscope.attribution.by_likelihood import RATIONALITIES
 from goalscope.attribution.definition import predicted
@@ -173,7 +182,7 @@ def test_a_claim_stays_as_it_was_frozen(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{claims[0].id}.*{claims[1].id}"):
         freeze_claim(claims[1], tmp_path)
     assert (tmp_path / "claim.json").read_bytes() == frozen
-    assert json.loads(frozen)["id"] == claims[0].id
+    assert read_claim(tmp_path / "claim.json").id == claims[0].id
 
 
 def test_separating_worlds_are_opened_after_the_claim_is_frozen(tmp_path: Path, monkeypatch: Any) -> None:
@@ -233,7 +242,7 @@ def test_the_command_prints_verdict_claim_and_scores(tmp_path: Path) -> None:
     out = tmp_path / "out"
     separating = "{kind: grid, sizes: [7], densities: [0.4], count: 7}"
     shown = call(*words, "--count", "4", "--separating", separating, "--out", out, "--methods", "score")
-    frozen = json.loads((out / "claim.json").read_text())["id"]
+    frozen = read_claim(out / "claim.json").id
     assert frozen in shown
     assert "named: its actions follow goal" in shown
     assert "tested in 7 worlds" in shown

@@ -144,7 +144,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
         assert "server.retries (1)" in shown and "left out" not in shown and "tries again what failed" in said
         with Store(tmp_path / "out" / "arms" / "grids") as store:
             kept, episodes = store.query(journal)[0][0], len(store.episode_ids())
-        assert kept > 30
+        assert kept >= 30
         stopped[0] = False
         asked = len(server.requests)
         said = call("evaluate", f"openai:halfway@{server.url}", *words)

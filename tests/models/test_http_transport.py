@@ -120,7 +120,7 @@ def test_the_decoded_size_of_a_body_is_bounded(packed: bool, status: int) -> Non
 def test_gzip_is_read_and_any_other_encoding_or_a_cut_one_is_none() -> None:
     packed = gzip.compress(ANSWER)
     with Loopback(speaker(), raw=sender(packed, {"Content-Encoding": "gzip"})) as server:
-        assert ask(server)[0].text == '{"action": "UP"}'
+        assert ask(server)[0].answer == '{"action": "UP"}'
         assert server.log[0].headers["accept-encoding"] == "gzip"
     for body, encoding, said in (
         (packed[:-9], "gzip", "cut off"),

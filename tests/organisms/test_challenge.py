@@ -1,10 +1,13 @@
 """Sealed truths: none of them in the clear, claims before and after opening, keys that do not fit; organisms play."""
 
 import json
+import random
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.environments.agents import planes
+from goalscope.ids import content_id
 from goalscope.models.folders import model_folder
 from goalscope.organisms import FAMILIES, cards, challenge, folders, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
@@ -97,28 +101,108 @@ def test_claims_before_opening_stand_and_one_after_it_is_marked(sealed: tuple[Pa
     assert printed.exit_code == 0 and "AFTER" in printed.output, printed.output
 
 
+def resealed(values: dict[str, Any]) -> str:
+    """Return the text of changed values with a digest that fits, as somebody would write it who knows how."""
+    rest = {name: value for name, value in values.items() if name != "digest"}
+    return json.dumps({**rest, "digest": content_id("sealed", rest)}, indent=1, sort_keys=True) + "\n"
+
+
 def test_a_claim_or_a_truth_that_was_changed_is_refused(sealed: tuple[Path, Path]) -> None:
     out, key = sealed
     claim(out, ["score"], "ours")
     path = out / "claims" / "ours" / "sealed-000" / "claim.json"
     changed = json.loads(path.read_text())
-    changed["claim"]["strata"][0]["said"][0]["names"] = ["flee goal"]
+    changed["strata"][0]["said"][0]["names"] = ["flee goal"]
     path.write_text(json.dumps(changed))
-    with pytest.raises(ValueError, match="must not change"):
+    with pytest.raises(ValueError, match=re.escape(str(path))):
         open_challenge(out, key)
     path.unlink()
+    # A truth that was changed does not fit the seals of the challenge, even under a digest that was computed anew.
     private = json.loads(key.read_text())
-    private["organisms"]["sealed-001"]["truth"]["rule"] = "flee goal"
+    private["organisms"]["sealed-001"]["salt"] = "0" * 64
     other = key.with_name("other.json")
-    other.write_text(json.dumps(private))
+    other.write_text(resealed(private))
     with pytest.raises(ValueError, match="sealed-001"):
         open_challenge(out, other)
     open_challenge(out, key)
     record = json.loads((out / "opened.json").read_text())
-    record["key"]["organisms"]["sealed-000"]["truth"]["rule"] = "flee goal"
-    (out / "opened.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="seal"):
+    record["key"]["organisms"]["sealed-000"]["salt"] = "0" * 64
+    (out / "opened.json").write_text(resealed(record))
+    with pytest.raises(ValueError, match="sealed-000"):
         score(out)
+
+
+@pytest.fixture
+def readers(made: Path, sealed: tuple[Path, Path]) -> dict[str, tuple[Path, Callable[[], object]]]:
+    """Return the files of an opened challenge and of an organism, and what reads each of them back."""
+    out, key = sealed
+    claim(out, ["score"], "ours")
+    open_challenge(out, key)
+    organism = next(folders(made))
+    return {
+        "card": (organism / "card.json", lambda: read_card(organism)),
+        "weights": (organism / "weights.safetensors", lambda: cards.read_weights(organism, read_card(organism))),
+        "challenge": (out / "challenge.json", lambda: open_challenge(out, key)),
+        "sealed weights": (out / "sealed-000.safetensors", lambda: score(out)),
+        "key": (key, lambda: open_challenge(out, key)),
+        "opening": (out / "opened.json", lambda: score(out)),
+        "claim": (out / "claims" / "ours" / "sealed-000" / "claim.json", lambda: score(out)),
+    }
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(43, marks=pytest.mark.full)])
+def test_no_flipped_bit_is_silent(count: int, readers: dict[str, tuple[Path, Callable[[], object]]]) -> None:
+    """With 43 for each of seven kinds of files, 301 flips."""
+    draw = random.Random(52)
+    for path, read in readers.values():
+        sound = path.read_bytes()
+        for _ in range(count):
+            changed = bytearray(sound)
+            changed[draw.randrange(len(sound))] ^= 1 << draw.randrange(8)
+            path.write_bytes(bytes(changed))
+            with pytest.raises((ValueError, OSError)) as caught:
+                read()
+            assert path.name in str(caught.value) or path.stem in str(caught.value)
+        path.write_bytes(sound)
+
+
+STRANGE: tuple[Any, ...] = (None, [], {}, -1, 1e308, True, "x" * 2_000_000, [[[]]], {"a": {"b": None}})
+
+
+@pytest.mark.parametrize("kind", ["card", "challenge", "key", "opening", "claim"])
+def test_strange_values_are_refused_in_one_sentence(
+    kind: str, readers: dict[str, tuple[Path, Callable[[], object]]]
+) -> None:
+    path, read = readers[kind]
+    sound = json.loads(path.read_text())
+    for name in sound:
+        if name == "digest":
+            continue
+        for value in (*STRANGE, ...):
+            changed = {key: other for key, other in sound.items() if key != name}
+            changed |= {} if value is ... else {name: value}
+            if changed == sound:
+                continue
+            path.write_text(resealed(changed))
+            try:
+                read()
+            except ValueError as error:
+                assert len(str(error)) < 5000 and path.name in str(error)
+            else:  # empty lists and mappings are of the right type in some places, and so is no test of a claim
+                assert value in ([], {}) or (kind, name, value) == ("claim", "tested_on", None), (kind, name)
+    path.write_text(json.dumps(sound, indent=1, sort_keys=True) + "\n")
+
+
+def test_worlds_of_a_challenge_are_bounded_as_those_of_a_study(sealed: tuple[Path, Path]) -> None:
+    out, key = sealed
+    path = out / "challenge.json"
+    values = json.loads(path.read_text())
+    side = 1500
+    rows = ["#" * side, "#A" + "_" * (side - 4) + "G#", *["#" + "_" * (side - 2) + "#"] * (side - 3), "#" * side]
+    values["worlds"]["7"][0] = "\n".join(rows)
+    path.write_text(resealed(values))
+    with pytest.raises(ValueError, match="challenge"):
+        open_challenge(out, key)
 
 
 def test_a_key_lies_outside_and_nothing_is_sealed_twice(made: Path, sealed: tuple[Path, Path], tmp_path: Path) -> None:

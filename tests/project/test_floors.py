@@ -30,6 +30,7 @@ FLOORS = {
     "bounded": 0,
     "bounded_process": 0,
     "folder": 0,
+    "sealed": 0,
     "spill": 0,
     "yaml_text": 0,
     "stats": 0,
@@ -67,6 +68,7 @@ FLOORS = {
 # read rows, and probabilities are checked by the checks of arrays.
 ARROWS = {
     ("distributions", "checks"),
+    ("bounded", "untrusted"),
     ("measures", "probing"),
     ("cli", "importers"),
     ("cli", "evaluation"),
@@ -97,7 +99,7 @@ ARROWS = {
     ("registry", "untrusted"),
     ("untrusted", "checks"),
     ("folder", "untrusted"),
-    ("bounded", "untrusted"),
+    *(("sealed", base) for base in ("ids", "folder", "untrusted")),
     ("yaml_text", "checks"),
     ("yaml_text", "untrusted"),
     ("yaml_text", "folder"),

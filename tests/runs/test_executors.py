@@ -255,7 +255,7 @@ def test_ray_gives_each_actor_one_call_at_a_time_and_its_gpus(monkeypatch: pytes
             return SimpleNamespace(future=lambda made=begun[-1][2]: made)
 
     numbers = iter(range(9))
-    made = SimpleNamespace(remote=lambda: Handle(next(numbers)))
+    made = SimpleNamespace(remote=lambda decision: Handle(next(numbers)))
     made.options = lambda **options: asked.update(options) or made
     ray = SimpleNamespace(init=lambda **options: None, shutdown=lambda: None, remote=lambda kind: made)
     monkeypatch.setitem(sys.modules, "ray", ray)

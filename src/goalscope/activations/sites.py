@@ -134,7 +134,7 @@ class SiteFinder:
 
     ``pre`` is the last three tokens before the model begins: the template's opening of the answer, which must end the
     prompt. ``post`` is the same three tokens where they open the final answer after the reasoning (harmony channels),
-    or the three that end with the mark that closes the reasoning (think tags). ``grid`` is the token of each cell of
+    or the three that end with the mark that closes the reasoning (tags). ``grid`` is the token of each cell of
     the grid shown last. ``action`` is the last token before the one that begins the word of the action.
 
     Args:

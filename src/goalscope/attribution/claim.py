@@ -17,21 +17,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from goalscope import registry
 from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, predicted
-from goalscope.folder import Folder, NamedFile
+from goalscope.folder import Folder
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import write_hypotheses
-from goalscope.ids import canonical_json, content_id
+from goalscope.ids import content_id
 from goalscope.measures.goals.separability import FEWEST
 from goalscope.parts import attempt
-from goalscope.untrusted import decode_object, shorten
+from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 
 FILE = "claim.json"
 _LARGEST: Final = 10_000_000  # bytes of a claim
@@ -74,35 +75,30 @@ class FrozenClaim:
     tested_on: Mapping[str, Any] | None
     strata: tuple[Stratum, ...]
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values: what the id is of. Names and sentences for readers are not among them."""
-        strata = []
-        for stratum in self.strata:
-            said = [
-                {
-                    "method": one.method,
-                    "kind": one.kind,
-                    "names": list(one.names),
-                    "weights": {name: value for name, value in one.weights.items() if math.isfinite(value)},
-                    "predicts": [asdict(part) for part in one.predicts],
-                    "turns": one.turns,
-                }
-                for one in stratum.attributions
-            ]
-            often = {str(size): list(shares) for size, shares in stratum.often.items()}
-            strata.append({"name": stratum.name, "clusters": stratum.clusters, "often": often, "said": said})
-        return {
-            "agent": self.agent,
-            "hypotheses": list(self.hypotheses),
-            "worlds": self.worlds,
-            "tested_on": None if self.tested_on is None else dict(self.tested_on),
-            "strata": strata,
-        }
+    @property
+    def record(self) -> "ClaimRecord":
+        """What is frozen, and what the id is of. Names and sentences for readers are not in it."""
+        strata = [
+            StratumRecord(
+                name=stratum.name,
+                clusters=stratum.clusters,
+                often={size: tuple(map(float, shares)) for size, shares in stratum.often.items()},
+                said=tuple(SaidRecord.of(one) for one in stratum.attributions),
+            )
+            for stratum in self.strata
+        ]
+        return ClaimRecord(
+            agent=self.agent,
+            hypotheses=tuple(self.hypotheses),
+            worlds=self.worlds,
+            tested_on=None if self.tested_on is None else dict(self.tested_on),
+            strata=tuple(strata),
+        )
 
     @property
     def id(self) -> str:
         """Content id."""
-        return content_id("claim", self.to_plain())
+        return self.record.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,62 +175,131 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
     """Write a claim; one that lies there already must be the same.
 
     Raises:
-        ValueError: another claim is frozen there.
+        ValueError: another claim is frozen there, or a file that is no claim.
     """
-    folder, path = Folder(directory), directory / FILE
-    text = canonical_json({"id": claim.id, "claim": claim.to_plain()}) + "\n"
-    if folder.has_file(FILE):
-        frozen = folder.load_object(FILE, most=_LARGEST).get("id")
+    path = Folder(directory).file(FILE)
+    if Folder(directory).has_file(FILE):
+        frozen = read_sealed(ClaimRecord, path).id
         if frozen != claim.id:
             raise ValueError(
                 f"a frozen claim must not change, but {path} holds {frozen} and this one is {claim.id}: choose another "
                 "directory, or give the hypotheses, methods and worlds of the first one"
             )
         return
-    folder.save_text(text, FILE)
+    write_sealed(path, claim.record)
 
 
 def read_claim(path: Path) -> FrozenClaim:
     """Return a claim that was frozen in a file; sentences for readers are not in it.
 
     Raises:
-        ValueError: it is no claim, or was changed: its values have another id.
+        ValueError: it is no claim, or was changed since it was frozen.
         OSError: there is none.
     """
-    given = decode_object(NamedFile(path).load_bytes(_LARGEST))
-    try:
-        plain = given["claim"]
-        strata = [
-            Stratum(
-                name=str(one["name"]),
-                clusters=int(one["clusters"]),
-                often={int(size): tuple(map(float, shares)) for size, shares in one["often"].items()},
-                attributions=tuple(_read_said(each) for each in one["said"]),
-                refused={},
-            )
-            for one in plain["strata"]
-        ]
-        fields = {name: plain[name] for name in ("agent", "hypotheses", "worlds", "tested_on")}
-        found = FrozenClaim(**fields, strata=tuple(strata))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} must hold a claim as goalscope freezes it, got something else ({error})") from error
-    if found.id != given["id"]:
-        raise ValueError(f"a frozen claim must not change, but {path} is named {given['id']} and is {found.id}")
-    return found
-
-
-def _read_said(plain: Mapping[str, Any]) -> Attribution:
-    if plain["kind"] not in {name for part in get_args(Said) for name in (get_args(part) or (part,))}:
-        raise ValueError(f"the kind of a verdict must be a known one, got {shorten(plain['kind'])}")
-    return Attribution(
-        method=str(plain["method"]),
-        kind=plain["kind"],
-        names=tuple(map(str, plain["names"])),
-        sentence="",
-        weights={str(name): float(value) for name, value in plain["weights"].items()},
-        predicts=tuple(PredictedPart(**part) for part in plain["predicts"]),
-        turns=int(plain["turns"]),
+    record = read_sealed(ClaimRecord, path)
+    strata = [
+        Stratum(
+            name=one.name,
+            clusters=one.clusters,
+            often=one.often,
+            attributions=tuple(said.attribution for said in one.said),
+            refused={},
+        )
+        for one in record.strata
+    ]
+    return FrozenClaim(
+        agent=record.agent,
+        hypotheses=record.hypotheses,
+        worlds=record.worlds,
+        tested_on=record.tested_on,
+        strata=tuple(strata),
     )
+
+
+_Name = Annotated[str, Field(max_length=2_000)]
+_MOST: Final = 10_000  # entries of a list
+_MOST_ACTIONS: Final = 10_000
+
+
+class PartRecord(StrictRecord):
+    """A `PredictedPart`."""
+
+    hypothesis: Annotated[str, Field(min_length=1, max_length=2_000)]
+    weight: float = Field(ge=0, le=1e6)
+    strength: float = Field(ge=-1e6, le=1e6)
+    rationality: float | None = Field(ge=-1e300, le=1e300)
+
+
+class SaidRecord(StrictRecord):
+    """What a method says: an `Attribution` without sentences and details."""
+
+    method: _Name
+    kind: Said
+    names: tuple[_Name, ...] = Field(max_length=_MOST)
+    weights: dict[_Name, float] = Field(max_length=_MOST)
+    predicts: tuple[PartRecord, ...] = Field(max_length=_MOST)
+    turns: int = Field(ge=0, lt=2**63)
+
+    @classmethod
+    def of(cls, said: Attribution) -> Self:
+        """Return the record of an attribution; weights without bound are left out."""
+        return cls(
+            method=said.method,
+            kind=said.kind,
+            names=tuple(said.names),
+            weights={name: float(value) for name, value in said.weights.items() if math.isfinite(value)},
+            predicts=tuple(PartRecord(**asdict(part)) for part in said.predicts),
+            turns=said.turns,
+        )
+
+    @property
+    def attribution(self) -> Attribution:
+        """The attribution, whose sentence is empty."""
+        predicts = tuple(PredictedPart(**part.model_dump()) for part in self.predicts)
+        return Attribution(
+            method=self.method,
+            kind=self.kind,
+            names=self.names,
+            sentence="",
+            weights=self.weights,
+            predicts=predicts,
+            turns=self.turns,
+        )
+
+
+class StratumRecord(StrictRecord):
+    """A `Stratum` without the reasons why methods say nothing."""
+
+    name: _Name
+    clusters: int = Field(ge=0, lt=2**63)
+    often: dict[int, tuple[Share, ...]] = Field(max_length=_MOST)
+    said: tuple[SaidRecord, ...] = Field(max_length=_MOST)
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        for size, shares in self.often.items():
+            if not 1 <= size <= _MOST_ACTIONS or len(shares) != size or abs(math.fsum(shares) - 1) > 1e-6:
+                raise ValueError(f"often.{size} must be the shares of {size} actions that sum to 1")
+        return self
+
+
+class ClaimRecord(SealedRecord):
+    """A `FrozenClaim` as `claim.json` holds it."""
+
+    what: ClassVar[str] = "frozen claim"
+    advice: ClassVar[str] = "a frozen claim must not change: restore it from a copy, or choose another directory"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[2] = 2
+    agent: _Name
+    hypotheses: tuple[_Name | dict[_Name, _Name], ...] = Field(max_length=_MOST)
+    worlds: Annotated[str, content_id_of("worlds")]
+    tested_on: dict[_Name, _Name] | None
+    strata: tuple[StratumRecord, ...] = Field(min_length=1, max_length=_MOST)
+
+    @property
+    def id(self) -> str:
+        """Content id of the claim, whatever the form of its file."""
+        return content_id("claim", self.model_dump(mode="json", exclude={"version"}))
 
 
 def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:

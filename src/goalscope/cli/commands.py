@@ -24,6 +24,7 @@ from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, export_parquet
+from goalscope.runs.export import write_checksums
 
 
 def demo(out: Path) -> None:
@@ -140,6 +141,7 @@ def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequenc
             with progress("files of activations") as show:
                 folders = export_activations(store, folder_path, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)
+    say(f"checksums: {write_checksums(out, [*written.values(), *(folders if formats else ())])}")
     for name, file in sorted(written.items()):
         say(f"{name}: {file} ({size_in_words(NamedFile(file).status().st_size)})")
     for folder in folders if formats else ():
@@ -152,6 +154,8 @@ def export_as(path: Path, out: Path, format: str) -> None:
     write = registry.resolve("exporter", format)
     for name, folder in run_folders(path).items():
         with Store(folder) as store, progress("episodes") as show:
-            written = write(store, Folder(out).below(name).checked() if name else out, show)
+            place = Folder(out).below(name).checked() if name else out
+            written = write(store, place, show)
+        say(f"checksums: {write_checksums(place, written)}")
         for file in written:
             say(f"{format}: {file} ({size_in_words(NamedFile(file).status().st_size)})")

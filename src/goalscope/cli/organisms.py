@@ -94,14 +94,14 @@ def organisms(
             raise typer.Exit(1)
     elif action == "list":
         cards = [read_card(path) for path in chosen]
-        say(json_text([card.to_plain() for card in cards])) if as_json else _list(cards)
+        say(json_text([card.plain() for card in cards])) if as_json else _list(cards)
     elif action == "judge":
         from goalscope import registry
         from goalscope.organisms.judging import judge
 
         assert out is not None
         rows = judge(chosen, methods or list(registry.names("attribution")), out, workers=workers, stage=progress)
-        say(json_text([row.to_plain() for row in rows])) if as_json else _tables(rows)
+        say(json_text([row.plain() for row in rows])) if as_json else _tables(rows)
     elif action == "inside":
         from goalscope.folder import Folder
         from goalscope.organisms.inside import inside, picture
@@ -110,7 +110,7 @@ def organisms(
         assert out is not None
         findings = inside(chosen, out, stage=progress)
         Folder(out).save_text(standalone(picture(findings).svg), "goal.svg")
-        say(json_text([one.to_plain() for one in findings])) if as_json else _inside(findings)
+        say(json_text([one.plain() for one in findings])) if as_json else _inside(findings)
     elif action == "seal":
         from goalscope.organisms.challenge import seal
 

@@ -27,9 +27,9 @@ def verify(
 ) -> None:
     """Compare everything that a run holds with its checksums, files beside run.db included; print the content hash.
 
-    Of an evaluation: the runs of all arms; then all claims are decided again from them, and compared with the ledger.
-    Exit status 1 where something is damaged, or a claim or the content hash is another one, 2 where the run cannot be
-    opened.
+    Of an evaluation: the runs of all arms; then all claims are decided again from them and compared with the ledger,
+    and the page is written anew and compared with report.html. Exit status 1 where something is damaged, or a claim,
+    the page or the content hash is another one, 2 where the run cannot be opened.
     """
     from goalscope.evaluation.opening import AGAIN, is_evaluation, judged_again, run_folders
 
@@ -47,9 +47,11 @@ def verify(
             say("the claims could not all be decided again, so none was compared", error=True)
         elif not checked.deviations:
             say("every claim is the one that the runs lead to", error=as_json)
+        if not (checked.failed or checked.deviations or checked.changed):
+            sound = _sound_page(run, record)
         if checked.deviations or checked.changed:
             say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
-        sound = not (checked.failed or checked.deviations or checked.changed)
+        sound = sound and not (checked.failed or checked.deviations or checked.changed)
     if as_json:
         say(json_text(record if is_evaluation(run) else found[""]))
     if expect and sound and expect != found[""]["content_hash"]:
@@ -58,6 +60,23 @@ def verify(
         sound = False
     if not sound:
         raise typer.Exit(PROBLEMS)
+
+
+def _sound_page(evaluation: Path, record: dict[str, Any]) -> bool:
+    """Compare the page of an evaluation with the one that its ledger and runs give; say and record what was found."""
+    from goalscope.evaluation.opening import AGAIN
+
+    try:
+        from goalscope.evaluation.page import page_deviation
+
+        deviation = page_deviation(evaluation)
+    except ImportError as error:
+        record["page"] = f"not compared: {error}"
+        say(f"the page was not compared: {error}", error=True)
+        return True
+    record["page"] = deviation
+    say(f"{deviation}: {AGAIN}" if deviation else "the page is the one that the ledger and the runs give", error=True)
+    return not deviation
 
 
 def _verified(run: Path, as_json: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from goalscope.agents.agent import CHAT
 from goalscope.checks import near_miss
@@ -21,6 +21,7 @@ from goalscope.hypotheses import load_hypotheses, write_hypotheses
 from goalscope.own import consent
 from goalscope.parts import attempt
 from goalscope.runs.study import Study
+from goalscope.sealed import StrictRecord
 from goalscope.yaml_text import key_path, set_key
 
 LEFT_OUT: Final = "left out by --arms"
@@ -35,7 +36,7 @@ _ELSEWHERE: Final = {
 }
 
 
-class Choices(BaseModel):
+class Choices(StrictRecord):
     """The user's choices.
 
     Attributes:
@@ -46,7 +47,6 @@ class Choices(BaseModel):
         hypotheses: in written form; empty for the usual ones.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     arms: tuple[str, ...] = Field(default=(), strict=False)
     sizes: tuple[int, ...] = Field(default=(), strict=False)
     models: tuple[str, ...] = Field(default=(), strict=False)

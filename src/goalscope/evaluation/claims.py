@@ -1,18 +1,16 @@
 """Claims about a model: a question, an answer in a word, and what it rests on; their ledger."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from goalscope.folder import Folder, NamedFile
-from goalscope.ids import content_id
 from goalscope.records import frame, html_table
 from goalscope.report.figures import short
 from goalscope.report.reading import Run
-from goalscope.untrusted import explain, shorten
+from goalscope.sealed import SealedRecord, StrictRecord, read_sealed, seal
 
 if TYPE_CHECKING:
     import pandas
@@ -21,51 +19,7 @@ Answer = Literal["yes", "no", "not shown", "cannot be told"]
 """Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
 
 
-_Sealed = TypeVar("_Sealed", bound=BaseModel)
-
-
-def seal(record: BaseModel) -> str:
-    """Return a record as JSON, with a digest of its values."""
-    fields = record.model_dump(mode="json")
-    values = {**fields, "digest": content_id("sealed", fields)}
-    return json.dumps(values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
-
-
-def sealed(kind: type[_Sealed], path: Path, what: str, advice: str, *, edited: bool = False) -> _Sealed:
-    """Read a record that `seal` wrote.
-
-    Args:
-        kind: its class.
-        path: its file.
-        what: what the file holds, in a word.
-        advice: how to mend a file that was changed.
-        edited: whether a record without a digest is taken, too.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file holds something else, or was changed since it was written.
-    """
-    try:
-        fields = dict(Folder(path.parent).load_object(path.name))
-        if fields.get("version") != (version := kind.model_fields["version"].default):
-            advice = "another version of goalscope wrote it: evaluate again into another directory"
-            raise ValueError(f"version {version} is needed, got {shorten(fields.get('version'))}")
-        edited, digest = edited and "digest" not in fields, fields.pop("digest", None)
-        record = kind.model_validate(fields)
-        if not edited and digest != content_id("sealed", record.model_dump(mode="json")):
-            raise ValueError("it was changed since it was written")
-    except ValidationError as error:
-        raise ValueError(f"{explain(error, {'': list(kind.model_fields)}, str(path), what)}\n{advice}") from None
-    except ValueError as error:
-        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
-    return record
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class Claim(_Record):
+class Claim(StrictRecord):
     """One claim of the ledger.
 
     Attributes:
@@ -129,7 +83,7 @@ class Claim(_Record):
         return self
 
 
-class ArmReport(_Record):
+class ArmReport(StrictRecord):
     """One arm of an evaluation: what was asked, or why it was not.
 
     Attributes:
@@ -147,7 +101,7 @@ class ArmReport(_Record):
     episodes: int = Field(default=0, ge=0)
 
 
-class ClaimLedger(_Record):
+class ClaimLedger(StrictRecord):
     """The claims about one model.
 
     Attributes:
@@ -177,7 +131,7 @@ class ClaimLedger(_Record):
         return next((claim for claim in self.claims if claim.name == name), None)
 
 
-class Difference(_Record):
+class Difference(StrictRecord):
     """One claim about two models: where their worlds are the same, by how much they differ.
 
     Attributes:
@@ -217,7 +171,7 @@ def runs_in(directory: Path) -> dict[str, Run]:
     return {path.name: Run(path) for path in paths if not path.name.startswith(".")}
 
 
-class Origin(_Record):
+class Origin(StrictRecord):
     """Where the claims of an evaluation come from.
 
     Attributes:
@@ -241,7 +195,7 @@ class Origin(_Record):
     recorded: dict[str, str] = Field(default_factory=dict)
 
 
-class Evaluation(_Record):
+class Evaluation(SealedRecord):
     """The ledgers of the models of one evaluation, as `ledger.json` holds them.
 
     Attributes:
@@ -251,7 +205,12 @@ class Evaluation(_Record):
         origin: what they were judged by, and from.
     """
 
-    version: Literal[6] = 6
+    what: ClassVar[str] = "ledger"
+    advice: ClassVar[str] = (
+        "run the same goalscope evaluate again, which judges anew what is stored, or another directory where another "
+        "version wrote it"
+    )
+    version: Literal[7] = 7
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None
@@ -339,6 +298,4 @@ class Evaluation(_Record):
             FileNotFoundError: there is no such file.
             ValueError: it is no ledger, one of another version, or one that was changed since it was written.
         """
-        return sealed(
-            cls, Path(path), "ledger", "run the same goalscope evaluate again, which judges anew what is stored"
-        )
+        return read_sealed(cls, Path(path))

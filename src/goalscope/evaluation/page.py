@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from goalscope import __version__
 from goalscope.evaluation.advice import meaning, next_steps
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claim_tables import EVIDENCE, claims_of, deciding, evidence_of, side_by_side
@@ -17,7 +18,9 @@ from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.evidence_goals import GOAL, shares
 from goalscope.evaluation.identity import paragraphs, weights
 from goalscope.evaluation.judging import Opened, opened, reopen
+from goalscope.evaluation.plan import PAGE
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
+from goalscope.folder import Folder
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Table, counted, listed
@@ -62,10 +65,38 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
         OSError: the page cannot be written.
     """
+    return write_page(path, text_of(evaluation, runs))
+
+
+def text_of(evaluation: Evaluation, runs: Opened) -> str:
+    """Return the page of an evaluation as HTML; the same runs give the same text."""
     names = [ledger.model for ledger in evaluation.models]
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
     sections, groups = contents(evaluation, runs)
-    return write_page(path, render_page(title, [], sections, evaluation.to_json(), groups, package="evaluation"))
+    return render_page(title, [], sections, evaluation.to_json(), groups, package="evaluation")
+
+
+def page_deviation(directory: Path) -> str:
+    """Return how the page of an evaluation deviates from the one that its ledger and runs give; "" where it does not.
+
+    The page is written anew in memory and compared byte by byte.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+    """
+    run, ledgers = reopen(directory)
+    place = Folder(directory)
+    if not place.has_file(PAGE):
+        return f"{directory / PAGE} is missing"
+    with opened(run) as runs:
+        expected = text_of(ledgers, runs).encode()
+    if place.load_bytes(PAGE) == expected:
+        return ""
+    version = ledgers.origin.goalscope if ledgers.origin is not None else "unknown"
+    other = f"; it was written by goalscope {version}, this is {__version__}" if version != __version__ else ""
+    return f"{directory / PAGE} is not the page that the ledger and the runs give{other}"
 
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:

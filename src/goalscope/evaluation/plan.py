@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm
 from goalscope.evaluation.beforehand import told_beforehand
 from goalscope.evaluation.choices import Choices, differences
-from goalscope.evaluation.claims import seal, sealed
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, described, planned_entry, subject_of_entry
@@ -24,6 +23,7 @@ from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.merge import grow
 from goalscope.runs.opening import check_files, unmade
 from goalscope.runs.tables import DATABASE
+from goalscope.sealed import SealedRecord, read_sealed, seal
 
 PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"
@@ -32,7 +32,7 @@ ARMS: Final = "arms"
 """Names of the files of an evaluation, and of its folder of run directories."""
 
 
-class Plan(BaseModel):
+class Plan(SealedRecord):
     """What an evaluation asks of whom, and the index of its directory: a value that is printed, kept, and run again.
 
     Attributes:
@@ -46,7 +46,8 @@ class Plan(BaseModel):
         beforehand: what the worlds of these sizes are enough to name, and what not, a line each.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    what: ClassVar[str] = "plan"
+    advice: ClassVar[str] = "restore it from a copy, or choose another directory, or evaluate again into one"
     version: Literal[4] = 4
     models: tuple[dict[str, Any], ...] = Field(strict=False, min_length=1)
     seed: int = SEED
@@ -66,8 +67,7 @@ class Plan(BaseModel):
         Raises:
             ValueError: it is no plan, one of another version, or was changed since it was written.
         """
-        advice = "choose another directory, or evaluate again into one"
-        plan = sealed(cls, Path(path), "plan", f"restore it from a copy, or {advice}", edited=edited)
+        plan = read_sealed(cls, Path(path), edited=edited)
         note_found(plan.model_dump(mode="json"), path)
         return plan
 

@@ -211,7 +211,7 @@ def check_marks_reasoning(model: LocalModel) -> None:
     """Raise a ValueError where a model does not mark its reasoning, so that none can be replayed."""
     if model.style == "none":
         raise ValueError(
-            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, think tags), "
+            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, tags), "
             f"{model.name} does not: change its activations by --kind patching or --kind steering"
         )
 

@@ -131,7 +131,7 @@ class Request:
         key: (root seed, episode id, step, attempt); it names the random stream of the output.
         answers: the complete texts of all answers that state an action, in the order of the actions; needed by
             `Scoring.likelihoods` and by servers that are to constrain an answer.
-        prefill: what the output must begin with, in the model's own markup (channels, think tags); the model writes on.
+        prefill: what the output must begin with, in the model's own markup (channels, tags); the model writes on.
             A reply holds it like what the model wrote itself.
 
     Raises:

@@ -32,7 +32,7 @@ class Organism(ScriptedAgent):
     def describe(self) -> Mapping[str, Any]:
         """Return the organism and the hash of its weights."""
         card, _ = _read(self.folder)
-        return {"kind": self.kind, "version": self.version, "spec": card.spec.to_plain(), "weights": card.weights}
+        return {"kind": self.kind, "version": self.version, "spec": card.spec.plain(), "weights": card.weights}
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each move, ``[4]``."""

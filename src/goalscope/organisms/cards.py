@@ -10,14 +10,13 @@ Its *rule* is the one with the most nats, where its share is at least `FOLLOWS` 
 none. What was meant plays no part in that. Expectations are exact, by forward propagation; nothing is sampled.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from goalscope.attribution.by_arrival import arrivals
 from goalscope.extras import lacking
@@ -29,7 +28,9 @@ from goalscope.ids import content_id
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import CORNER, FAMILIES, MODELS, Placed, worlds_of
 from goalscope.organisms.learners import Spec, Weights, policy_in, shapes, solved, visits
+from goalscope.sealed import Ends, SealedRecord, Sha256, ShareEnds, content_id_of, read_sealed, write_sealed
 from goalscope.stats.intervals import mean_interval
+from goalscope.untrusted import shorten
 
 FOLLOWS: Final = 0.8
 """Least share of its steps that an organism takes as its rule says."""
@@ -41,15 +42,12 @@ PLACES: Final = ("goal", CORNER, "key")
 CARD: Final = "card.json"
 _LARGEST: Final = 4_000_000  # bytes of a file of an organism
 
-Ends = tuple[float, float, float]
-"""A mean over worlds, the lower and the upper end of its 95 % interval."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Card(SealedRecord):
     """What is true of an organism, as measured.
 
     Attributes:
+        version: version of the form of the file; another one is refused.
         spec: which organism.
         weights: SHA-256 of its file of weights.
         worlds: content id of the worlds that it was measured in.
@@ -64,17 +62,43 @@ class Card:
             `goalscope.organisms.adapters.walks`; empty where it writes no plan.
     """
 
+    what: ClassVar[str] = "card of an organism"
+    advice: ClassVar[str] = "remove its folder, and make it anew with goalscope organisms make"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[2] = 2
     spec: Spec
-    weights: str
-    worlds: str
+    weights: Sha256
+    worlds: Annotated[str, content_id_of("worlds")]
     meant: str
     rule: str
     nearest: str
-    shares: Mapping[str, Mapping[str, Ends]]
+    shares: dict[Placed, dict[str, ShareEnds]] = Field(min_length=1)
     beyond: Ends
     next: str
-    first: Mapping[str, Ends]
-    writes: Mapping[str, Ends] = field(default_factory=dict)
+    first: dict[str, ShareEnds]
+    writes: dict[str, ShareEnds] = Field(default_factory=dict, max_length=20)
+
+    @model_validator(mode="after")
+    def _of_its_family(self) -> Self:
+        bank = FAMILIES[self.spec.family].bank
+        for name, rules in {
+            "meant": [self.meant],
+            "rule": [self.rule] if self.rule else [],
+            "nearest": [self.nearest],
+            "next": [self.next],
+        }.items():
+            if unknown := [rule for rule in rules if rule not in bank]:
+                raise ValueError(
+                    f"{name} must be a rule in the bank of the family {self.spec.family!r}, got {shorten(unknown[0])}"
+                )
+        if self.rule not in ("", self.nearest):
+            raise ValueError(f"rule must be empty or the nearest rule, {self.nearest!r}, got {shorten(self.rule)}")
+        for kind, shares in self.shares.items():
+            if set(shares) != set(bank):
+                raise ValueError(f"shares.{kind} must have the rules of the bank: {', '.join(bank)}")
+        if set(self.first) != set(PLACES):
+            raise ValueError(f"first must have the places {', '.join(PLACES)}, got {shorten(sorted(self.first))}")
+        return self
 
     @property
     def marked(self) -> str:
@@ -85,11 +109,7 @@ class Card:
             return f"follows another rule than {self.meant}"
         return f"follows no rule in {FOLLOWS:.0%} of its steps"
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
-
-    def possible(self, kinds: Sequence[str] = ()) -> tuple[str, ...]:
+    def possible(self, kinds: Sequence[Placed] = ()) -> tuple[str, ...]:
         """Return the rules that it may follow by the intervals of its shares, "" for none of its bank.
 
         Args:
@@ -102,33 +122,6 @@ class Card:
         )
         found = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
         return found if max(least.values()) >= FOLLOWS else (*found, "")
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Card":
-        """Return a card from the plain values of a file.
-
-        Raises:
-            ValueError: they are not those of a card.
-        """
-        try:
-            shares = {kind: {rule: _ends(of[rule]) for rule in of} for kind, of in plain["shares"].items()}
-            first = {place: _ends(ends) for place, ends in plain["first"].items()}
-            writes = {check: _ends(ends) for check, ends in plain.get("writes", {}).items()}
-            read = {"shares": shares, "first": first, "writes": writes, "beyond": _ends(plain["beyond"])}
-            card = cls(**{**plain, **read, "spec": Spec(**plain["spec"])})
-            texts = (card.weights, card.worlds, card.meant, card.rule, card.nearest, card.next)
-            if not all(isinstance(text, str) for text in texts):
-                raise ValueError("rules and ids must be texts")
-            if card.spec.family not in FAMILIES:
-                raise ValueError(f"its family must be one of {', '.join(FAMILIES)}")
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"a card must have the values that goalscope writes, got others ({error})") from error
-        return card
-
-
-def _ends(given: Any) -> Ends:
-    value, low, high = (float(one) for one in given)
-    return value, low, high
 
 
 def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
@@ -152,7 +145,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
         policies = [policy_in(spec, weights, world) for world in every]
     passed = [visits(world, policy) for world, policy in zip(every, policies, strict=True)]
     nats = np.empty((len(family.bank), len(every)))
-    shares: dict[str, dict[str, Ends]] = {kind: {} for kind in placed}
+    shares: dict[Placed, dict[str, Ends]] = {kind: {} for kind in placed}
     kinds = np.array([kind for kind, of in worlds.items() for _ in of])
     for number, rule in enumerate(family.bank):
         logs, values = np.empty((len(every), len(LAPSES))), np.empty(len(every))
@@ -240,11 +233,11 @@ def write(folder: Path, spec: Spec, weights: Weights) -> Card:
     octets = save(small, metadata={"format": "pt"} if model else None)
     if model:
         source = adapters.BASE if spec.kind == "adapter" else language.SOURCE
-        language.write_files(folder, source, FAMILIES[spec.family].meant, spec.to_plain())
+        language.write_files(folder, source, FAMILIES[spec.family].meant, spec.plain())
     place.save_bytes(octets, weights_file(spec))
     kept = {name: values.astype(np.float64) for name, values in small.items()}
     card = measure(folder, spec, kept, sha256(octets).hexdigest())
-    place.save_text(json.dumps(card.to_plain(), indent=1, allow_nan=False) + "\n", CARD)
+    write_sealed(place.file(CARD, content=False), card)
     return card
 
 
@@ -264,10 +257,7 @@ def read_card(folder: Path) -> Card:
         ValueError: it is no card.
         OSError: there is none.
     """
-    try:
-        return Card.from_plain(Folder(folder).load_object(CARD, most=_LARGEST))
-    except ValueError as error:
-        raise ValueError(f"{folder / CARD} must be the card of an organism: {error}; make it anew") from error
+    return read_sealed(Card, Folder(folder).file(CARD))
 
 
 def read_weights(folder: Path, card: Card) -> dict[str, Array]:
@@ -276,23 +266,39 @@ def read_weights(folder: Path, card: Card) -> dict[str, Array]:
     Raises:
         ValueError: another file than the one that the card was written for.
     """
+    file = Folder(folder).file(weights_file(card.spec))
+    return checked_weights(file, card.spec, card.weights, f"remove {folder} and make it anew")
+
+
+def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[str, Array]:
+    """Return the weights of a file: those of a digest, finite, and of the shapes of an organism.
+
+    Args:
+        file: the file.
+        spec: which organism, or one of the same form.
+        digest: the SHA-256 of the file.
+        advice: how to mend it.
+
+    Raises:
+        ValueError: another file, or other arrays.
+        OSError: it cannot be read.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    file = folder / weights_file(card.spec)
-    octets = Folder(folder).load_bytes(file.name, most=_LARGEST)
-    if (digest := sha256(octets).hexdigest()) != card.weights:
+    octets = Folder(file.parent).load_bytes(file.name, most=_LARGEST)
+    if (own := sha256(octets).hexdigest()) != digest:
         raise ValueError(
-            f"{file} must be the file that its card was measured for ({card.weights[:12]}…), got "
-            f"{digest[:12]}…: remove {folder} and make it anew"
+            f"{file} must be the file that was measured ({digest[:12]}…), got {own[:12]}…: it was changed since it "
+            f"was written; {advice}"
         )
     try:
         found = load(octets)
-    except SafetensorError as error:
-        raise ValueError(f"{file} must be a safetensors file ({error}): make it anew") from error
-    given, wanted = {name: values.shape for name, values in found.items()}, shapes(card.spec)
-    if given != wanted or not all(np.isfinite(values).all() for values in found.values()):
-        raise ValueError(f"{file} must hold finite arrays of the shapes {wanted}, got {given}: make it anew")
+    except (SafetensorError, KeyError, TypeError) as error:  # the last two: kinds of numbers that NumPy lacks
+        raise ValueError(f"{file} must be a safetensors file, but it cannot be read ({error}); {advice}") from error
+    arrays, wanted = {name: values.shape for name, values in found.items()}, shapes(spec)
+    if arrays != wanted or not all(np.isfinite(values).all() for values in found.values()):
+        raise ValueError(f"{file} must hold finite arrays of the shapes {wanted}, got {shorten(arrays)}; {advice}")
     return {name: values.astype(np.float64) for name, values in found.items()}
 
 
@@ -303,7 +309,7 @@ def problems(folder: Path) -> list[str]:
         again = measure(folder, card.spec, read_weights(folder, card), card.weights)
     except (OSError, ValueError) as error:
         return [str(error)]
-    told, found = card.to_plain(), again.to_plain()
+    told, found = card.plain(), again.plain()
     within = 1e-3 if card.spec.kind in MODELS else 1e-6  # single and double precision
     return [
         f"{folder.name}: {name} must be what is measured again, the card has another"

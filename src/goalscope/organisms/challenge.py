@@ -15,16 +15,16 @@ found out so. Their form tells some families apart; the seed of a set must be on
 seed trains the same organisms.
 """
 
-import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
+from pydantic import AfterValidator, Field, model_validator
 
 from goalscope.attribution import (
     Asking,
@@ -37,16 +37,18 @@ from goalscope.attribution import (
     read_claim,
     scored,
 )
-from goalscope.folder import Folder, NamedFile, anything_at
+from goalscope.folder import Folder, anything_at
 from goalscope.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.hypotheses.definition import Array
 from goalscope.ids import canonical_json
-from goalscope.organisms.cards import FOLLOWS, Card, held, read_card, read_weights
-from goalscope.organisms.families import FAMILIES, HORIZON, Phase, phase_of, stream_seed
+from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, held, read_card, read_weights
+from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
 from goalscope.organisms.judging import Outcome, alike, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
 from goalscope.runs import Study
-from goalscope.worlds.grid import Grid
+from goalscope.sealed import SealedRecord, Sha256, Share, StrictRecord, content_id_of, read_sealed, write_sealed
+from goalscope.untrusted import shorten
+from goalscope.worlds.grid import bounded_grid
 from goalscope.worlds.gridworld import GridWorld
 
 CHALLENGE, OPENED, CLAIMS, WEIGHTS = "challenge.json", "opened.json", "claims", "weights.safetensors"
@@ -54,6 +56,202 @@ WORLDS: Final = 40
 BANK: Final = tuple(dict.fromkeys(rule for family in FAMILIES.values() for rule in family.bank))
 """Of every organism alike: that of its family alone would tell which that is."""
 _LARGEST: Final = 50_000_000
+
+
+OrganismName = Annotated[str, Field(pattern=r"\Asealed-[0-9]{3,6}\z")]
+Seal = Sha256
+"""The hash of a truth with its salt."""
+_Salt = Annotated[str, Field(min_length=1, max_length=1000)]
+_Rule = Annotated[str, Field(max_length=200)]
+_MOST_WORLDS: Final = 1000  # grids of one size
+_MOST_ORGANISMS: Final = 10_000
+_MOST_CLAIMS: Final = 100_000
+
+
+def _check_rule(rule: str) -> str:
+    if rule not in BANK:
+        raise ValueError(f"must be a rule in the bank of the organisms, got {shorten(rule)}")
+    return rule
+
+
+def _check_worlds(worlds: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Check that each grid is a world, and no larger than the organisms that act in it."""
+    for size, texts in worlds.items():
+        if size not in _SIZES:
+            raise ValueError(f"sizes of worlds must be those of organisms, {_SIZES}, got {size}")
+        if not texts:
+            raise ValueError(f"worlds of size {size} must be at least one grid, got none")
+        for index, text in enumerate(texts):
+            try:
+                HORIZON.of(GridWorld(grid=bounded_grid(text, size)))
+            except ValueError as error:
+                raise ValueError(f"grid {index} of size {size} must be a world: {error}") from error
+    return worlds
+
+
+_SIZES: Final = tuple(sorted({family.size for family in FAMILIES.values()}))
+Rule = Annotated[str, AfterValidator(_check_rule)]
+Grids = Annotated[
+    dict[int, Annotated[tuple[str, ...], Field(max_length=_MOST_WORLDS)]],
+    Field(min_length=1, max_length=len(_SIZES)),
+    AfterValidator(_check_worlds),
+]
+"""Number of rows and columns -> grids as text, none of them larger."""
+
+
+class RunnableForm(StrictRecord):
+    """What is needed to run an organism, and no more of its family.
+
+    Attributes:
+        kind: a table or a network.
+        size: rows and columns that it sees.
+        sees: what a table knows besides the walls around the agent.
+        relative: whether a network also sees the walls around the agent, and where goal and key lie as seen from it.
+        sharpness: exponent of the learned probabilities by which it acts.
+    """
+
+    kind: Literal["table", "network"]
+    size: int
+    sees: Sees
+    relative: bool
+    sharpness: float
+
+    @classmethod
+    def of(cls, spec: Spec) -> Self:
+        """Return the form of an organism."""
+        if spec.kind not in ("table", "network"):
+            raise ValueError(f"tables and networks can be sealed, got {spec.name}, a {spec.kind} model")
+        return cls(kind=spec.kind, **cls._of_family(spec.kind, FAMILIES[spec.family]))
+
+    @staticmethod
+    def _of_family(kind: str, family: GoalFamily) -> dict[str, Any]:
+        own = {"sees": family.sees, "relative": False} if kind == "table" else {"sees": "", "relative": family.relative}
+        return {**own, "size": family.size, "sharpness": family.sharpness}
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.family is None:
+            raise ValueError(f"must be a form that goalscope can run, got {shorten(self.plain())}")
+        return self
+
+    @property
+    def family(self) -> str | None:
+        """A family whose organisms have this form, whether or not this one is of it; None where no family has it."""
+        form = self.model_dump(exclude={"kind"})
+        makers = (name for name, family in FAMILIES.items() if self.kind == "network" or family.sees)
+        return next((name for name in makers if self._of_family(self.kind, FAMILIES[name]) == form), None)
+
+
+class SealedOrganism(StrictRecord):
+    """An organism of a challenge: its form, the SHA-256 of its file of weights, and the seal of its truth."""
+
+    form: RunnableForm
+    weights: Sha256
+    seal: Seal
+
+
+class Challenge(SealedRecord):
+    """What of a challenge may be given away, as `challenge.json` holds it.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        bank: written forms of the rules that claims may name.
+        worlds: size -> grids to look at.
+        organisms: name -> organism.
+        separating: seal of the worlds that separate.
+    """
+
+    what: ClassVar[str] = "challenge"
+    advice: ClassVar[str] = "get it anew from whoever sealed it with goalscope organisms seal"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[2] = 2
+    bank: tuple[Rule, ...] = Field(min_length=1, max_length=len(BANK))
+    worlds: Grids
+    organisms: dict[OrganismName, SealedOrganism] = Field(min_length=1, max_length=_MOST_ORGANISMS)
+    separating: Seal
+
+    @model_validator(mode="after")
+    def _sizes_given(self) -> Self:
+        for name, organism in self.organisms.items():
+            if organism.form.size not in self.worlds:
+                raise ValueError(f"worlds must have grids of the size of {name}, {organism.form.size}")
+        return self
+
+
+class OrganismTruth(StrictRecord):
+    """What is true of a sealed organism.
+
+    Attributes:
+        card: its card.
+        rule: the rule of the bank that it follows in the challenge's worlds, "" for none.
+        nearest: the rule with the most nats there.
+        shares: rule -> share of its steps that are as the rule says.
+    """
+
+    card: Card
+    rule: _Rule
+    nearest: Rule
+    shares: dict[Rule, Share]
+
+    @model_validator(mode="after")
+    def _measured(self) -> Self:
+        if self.rule not in ("", self.nearest):
+            raise ValueError(f"rule must be empty or the nearest rule, {self.nearest!r}, got {shorten(self.rule)}")
+        return self
+
+
+class SaltedTruth(StrictRecord):
+    """The truth of an organism, and the salt of its seal."""
+
+    salt: _Salt
+    truth: OrganismTruth
+
+
+class ChallengeKey(SealedRecord):
+    """What opens a challenge.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        salt: secret that all salts come from.
+        separating: size -> grids that separate.
+        organisms: name -> salt and truth.
+    """
+
+    what: ClassVar[str] = "key of a challenge"
+    advice: ClassVar[str] = "get it anew from whoever sealed the challenge"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[2] = 2
+    salt: _Salt
+    separating: Grids
+    organisms: dict[OrganismName, SaltedTruth] = Field(min_length=1, max_length=_MOST_ORGANISMS)
+
+    def unfitting(self, challenge: Challenge) -> list[str]:
+        """Return which seals of a challenge are not those of this key: names of organisms, "separating worlds"."""
+        found = [
+            name
+            for name, entry in challenge.organisms.items()
+            if (own := self.organisms.get(name)) is None or entry.seal != _sealed(own.salt, own.truth.plain())
+        ]
+        separating = self.plain()["separating"]
+        fits = challenge.separating == _sealed(self.salt, separating) and {*self.separating} >= {*challenge.worlds}
+        return found if fits else [*found, "the separating worlds"]
+
+
+class ChallengeOpening(SealedRecord):
+    """The record of the opening of a challenge.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        claims: ids of the claims that stood there.
+        key: the key.
+    """
+
+    what: ClassVar[str] = "record of an opened challenge"
+    advice: ClassVar[str] = "remove it and open the challenge anew: all claims are then after the opening"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[2] = 2
+    claims: tuple[Annotated[str, content_id_of("claim")], ...] = Field(max_length=_MOST_CLAIMS)
+    key: ChallengeKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,27 +305,25 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
     found = []
     for folder in folders:
         card = read_card(folder)
-        if card.spec.kind not in ("table", "network"):
-            raise ValueError(f"tables and networks can be sealed, got {folder.name}, a {card.spec.kind} model")
-        found.append((sha256(f"{secret} {card.weights}".encode()).hexdigest(), card, folder))
+        form = RunnableForm.of(card.spec)
+        found.append((sha256(f"{secret} {card.weights}".encode()).hexdigest(), card, form, folder))
     seed = stream_seed(int(sha256(secret.encode()).hexdigest()[:15], 16), "challenge")
-    shown, hidden = ({size: _texts(size, phase, seed) for size in (7, 9)} for phase in ("ordinary", "separating"))
-    public: dict[str, Any] = {"bank": list(BANK), "worlds": {str(size): shown[size] for size in shown}, "organisms": {}}
-    private: dict[str, Any] = {"separating": {str(size): hidden[size] for size in hidden}, "organisms": {}}
-    public["separating"] = _sealed(secret, private["separating"])
-    private["salt"] = secret
+    shown, hidden = ({size: _texts(size, phase, seed) for size in _SIZES} for phase in ("ordinary", "separating"))
+    organisms, truths = dict[str, SealedOrganism](), dict[str, SaltedTruth]()
     made = Folder(out).make()
-    for number, (own, card, folder) in enumerate(sorted(found, key=lambda one: one[0])):
-        name, form = f"sealed-{number:03d}", _form(card.spec)
+    for number, (own, card, form, folder) in enumerate(sorted(found, key=lambda one: one[0])):
+        name, weights = f"sealed-{number:03d}", read_weights(folder, card)
         made.save_bytes(Folder(folder).load_bytes(WEIGHTS, most=_LARGEST), f"{name}.safetensors")
-        rule, nearest, shares = _measured(card.spec, read_weights(folder, card), _worlds(hidden[form["size"]]))
-        truth = {"card": card.to_plain(), "rule": rule, "nearest": nearest, "shares": shares}
-        public["organisms"][name] = {"form": form, "weights": card.weights, "seal": _sealed(own, truth)}
-        private["organisms"][name] = {"salt": own, "truth": truth}
-    made.save_text(json.dumps(public, indent=1, allow_nan=False) + "\n", CHALLENGE)
+        rule, nearest, shares = _measured(card.spec, weights, _worlds(hidden[form.size]))
+        truth = OrganismTruth(card=card, rule=rule, nearest=nearest, shares=shares)
+        organisms[name] = SealedOrganism(form=form, weights=card.weights, seal=_sealed(own, truth.plain()))
+        truths[name] = SaltedTruth(salt=own, truth=truth)
+    private = ChallengeKey(salt=secret, separating=hidden, organisms=truths)
+    separating = _sealed(secret, private.plain()["separating"])
+    write_sealed(made.file(CHALLENGE), Challenge(bank=BANK, worlds=shown, organisms=organisms, separating=separating))
     Folder(key.parent).make()
-    NamedFile(key).save_text(canonical_json(private) + "\n")
-    return list(public["organisms"])
+    write_sealed(key, private)
+    return list(organisms)
 
 
 def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[FrozenClaim]:
@@ -142,13 +338,13 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
         ValueError: no challenge, or another claim of that claimant is frozen there.
     """
     public, found = _public(challenge), []
-    bank = {rule: parse(rule) for rule in public["bank"]}
-    for name, entry in public["organisms"].items():
+    bank = {rule: parse(rule) for rule in public.bank}
+    for name, entry in public.organisms.items():
         spec, weights = _opened_weights(challenge, name, entry)
-        worlds = _worlds(public["worlds"][str(entry["form"]["size"])])
+        worlds = _worlds(public.worlds[entry.form.size])
         ask = Asking(first_turns=partial(play, spec, weights, most=1, name="asked"))
         trial = Trial(answers=play(spec, weights, worlds), bank=bank, seed=spec.number, ask=ask)
-        made = claim_of(name, bank, trial.answers, {"sealed": public["separating"]}, [judged("", trial, methods)])
+        made = claim_of(name, bank, trial.answers, {"sealed": public.separating}, [judged("", trial, methods)])
         freeze_claim(made, Folder(challenge).make(CLAIMS, claimant, name).path)
         found.append(made)
     return found
@@ -162,19 +358,14 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
     Raises:
         ValueError: the key is not that of these seals.
     """
-    public, private = _public(challenge), NamedFile(key).load_object(_LARGEST)
-    broken = [
-        name
-        for name, entry in public["organisms"].items()
-        if entry["seal"] != _sealed(private["organisms"][name]["salt"], private["organisms"][name]["truth"])
-    ]
-    if broken or public["separating"] != _sealed(private["salt"], private["separating"]):
-        raise ValueError(f"a key must fit its seals, {key} does not fit {', '.join(broken) or 'the separating worlds'}")
-    folder = Folder(challenge)
-    if not folder.has_file(OPENED):
+    public, private = _public(challenge), read_sealed(ChallengeKey, key)
+    if broken := private.unfitting(public):
+        raise ValueError(f"a key must fit its seals, {key} does not fit {', '.join(broken[:20])}: give another key")
+    path = Folder(challenge).file(OPENED)
+    if not Folder(challenge).has_file(OPENED):
         stood = sorted(each.id for _, _, each in _claims(challenge))
-        folder.save_text(canonical_json({"claims": stood, "key": private}) + "\n", OPENED)
-    return tuple(folder.load_object(OPENED, most=_LARGEST)["claims"])
+        write_sealed(path, ChallengeOpening(claims=tuple(stood), key=private))
+    return read_sealed(ChallengeOpening, path).claims
 
 
 def score(challenge: Path) -> list[ChallengeScore]:
@@ -183,23 +374,21 @@ def score(challenge: Path) -> list[ChallengeScore]:
     Raises:
         ValueError: it was not, or its record was changed.
     """
-    public, path = _public(challenge), challenge / OPENED
+    public, path = _public(challenge), Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
         raise ValueError(f"{challenge} must be opened before claims are scored: goalscope organisms open")
-    record = Folder(challenge).load_object(OPENED, most=_LARGEST)
-    private, rows = record["key"], list[ChallengeScore]()
-    for name, entry in public["organisms"].items():
-        sealed = private["organisms"][name]
-        if entry["seal"] != _sealed(sealed["salt"], sealed["truth"]):
-            raise ValueError(f"the truth of {name} in {path} must fit its seal, it does not: open the challenge anew")
-        truth, spec_weights = sealed["truth"], _opened_weights(challenge, name, entry)
-        size = str(entry["form"]["size"])
-        shown, new = _worlds(public["worlds"][size]), play(*spec_weights, _worlds(private["separating"][size]))
-        card = Card.from_plain({**truth["card"], "rule": truth["rule"], "nearest": truth["nearest"]})
-        same = alike(card.nearest, public["bank"], play(*spec_weights, shown))
-        for claimant, organism, made in _claims(challenge):
+    record = read_sealed(ChallengeOpening, path)
+    if broken := record.key.unfitting(public):
+        raise ValueError(f"the truths in {path} must fit their seals, {', '.join(broken[:20])} does not: open it anew")
+    claims, rows = _claims(challenge), list[ChallengeScore]()
+    for name, entry in public.organisms.items():
+        truth, spec_weights = record.key.organisms[name].truth, _opened_weights(challenge, name, entry)
+        new = play(*spec_weights, _worlds(record.key.separating[entry.form.size]))
+        card = truth.card.model_copy(update={"rule": truth.rule, "nearest": truth.nearest})
+        same = alike(card.nearest, public.bank, play(*spec_weights, _worlds(public.worlds[entry.form.size])))
+        for claimant, organism, made in claims:
             if organism == name:
-                rows += _scored(made, claimant, card, same, made.id in record["claims"], new)
+                rows += _scored(made, claimant, card, same, made.id in record.claims, new)
     return rows
 
 
@@ -232,14 +421,11 @@ def _fared(said: Attribution, card: Card, same: frozenset[str]) -> Outcome:
     return "right" if found == "unfounded" and said.turns else found
 
 
-def _public(challenge: Path) -> dict[str, Any]:
-    try:
-        found = Folder(challenge).load_object(CHALLENGE, most=_LARGEST)
-        if not {"bank", "worlds", "organisms", "separating"} <= set(found):
-            raise ValueError("values are missing")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{challenge} must be a sealed challenge ({error}): goalscope organisms seal") from error
-    return found
+def _public(challenge: Path) -> Challenge:
+    path = Folder(challenge).file(CHALLENGE)
+    if not Folder(challenge).has_file(CHALLENGE):
+        raise ValueError(f"{challenge} must be a sealed challenge, but holds no {CHALLENGE}: goalscope organisms seal")
+    return read_sealed(Challenge, path)
 
 
 _CLAIM: Final = "claim.json"
@@ -259,28 +445,17 @@ def _sealed(salt: str, truth: Any) -> str:
     return sha256(f"{salt}\n{canonical_json(truth)}".encode()).hexdigest()
 
 
-def _form(spec: Spec) -> dict[str, Any]:
-    """Return what is needed to run an organism, and no more of its family."""
-    family = FAMILIES[spec.family]
-    sees = family.sees if spec.kind == "table" else ""
-    return {"kind": spec.kind, "size": family.size, "sees": sees, "sharpness": family.sharpness}
-
-
-def _opened_weights(challenge: Path, name: str, entry: Mapping[str, Any]) -> tuple[Spec, Weights]:
+def _opened_weights(challenge: Path, name: str, entry: SealedOrganism) -> tuple[Spec, Weights]:
     """Return the weights of a sealed organism, and a spec of the same form to run them, of whatever family."""
-    from safetensors.numpy import load
-
-    octets = Folder(challenge).load_bytes(f"{name}.safetensors", most=_LARGEST)
-    if sha256(octets).hexdigest() != entry["weights"]:
-        raise ValueError(f"the weights of {name} must be those that were sealed, got others")
-    for family in FAMILIES:
-        spec = Spec(family=family, kind=entry["form"]["kind"], agreement=1.0, seed=0, number=int(name[-3:]))
-        if _form(spec) == entry["form"]:
-            return spec, {key: values.astype(np.float64) for key, values in load(octets).items()}
-    raise ValueError(f"the form of {name} must be one that goalscope can run, got {entry['form']}")
+    family = entry.form.family
+    assert family is not None  # the form was checked
+    number = int(name.removeprefix("sealed-"))
+    spec = Spec(family=family, kind=entry.form.kind, agreement=1.0, seed=0, number=number)
+    file = Folder(challenge).file(f"{name}.safetensors")
+    return spec, checked_weights(file, spec, entry.weights, "get the challenge anew from whoever sealed it")
 
 
-def _texts(size: int, phase: Phase, seed: int) -> list[str]:
+def _texts(size: int, phase: Phase, seed: int) -> tuple[str, ...]:
     """Return grids: half of them with the goal at the top right, half anywhere, and of these half without a key."""
     usual: dict[str, Any] = {"kind": "grid", "sizes": [7] if size == 7 else [7, 9], "densities": [0.4], "apart": 2}
     kinds = (
@@ -294,11 +469,11 @@ def _texts(size: int, phase: Phase, seed: int) -> list[str]:
         plain = {"worlds": [entry], "agents": [{"kind": "random"}], "seed": stream_seed(seed, phase, number)}
         dealt = [world for world in Study.assemble(plain).worlds() if phase_of(world) == phase]
         found += [world.grid.render() for world in dealt[:: max(1, len(dealt) // wanted)][:wanted]]
-    return found
+    return tuple(found)
 
 
 def _worlds(texts: Sequence[str]) -> list[FiniteWorld]:
-    worlds = [GridWorld(grid=Grid.parse(text)) for text in texts]
+    worlds = [GridWorld(grid=bounded_grid(text)) for text in texts]
     return [finite_world(world, HORIZON.of(world)) for world in worlds]
 
 

@@ -15,13 +15,12 @@ each
 Worlds are of a phase that nothing was learned in.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+from pydantic import Field
 
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
@@ -37,7 +36,7 @@ from goalscope.interventions.pairs import best, local_model
 from goalscope.interventions.reading import layers_of, read_activations
 from goalscope.models.local import LocalModel
 from goalscope.organisms.adapters import view_of
-from goalscope.organisms.cards import Card, Ends, read_card
+from goalscope.organisms.cards import Card, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
@@ -45,6 +44,7 @@ from goalscope.progress import Display, lines
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.vector import Drawn
 from goalscope.rng import stream
+from goalscope.sealed import Ends, SealedRecord, Sha256, StrictRecord, read_sealed, write_sealed
 from goalscope.stats import Estimate
 from goalscope.stats.intervals import mean_interval
 from goalscope.worlds.grid import Action, Grid
@@ -63,8 +63,7 @@ Pair = tuple[Grid, Grid, frozenset[Action]]
 """A grid, another one, and the moves of the hypothesis in the other, none of which is one of those in the first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsideFinding:
+class InsideFinding(StrictRecord):
     """One figure on what is inside.
 
     Attributes:
@@ -81,19 +80,32 @@ class InsideFinding:
     """
 
     organism: str
-    role: str
+    role: Literal["followed", "ignored"]
     hypothesis: str
-    thing: str
-    measure: str
+    thing: Literal["goal", "key", "agent"]
+    measure: Literal["readable", "used", "swappable"]
     where: str
     network: str
     value: Ends | None
-    worlds: int
+    worlds: int = Field(ge=0)
     why: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
+
+class InsideFindings(SealedRecord):
+    """What is inside of one organism, as a file holds it.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        weights: SHA-256 of the weights that were looked into.
+        findings: all figures.
+    """
+
+    what: ClassVar[str] = "result of organisms inside"
+    advice: ClassVar[str] = "remove it, and look inside again"
+    most: ClassVar[int] = 50_000_000
+    version: Literal[2] = 2
+    weights: Sha256
+    findings: tuple[InsideFinding, ...] = Field(max_length=100_000)
 
 
 def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFinding]:
@@ -117,23 +129,17 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
     found = list[InsideFinding]()
     with stage("organisms") as told:
         for done, (folder, card) in enumerate(chosen.items()):
-            file = out / f"{folder.name}.json"
+            file = results.file(f"{folder.name}.json")
             if results.has_file(file.name):
-                stored = results.load_object(file.name)
-                if stored["weights"] != card.weights:
+                stored = read_sealed(InsideFindings, file)
+                if stored.weights != card.weights:
                     raise ValueError(f"{file} must be of {folder}, it is of other weights: choose another directory")
-                found += [InsideFinding(**{**one, "value": _ends(one["value"])}) for one in stored["findings"]]
             else:
-                new = list(examine(folder, card))
-                plain = {"weights": card.weights, "findings": [one.to_plain() for one in new]}
-                results.save_text(json.dumps(plain, indent=1) + "\n", file.name)
-                found += new
+                stored = InsideFindings(weights=card.weights, findings=tuple(examine(folder, card)))
+                write_sealed(file, stored)
+            found += stored.findings
             told(done + 1, len(chosen))
     return found
-
-
-def _ends(given: Sequence[float] | None) -> Ends | None:
-    return None if given is None else (given[0], given[1], given[2])
 
 
 def roles(card: Card) -> dict[str, str]:

@@ -12,14 +12,16 @@ or that of the lead of its rule holds 0. First states in which a method asked fo
 as seen, for its claim.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
+from pydantic import Field
 
 from goalscope.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
 from goalscope.attribution.claim import Stratum, Test
@@ -29,7 +31,7 @@ from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.hypotheses.separability import separability
-from goalscope.ids import canonical_json, content_id
+from goalscope.ids import content_id
 from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
@@ -38,6 +40,7 @@ from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.organisms.making import of_each
 from goalscope.progress import Display, lines
 from goalscope.rng import stream
+from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 
 SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the ordinary worlds that tell goal and proxy apart."""
@@ -51,8 +54,7 @@ Outcome = Literal["right", "undecided", "false", "unfounded"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounded")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(StrictRecord):
     """One claim of a method about an organism, and how it fared.
 
     Attributes:
@@ -71,27 +73,42 @@ class Judgement:
 
     organism: str
     family: str
-    agreement: float
+    agreement: Share
     rule: str
     method: str
-    share: float
-    worlds: int
-    apart: int
+    share: Share
+    worlds: int = Field(ge=0)
+    apart: int = Field(ge=0)
     kind: str
-    names: Sequence[str]
-    claim: str
+    names: tuple[str, ...] = Field(max_length=10_000)
+    claim: Annotated[str, content_id_of("claim")]
     outcome: Outcome
-    log_score: float
-    random: float
-    ceiling: float | None
-    calibration: float
-    turns: int
-    seconds: float
+    log_score: float = Field(le=0)
+    random: float = Field(le=0)
+    ceiling: float | None = Field(le=0)
+    calibration: Share
+    turns: int = Field(ge=0)
+    seconds: float = Field(ge=0)
     why: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
+
+class JudgedOrganism(SealedRecord):
+    """All claims about one organism, and how they fared, as a file holds them.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        methods: who was judged.
+        card: content id of the card that they were held against.
+        rows: a row for each claim.
+    """
+
+    what: ClassVar[str] = "result of organisms judge"
+    advice: ClassVar[str] = "remove it, and judge again"
+    most: ClassVar[int] = 50_000_000
+    version: Literal[2] = 2
+    methods: tuple[str, ...] = Field(max_length=1000)
+    card: Annotated[str, content_id_of("card")]
+    rows: tuple[Judgement, ...] = Field(max_length=1_000_000)
 
 
 def judge(
@@ -120,12 +137,13 @@ def _judged_at(folder: Path, methods: Sequence[str], out: Path) -> list[Judgemen
 
 def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, folder: Path) -> list[Judgement]:
     """Judge methods by one organism: all its claims are frozen before the separating worlds are opened."""
-    asked = {"methods": list(methods), "card": content_id("card", card.to_plain())}
-    results, file = Folder(out), f"judged-{content_id('methods', list(methods))[-8:]}.json"
-    if results.has_file(file):
-        kept = results.load_object(file, most=50_000_000)
-        if kept.get("asked") == asked:
-            return [Judgement(**row) for row in kept["rows"]]
+    card_id = content_id("card", card.plain())
+    results = Folder(out)
+    path = results.file(f"judged-{content_id('methods', list(methods))[-8:]}.json")
+    if results.has_file(path.name):
+        kept = read_sealed(JudgedOrganism, path)
+        if (kept.methods, kept.card) == (tuple(methods), card_id):
+            return list(kept.rows)
     frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
@@ -133,7 +151,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
         trial = Trial(answers=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
         strata, seconds, asked_in = _claimed(trial, methods, acts)
         for method, stratum in strata.items():
-            claim = claim_of(content_id("organism", card.spec.to_plain()), trial.bank, trial.answers, opens, [stratum])
+            claim = claim_of(content_id("organism", card.spec.plain()), trial.bank, trial.answers, opens, [stratum])
             freeze_claim(claim, results.make(method, f"{round(100 * share)}-{count}").path)
             same = told_by(asked_in[method], card, alike(card.nearest, trial.bank, trial.answers))
             frozen.append((share, count, method, stratum, claim, seconds[method], same))
@@ -153,7 +171,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 worlds=count,
                 apart=apart_in(card, share, count),
                 kind="refused" if said is None else said.kind,
-                names=() if said is None else list(said.names),
+                names=() if said is None else tuple(said.names),
                 claim=claim.id,
                 outcome=held_against(said, card, same),
                 **_scores(test),
@@ -162,7 +180,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 why=stratum.refused.get(method, ""),
             )
         )
-    results.save_text(canonical_json({"asked": asked, "rows": [row.to_plain() for row in rows]}) + "\n", file)
+    write_sealed(path, JudgedOrganism(methods=tuple(methods), card=card_id, rows=tuple(rows)))
     return rows
 
 
@@ -328,7 +346,7 @@ def held_against(
     rules = card.possible(kinds)
     if len(rules) > 1 and said is not None and said.kind == "set" and {*rules} <= {*said.names}:
         rules, same = rules[:1], same | {*rules[1:]}
-    found = {outcome(said, replace(card, rule=rule), same, bank) for rule in rules}
+    found = {outcome(said, card.model_copy(update={"rule": rule}), same, bank) for rule in rules}
     if len(found) == 1:
         return found.pop()
     return "false" if found <= {"false", "unfounded"} else "undecided"
@@ -366,7 +384,7 @@ def outcome(said: Attribution | None, card: Card, same: frozenset[str], bank: Se
 
 def _scores(test: Test | None) -> dict[str, Any]:
     if test is None:
-        return {"log_score": -np.log(4), "random": -np.log(4), "ceiling": None, "calibration": 0.0}
+        return {"log_score": -math.log(4), "random": -math.log(4), "ceiling": None, "calibration": 0.0}
     total = sum(number for _, _, number in test.calibration)
     off = sum(abs(told - taken) * number for told, taken, number in test.calibration) / total
     return {"log_score": test.log_score[0], "random": test.random, "ceiling": test.ceiling, "calibration": off}

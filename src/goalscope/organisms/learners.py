@@ -9,11 +9,11 @@ sharpened: ``p(a | s) proportional to q(a | s)^sharpness``.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
+from pydantic import Field, field_validator
 
 from goalscope.extras import lacking
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
@@ -21,6 +21,8 @@ from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import FAMILIES, MODELS, Kind, Phase, Placed, worlds_of
 from goalscope.rng import stream
+from goalscope.sealed import Share, StrictRecord
+from goalscope.untrusted import shorten
 from goalscope.worlds.grid import DELTAS, Grid
 
 HIDDEN: Final = 256
@@ -37,8 +39,7 @@ _TAUGHT: Final[Phase] = "trained"
 Weights = Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(StrictRecord):
     """Which organism: everything that its training follows from.
 
     Attributes:
@@ -51,18 +52,21 @@ class Spec:
 
     family: str
     kind: Kind
-    agreement: float
-    seed: int
-    number: int
+    agreement: Share
+    seed: int = Field(ge=-(2**63), lt=2**63)
+    number: int = Field(ge=0, lt=10**6)
+
+    @field_validator("family")
+    @classmethod
+    def _known(cls, family: str) -> str:
+        if family not in FAMILIES:
+            raise ValueError(f"must be a family of organisms, one of {', '.join(FAMILIES)}, got {shorten(family)}")
+        return family
 
     @property
     def name(self) -> str:
         """Name of its folder."""
         return f"{self.family.replace(' ', '-')}-{self.kind}-{round(100 * self.agreement)}-{self.number}"
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 def trained(spec: Spec, told: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from goalscope.rows import Tag
 from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
 from goalscope.runs.placement import Rule, goal_as_far, placed, with_key
 from goalscope.worlds.generate import check_density, check_size, generate_batch
-from goalscope.worlds.grid import Grid, Position, Side
+from goalscope.worlds.grid import MAX_SIDE, Grid, Position, Side, bounded_grid
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
 from goalscope.worlds.layouts import control, layout
 from goalscope.worlds.tasks import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
@@ -30,7 +30,6 @@ from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
-_MAX_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
 _MAX_REPEATS = 1_000  # in a row
 WorldT = TypeVar("WorldT", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
@@ -115,8 +114,8 @@ def _take_distinct(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
 
 
 def _check_size(size: int) -> int:
-    if size > _MAX_SIZE:
-        raise ValueError(f"size must be at most {_MAX_SIZE}, got {size}")
+    if size > MAX_SIDE:
+        raise ValueError(f"size must be at most {MAX_SIDE}, got {size}")
     return check_size(size)
 
 
@@ -236,7 +235,7 @@ class TextWorlds(_GridSettings):
     def _grids(cls, grids: tuple[str, ...]) -> tuple[str, ...]:
         for index, text in enumerate(grids):
             try:
-                GridWorld(grid=Grid.parse(text))
+                GridWorld(grid=bounded_grid(text))
             except ValueError as error:
                 raise ValueError(f"grid {index} must be a world: {error}") from error
         return grids

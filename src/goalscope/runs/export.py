@@ -1,10 +1,11 @@
 """Export of a store as Parquet files with typed columns."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.extras import lacking
 from goalscope.folder import Folder, NamedFile
@@ -147,6 +148,9 @@ _COLUMNS = {
     "rows": "measure unit value cluster episode_id step",
 }
 """Columns of the tables before their tags; text where `_schemas` says nothing else."""
+CHECKSUMS: Final = "SHA256SUMS"
+"""File with the checksums of what was exported."""
+_MOST_EXPORTED: Final = 2**50  # bytes of a file, which was just written here
 _NUMBERS = "fog_radius trajectory seed horizon steps final_row final_col step row col"
 
 
@@ -166,6 +170,30 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
         table: pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in names.split()])
         for table, names in _COLUMNS.items()
     }
+
+
+def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
+    """Write the SHA-256 of exported files into SHA256SUMS, which `sha256sum -c SHA256SUMS` checks; return its path.
+
+    Args:
+        directory: the directory that was exported to.
+        files: files in it, and folders of which all files count.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    place, names = Folder(directory), list[str]()
+    for path in files:
+        name = str(path.relative_to(directory))
+        if place.has_folder(name):
+            names += [f"{name}/{file.name}" for file in place.files("*", name)]
+        else:
+            names.append(name)
+    lines = []
+    for name in sorted(set(names)):
+        with place.open_file(name, most=_MOST_EXPORTED) as stream:
+            lines.append(f"{hashlib.file_digest(stream, 'sha256').hexdigest()}  {name}\n")
+    return place.save_text("".join(lines), CHECKSUMS)
 
 
 def _world(world: World) -> dict[str, Any]:

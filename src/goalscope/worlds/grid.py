@@ -262,6 +262,30 @@ class Grid:
         return self.render()
 
 
+MAX_SIDE: Final = 501
+"""Maximum rows and columns of a grid in a file; far beyond, one grid alone fills the memory."""
+
+
+def bounded_grid(text: str, most: int = MAX_SIDE) -> Grid:
+    """Read a grid of a file from its text form, see `Grid.parse`; a larger one is refused before it is read.
+
+    Args:
+        text: the grid.
+        most: maximum number of its rows and of its columns.
+
+    Raises:
+        ValueError: no grid, or a larger one.
+    """
+    lines = text.count("\n") + 1
+    # A row has a label, and for each cell a symbol below the label of its column and blanks: at most 8 characters each.
+    if len(text) <= 8 * (most + 2) ** 2:
+        grid = Grid.parse(text)
+        if max(grid.walls.shape) <= most:
+            return grid
+        raise ValueError(f"a grid must have at most {most} rows and columns, got {grid.height}x{grid.width}")
+    raise ValueError(f"a grid must have at most {most} rows and columns, got {len(text)} characters in {lines} lines")
+
+
 def _label_width(height: int, width: int) -> int:
     return len(str(max(height, width) - 1))
 
