@@ -90,7 +90,8 @@ def metaspace(folder: Path) -> None:
 
 def _save(core: Tokenizer, folder: Path) -> None:
     core.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in ("<s>", "</s>")])
-    fast: Any = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>")
+    make: Any = PreTrainedTokenizerFast
+    fast = make(tokenizer_object=core, bos_token="<s>", eos_token="</s>")
     fast.chat_template = "<s>" + CONTENT
     fast.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": len(core.get_vocab())}))
@@ -273,7 +274,8 @@ def test_a_prompt_is_checked_and_a_fragment_is_not(tmp_path: Path) -> None:
     table = {character: number for number, character in enumerate([*map(chr, range(32, 127)), "\n"])}
     core = Tokenizer(models.BPE(vocab=table, merges=[], unk_token="?"))
     core.decoder = decoders.Fuse()
-    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="~").save_pretrained(tmp_path)
+    make: Any = PreTrainedTokenizerFast
+    make(tokenizer_object=core, eos_token="~").save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": len(table)}))
     (tmp_path / "chat_template.jinja").write_text(CONTENT)
     dialect = Dialect(tmp_path, reasoning="none")

@@ -37,6 +37,7 @@ def _rows(report: ModelReport) -> list[tuple[str, str]]:
     return [
         ("read from", report.source + (f", {report.quantisation}" if report.quantisation else "")),
         ("architecture", report.architecture),
+        ("tokenizer", report.tokenizer),
         ("chat template", "yes" if report.chat_template else "none: a base model"),
         ("reasoning", report.reasoning),
         ("cells", cells + (f"; {len(report.cell_problems)} problems" if report.cell_problems else "")),

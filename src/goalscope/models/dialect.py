@@ -226,6 +226,17 @@ class Dialect:
         return self._load().chat_template
 
     @property
+    def tokenizer_checks(self) -> str:
+        """What was checked of the tokenizer, in words."""
+        loaded = self._load()
+        compared = "no tokenizer.json to compare ids with"
+        if loaded.contract is None:
+            compared = "its files come with goalscope"
+        elif loaded.contract.file is not None:
+            compared = "ids are those of tokenizer.json"
+        return f"{len(loaded.tokenizer):,} tokens; {compared}; texts are given back; the end of an answer is a token"
+
+    @property
     def stop(self) -> frozenset[int]:
         """The tokens that end an output."""
         return self._load().stop

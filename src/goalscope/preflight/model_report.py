@@ -80,6 +80,7 @@ class ModelReport:
         weight_octets: memory of the weights, bytes.
         token_octets: memory of the keys and values of one token, bytes; None where the configuration lacks it.
         positions: maximum number of tokens of prompt and output, None for no limit.
+        tokenizer: what was checked of the tokenizer, in words.
         chat_template: whether there is one; a base model has none.
         reasoning: style that separates reasoning and answer.
         cells: tokens of each symbol of a grid in a prompt.
@@ -101,6 +102,7 @@ class ModelReport:
     weight_octets: int
     token_octets: int | None
     positions: int | None
+    tokenizer: str
     chat_template: bool
     reasoning: str
     cells: Mapping[str, tuple[str, ...]]
@@ -161,6 +163,7 @@ def report_model(
         "weight_octets": sum(weights.numel() * weights.element_size() for weights in network.parameters()),
         "token_octets": token_octets(config, first.element_size()),
         "positions": positions if isinstance(positions, int) and positions > 0 else None,
+        "tokenizer": local.tokenizer_checks,
         "chat_template": not local.base,
         "reasoning": local.marks.title,
         "cells": cells,
