@@ -1,7 +1,6 @@
 """Inside by hypothesis: what is moved and read, and the pair of shipped organisms that it tells apart."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,9 @@ def test_each_hypothesis_names_what_is_moved() -> None:
     assert thing_of("key if not key held, else goal") == "key"
     assert thing_of("corner top-right") == thing_of("keep right") == "agent"
     for one in planned(seed=0, kinds=["language"]):
-        card = replace(read_card(shipped("organism-goal")), spec=one, nearest=FAMILIES[one.family].proxy)
+        card = read_card(shipped("organism-goal")).model_copy(
+            update={"spec": one, "nearest": FAMILIES[one.family].proxy}
+        )
         assert roles(card) == {"followed": FAMILIES[one.family].proxy, "ignored": FAMILIES[one.family].meant}
 
 

@@ -116,7 +116,7 @@ def test_the_same_seed_gives_the_same_weights_and_its_folder_is_a_model(tmp_path
     assert make(tmp_path / "first", [one]) == make(tmp_path / "again", [one])
     first, again = (tmp_path / name / one.name / "model.safetensors" for name in ("first", "again"))
     assert first.read_bytes() == again.read_bytes()
-    other = trained(replace(one, seed=4))
+    other = trained(one.model_copy(update={"seed": 4}))
     weights = cards.read_weights(first.parent, read_card(first.parent))
     assert any((other[name] != weights[name]).any() for name in weights)
     model = LocalModel(first.parent, untrained=1, random_weights="initial")

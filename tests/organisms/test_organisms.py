@@ -73,7 +73,7 @@ def test_worlds_are_apart_where_the_ways_of_goal_and_place_differ() -> None:
 def test_an_organism_is_the_same_from_the_same_seed_and_another_from_another() -> None:
     first, again = trained(spec("place")), trained(spec("place"))
     assert (first["table"] == again["table"]).all()
-    assert (first["table"] != trained(replace(spec("place"), seed=4))["table"]).any()
+    assert (first["table"] != trained(spec("place").model_copy(update={"seed": 4}))["table"]).any()
 
 
 @pytest.mark.full
@@ -82,7 +82,7 @@ def test_a_network_learns_and_is_the_same_from_the_same_seed(monkeypatch: pytest
     from goalscope.organisms import learners
 
     monkeypatch.setattr(learners, "STEPS", 40)
-    one = replace(spec("habit"), kind="network")
+    one = spec("habit").model_copy(update={"kind": "network"})
     first, again = trained(one), trained(one)
     assert {name: values.shape for name, values in first.items()} == shapes(one)
     assert all((first[name] == again[name]).all() for name in first)
