@@ -8,6 +8,7 @@ import json
 import shutil
 import struct
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_tensors_that_numpy_has_no_type_for_are_refused(tmp_path: Path) -> None:
         changed["weights.act"]["dtype"] = dtype
         changed["weights.act"]["shape"][1] *= factor
         path.write_bytes(raw(changed, content[8 + length :]))
-        with pytest.raises(ValueError, match=r"cannot be an array|other arrays than weights"):
+        with pytest.raises(ValueError, match=r"cannot be an array|weights.act does not match its digest"):
             Probe.load(path)
 
 
@@ -119,7 +120,7 @@ def test_another_version_of_the_format_is_named(tmp_path: Path) -> None:
         content = path.read_bytes()
         assert content.count(b'\\"format\\":1') == 1
         path.write_bytes(content.replace(b'\\"format\\":1', b'\\"format\\":2'))
-        with pytest.raises(ValueError, match=r"does not say that it is a .* of format 1"):
+        with pytest.raises(ValueError, match=r"must be of format 1, got .2"):
             Probe.load(path)
 
 
@@ -366,7 +367,7 @@ def test_a_shard_whose_header_could_not_be_read_again_is_not_written(tmp_path: P
 def test_a_file_of_another_kind_is_no_probe(captured: Path, tmp_path: Path) -> None:
     save_file({"x": np.zeros(2)}, tmp_path / "x", metadata={"goalscope": "{}"})
     for path in (tmp_path / "x", _shard(captured)):
-        with pytest.raises(ValueError, match="does not say that it is a"):
+        with pytest.raises(ValueError, match=r"does not say that it is a|must be of format 1"):
             Probe.load(path)
 
 
@@ -403,20 +404,35 @@ def test_no_bit_of_a_shard_can_change_what_is_read(
 
     says = rf"{path.name}.*delete the file and run the same capture again"
     found = attack(f"shard, {part}", sound[:end], read, changes, says=says, seed=5)
-    assert found["flip"] > 0.9 * changes["flip"] and found["cut"] == changes["cut"]
+    assert found == changes
 
 
-def test_a_shard_of_an_earlier_version_has_no_digest_of_its_header(captured: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    shutil.copytree(captured, directory)
-    path = _shard(directory)
+@pytest.mark.parametrize("spelling", [b"\\u00E9", b" "])
+def test_another_spelling_of_the_same_header_is_a_change(spelling: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.safetensors"
+    probe = replace(one(), tags={"agent": "\u00e9"})
+    probe.save(path)
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header, body = content[8 : 8 + length], content[8 + length :]
+    other = header.replace(b"\\\\u00e9", b"\\\\u00E9") if spelling != b" " else header.replace(b'\\":', b'\\": ', 1)
+    assert other != header
+    path.write_bytes(raw(other, body))
+    with pytest.raises(ValueError, match="was changed since it was written"):
+        Probe.load(path)
+
+
+def test_a_file_without_the_digest_of_its_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.safetensors"
+    one().save(path)
     content = path.read_bytes()
     begin = content.index(b',\\"header\\":\\"')
     digest = len(b',\\"header\\":\\"') + 32 + len(b'\\"')
     length = int.from_bytes(content[:8], "little")
     old = content[8:begin] + content[begin + digest : 8 + length] + b" " * digest
     path.write_bytes(content[:8] + old + content[8 + length :])
-    assert len(load_activations(directory, site="pre", layer=1)) == 4
+    with pytest.raises(ValueError, match="difference at 'header'"):
+        Probe.load(path)
 
 
 @BOTH
@@ -432,4 +448,4 @@ def test_no_bit_of_a_probe_can_change_what_it_is(kind: str, changes: dict[str, i
 
     says = rf"{path.name}.*fit the (probe|decoder) again"
     found = attack(kind, path.read_bytes(), read, changes, says=says, seed=6)
-    assert found["flip"] > 0.9 * changes["flip"] and found["cut"] == changes["cut"]
+    assert found == changes

@@ -1,4 +1,4 @@
-"""Files of probes as version 0.1 wrote them, kept under `tests/data/probes`: they are read, and written again alike."""
+"""Files of probes that are kept under `tests/data/probes`: they are read, and written again alike."""
 
 import json
 from pathlib import Path
@@ -44,9 +44,7 @@ def test_a_stored_probe_is_read_and_says_what_it_said(name: str, tmp_path: Path)
     path = FILES / f"{name}.safetensors"
     probe = Probe.load(path)
     probe.save(tmp_path / "again")
-    (again, head), (before, old) = contents(tmp_path / "again"), contents(path)
-    assert head["digests"].pop("header") and "header" not in old["digests"], "only this came later"
-    assert again == before and head == old
+    assert contents(tmp_path / "again") == contents(path)
     if name == "decoder":
         assert probe.predict_plan(given()).tokens.tolist()[:2] == [[3, 2, 4], [3, 2, 4]]
     elif name == "linear":

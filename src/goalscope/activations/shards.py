@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from goalscope.activations.capture_schedule import ReplayItem
 from goalscope.activations.sites import Site
@@ -26,6 +26,7 @@ from goalscope.models.folder_checks import brief
 from goalscope.rows import Tag
 from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
+from goalscope.sealed import StrictRecord
 from goalscope.untrusted import UntrustedError, decode_object
 
 FORMAT: Final = 1
@@ -106,33 +107,25 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
         if (actual := file_status.st_size) != size:
             raise ValueError(f"it must have {size} bytes, got {actual}")
         with open_tensors(path, max_header=_LARGEST_HEADER) as file:
-            header_texts = {name: str(file.header.get(name))[:80] for name in ("format", "capture")}
-            if file.header.get("format") != FORMAT:
-                raise ValueError(f"its header must be of format {FORMAT}, got {header_texts['format']!r}")
             if file.header.get("capture") != capture:
-                raise ValueError(f"it must belong to {capture}, got {header_texts['capture']!r}")
+                raise ValueError(f"it must belong to {capture}, got {str(file.header.get('capture'))[:80]!r}")
             try:
-                header = _Header.model_validate(file.header)
+                header = ShardHeader.model_validate_json(canonical_json(file.header))
             except ValidationError as error:
-                raise ValueError("its header must list its episodes and digests") from error
-            _check_header(file, header.digests)
-            yield ShardFile(file=file, episodes=header.episodes, digests=header.digests)
+                raise ValueError("its header must list its episodes, and hold nothing else than goalscope's") from error
+            yield ShardFile(file=file, episodes=header.episodes)
     except ValueError as error:
         raise ValueError(f"{path} must be a sound shard of activations, but {error}: {advice}") from error
 
 
-def _check_header(file: "TensorFile", digests: Mapping[str, str]) -> None:
-    """Raise a ValueError unless the digests are those of this header and of these tensors."""
-    if differing := sorted((set(digests) ^ set(file.names)) - {_HEADER_DIGEST}):
-        raise ValueError(f"its digests must be those of its tensors, got a difference at {differing[0][:80]!r}")
-    entries = {name: value for name, value in file.header.items() if name != "digests"}
-    # Files of goalscope before 0.2 have no digest of their header.
-    if digests.get(_HEADER_DIGEST, digest := _header_digest(entries)) != digest:
-        raise ValueError("its header, which lists its episodes, does not match its digest")
+class ShardHeader(StrictRecord):
+    """What the header of a shard holds; ``episodes`` are [episode, world, grid id] each."""
 
-
-class _Header(BaseModel, strict=True):
-    episodes: list[Annotated[list[str], Field(min_length=3, max_length=3)]]
+    format: Literal[1]
+    capture: str
+    model: str
+    number: int = Field(ge=0)
+    episodes: tuple[tuple[str, str, str], ...]
     digests: dict[str, str]
 
 
@@ -141,8 +134,7 @@ class ShardFile:
     """A shard that is open for reading; every tensor is checked against its digest when it is read."""
 
     file: "TensorFile"
-    episodes: list[list[str]]  # [episode, world, grid id] of each
-    digests: dict[str, str]
+    episodes: Sequence[tuple[str, str, str]]
 
     def columns(self, site: Site, layer: int, width: int) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of `Activations` for the m steps that have a site, by name and without the vectors.
@@ -184,8 +176,7 @@ class ShardFile:
     def check(self) -> None:
         """Read all tensors; a ValueError where one does not match its digest."""
         for name in self.file.names:
-            if _digest(self.file.read(name)) != self.digests.get(name):
-                raise ValueError(f"{name} does not match its digest")
+            self.file.read(name)
 
     def _tensor(self, name: str, dtype: Any, shape: str, sizes: dict[str, int]) -> npt.NDArray[Any]:
         """Return a tensor; named sizes of its shape must equal those in ``sizes``, new ones are added there."""
@@ -193,8 +184,6 @@ class ShardFile:
         if array.dtype != dtype:
             raise ValueError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
         sizes.update(check_shape(name, array, shape, sizes))
-        if _digest(array) != self.digests.get(name):
-            raise ValueError(f"{name} does not match its digest")
         return array
 
 
@@ -211,10 +200,14 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorFile:
-    """A file that is open for reading: our header, plain values of any kind, and the names of its tensors."""
+    """A file that is open for reading: our header, whose digest was compared, and the names of its tensors.
+
+    Every tensor is compared with its digest when it is read.
+    """
 
     header: dict[str, Any]
     names: tuple[str, ...]
+    _digests: Mapping[str, str]
     _file: Any
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -231,6 +224,8 @@ class TensorFile:
             array: npt.NDArray[Any] = self._file.get_tensor(name)
         except (SafetensorError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ValueError(f"its tensor {name[:80]!r} cannot be an array ({brief(error)})") from error
+        if _digest(array) != self._digests[name]:
+            raise ValueError(f"{name} does not match its digest: it was changed since it was written")
         return array
 
     def _check_name(self, name: str) -> None:
@@ -252,7 +247,7 @@ def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with NamedFile(path).open_file() as raw_file:
+        with NamedFile(path).open_file(sparse=True) as raw_file:
             length = int.from_bytes(raw_file.read(_PREFIX), "little")
         if length > max_header:
             raise ValueError(f"it is no sound safetensors file (a header of {length} bytes, {max_header} at most)")
@@ -260,11 +255,32 @@ def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
     except (SafetensorError, OSError) as error:
         raise ValueError(f"it is no sound safetensors file ({brief(error)})") from error
     with opened as file:
+        text, names = (file.metadata() or {}).get(KEY, ""), tuple(file.keys())
         try:
-            header = decode_object((file.metadata() or {}).get(KEY, ""), strict=False)
+            header = decode_object(text, strict=False)
         except UntrustedError as error:
             raise ValueError(f"its header is no JSON object ({error})") from error
-        yield TensorFile(header=header, names=tuple(file.keys()), _file=file)
+        yield TensorFile(header=header, names=names, _digests=_checked_digests(header, text, names), _file=file)
+
+
+def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the digests of the tensors of a file, whose header is the one that was written.
+
+    Raises:
+        ValueError: another format, or the header was changed: any character of it.
+    """
+    if (given := header.get("format")) != FORMAT or isinstance(given, bool):
+        raise ValueError(f"its header must be of format {FORMAT}, got {str(given)[:80]!r}")
+    digests = header.get("digests")
+    if not isinstance(digests, dict) or set(digests) != {*names, _HEADER_DIGEST}:
+        different = sorted({*digests} ^ {*names, _HEADER_DIGEST})[:1] if isinstance(digests, dict) else [str(digests)]
+        raise ValueError(
+            f"its digests must be those of its tensors and header, got a difference at {different[0]!r:.90}"
+        )
+    entries = {name: value for name, value in header.items() if name != "digests"}
+    if digests[_HEADER_DIGEST] != _header_digest(entries) or text != canonical_json(header):
+        raise ValueError("its header does not match its digest: it was changed since it was written")
+    return {name: str(digests[name]) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.load import Activations
-from goalscope.activations.shards import FORMAT, Shard, open_tensors, write_shard
+from goalscope.activations.shards import Shard, open_tensors, write_shard
 from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.folder import NamedFile
 from goalscope.ids import content_id
@@ -306,14 +306,12 @@ class Probe:
 
     def save(self, path: str | Path) -> int:
         """Write it as one safetensors file and return its size in bytes; equal probes make equal files."""
+        return write_shard(Path(path), Shard(header=self._header(), arrays=self.arrays()))
+
+    def _header(self) -> dict[str, Any]:
         form = self._file_format
-        header = {
-            "kind": form.kind,
-            form.id_key: self.id,
-            form.names_key: list(form.names),
-            **self.describe(),
-        }
-        return write_shard(Path(path), Shard(header=header, arrays=self.arrays()))
+        names = {"kind": form.kind, form.id_key: self.id, form.names_key: list(form.names)}
+        return {**names, **self.describe()}
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -329,13 +327,15 @@ class Probe:
             with open_tensors(path, max_header=_MAX_HEADER_BYTES) as file:
                 header = file.header
                 form = _PLAN if header.get("kind") == _PLAN.kind else _CELLS
-                if header.get("kind") != form.kind or header.get("format") != FORMAT:
-                    raise ValueError(f"its header does not say that it is a {form.noun} of format {FORMAT}")
+                if header.get("kind") != form.kind:
+                    raise ValueError(f"its header does not say that it is a {form.noun}")
                 form.check(header)
                 arrays = {name: file.read(name) for name in file.names}
             probe = cls(**_fields_of(header, arrays))
             if probe.id != header[form.id_key]:
                 raise ValueError(f"its content must have the id {header[form.id_key][:80]!r}, it has {probe.id}")
+            if probe._header() != {name: value for name, value in header.items() if name not in ("format", "digests")}:
+                raise ValueError("its header must hold what goalscope writes for its content, it holds something else")
         except (ValueError, OverflowError) as error:
             reason = str(error)[:_MESSAGE_LENGTH]
             raise ValueError(
