@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from command_line import call
+from flipped import attack
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld, Observed, believe, read_policy, save_policy
 from goalscope.environments.environment import build
@@ -23,6 +25,7 @@ from goalscope.environments.world import EnvironmentView
 from goalscope.measures.goals import measure_goals
 from goalscope.measures.goals.settings import goal_measure
 from goalscope.runs import Store, Study, run
+from tampered import resealed_policy
 
 torch = pytest.importorskip("torch", reason="the extra lm is not installed")
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
@@ -104,15 +107,20 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
     with pytest.raises(ValueError, match="a file of save_policy"):
         read_policy(other)
     good = save_policy(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)), other)
-    octets = good.read_bytes()
-    for damaged, words in (
-        (octets[:-4], "save_policy"),
-        (octets.replace(b"tanh", b"tang"), "layer 0"),
-        (octets[:-4] + np.float32(np.nan).tobytes(), "finite"),
+    octets, path = good.read_bytes(), tmp_path / "changed.policy"
+    nan = np.full((4, 3), np.nan, dtype=np.float32)
+    path.write_bytes(octets[:-4])
+    with pytest.raises(ValueError, match="save_policy"):
+        read_policy(path)
+    for form, arrays, words in (
+        ({"activations": ["tang", "none"]}, {}, "layer 0"),
+        ({}, {"0.weight": nan}, "finite"),
+        ({"divided": 1e-320}, {}, "divided"),
+        ({"version": 1}, {}, "version 2"),
+        ({"stranger": 1}, {}, "stranger"),
     ):
-        (path := tmp_path / f"{len(words)}{len(damaged)}.policy").write_bytes(damaged)
         with pytest.raises(ValueError, match=words):
-            read_policy(path)
+            read_policy(resealed_policy(good, path, form, arrays))
     with pytest.raises(ValueError, match="4 numbers"):
         read_policy(good).probabilities(np.zeros(5))
     with pytest.raises(ValueError, match="without padding"):
@@ -144,6 +152,29 @@ def test_values_that_are_not_finite_and_offered_actions_without_chance_are_refus
             assert agent.probabilities(observation).tolist() == wanted
 
 
+@pytest.mark.parametrize("flips", [30, pytest.param(300, marks=pytest.mark.full)])
+def test_no_flipped_bit_of_a_policy_is_silent(flips: int, tmp_path: Path) -> None:
+    path = save_policy([torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)], tmp_path / "a.policy")
+
+    numbers = count()
+
+    def read(octets: bytes) -> str:
+        changed = tmp_path / f"{next(numbers)}.policy"  # what was read of a path is kept while its time is the same
+        changed.write_bytes(octets)
+        return read_policy(changed).digest
+
+    changes = {"flip": flips, "cut": 5}
+    assert attack("policy", path.read_bytes(), read, changes, says="save_policy", seed=9) == changes
+
+
+def test_a_header_whose_length_looks_like_an_archive_or_a_pickle_is_read(tmp_path: Path) -> None:
+    layer, seen = torch.nn.Linear(2, 2), set[int]()
+    for length in range(128):
+        policy = type("P" * (length + 1), (list,), {})([layer])
+        seen.add(save_policy(policy, tmp_path / f"{length}.policy").read_bytes()[0])
+    assert 0x80 in seen
+
+
 def convolutions(stride: int = 1) -> Any:
     """Layers as in the usual features extractor of MiniGrid, smaller."""
     torch.manual_seed(0)
@@ -168,8 +199,7 @@ def test_convolutions_are_those_of_pytorch(stride: int, tmp_path: Path) -> None:
             read.probabilities(np.zeros(shape))
     with pytest.raises(ValueError, match="numbers, as in its training"):
         read.probabilities(np.zeros((3, 9, 9)))
-    octets = (tmp_path / "conv.policy").read_bytes()
-    (tmp_path / "other.policy").write_bytes(octets.replace(b"[1,%d]" % stride, b"[1   ]"[: len(b"[1,1]") - 1] + b"]"))
+    resealed_policy(tmp_path / "conv.policy", tmp_path / "other.policy", {"strides": [1]}, {})
     with pytest.raises(ValueError, match="other strides"):
         read_policy(tmp_path / "other.policy")
 

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.environments.agents import planes
-from goalscope.ids import content_id
 from goalscope.models.folders import model_folder
 from goalscope.organisms import FAMILIES, cards, challenge, folders, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
@@ -23,6 +22,7 @@ from goalscope.organisms.learners import policy
 from goalscope.organisms.player import OrganismPlayer
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import GridView
+from tampered import resealed
 
 NAMES = {"goal-table-75-0", "place-table-75-0"}
 
@@ -99,12 +99,6 @@ def test_claims_before_opening_stand_and_one_after_it_is_marked(sealed: tuple[Pa
     assert not any(one.outcome == "false" for one in found if one.method == "score"), found
     printed = CliRunner().invoke(app, ["organisms", "score", "--at", str(out)])
     assert printed.exit_code == 0 and "AFTER" in printed.output, printed.output
-
-
-def resealed(values: dict[str, Any]) -> str:
-    """Return the text of changed values with a digest that fits, as somebody would write it who knows how."""
-    rest = {name: value for name, value in values.items() if name != "digest"}
-    return json.dumps({**rest, "digest": content_id("sealed", rest)}, indent=1, sort_keys=True) + "\n"
 
 
 def test_a_claim_or_a_truth_that_was_changed_is_refused(sealed: tuple[Path, Path]) -> None:

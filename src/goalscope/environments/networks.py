@@ -10,12 +10,15 @@ logistic function, each weight ``[F, k H]`` in k blocks:
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from math import isqrt
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from goalscope.sealed import SealedRecord, Sha256, StrictRecord
 
 Array = npt.NDArray[np.float64]
 Cell = Literal["lstm", "gru"]
@@ -34,7 +37,7 @@ ACTIVATIONS: Final[Mapping[str, Any]] = {
 _Side = Annotated[int, Field(ge=1, le=64)]
 
 
-class WordsForm(BaseModel):
+class WordsForm(StrictRecord):
     """How a policy reads a mission: the embeddings of its words, one after the other, by a cell of its own.
 
     Attributes:
@@ -45,8 +48,6 @@ class WordsForm(BaseModel):
         unknown: numbers of the words that its training did not have.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     cell: Cell
     joins: int = Field(ge=0, le=63)
     numbers: int = Field(ge=1, le=1024)
@@ -54,10 +55,12 @@ class WordsForm(BaseModel):
     unknown: list[int] = Field(default=[], max_length=1024)
 
 
-class PolicyForm(BaseModel):
+class PolicyForm(SealedRecord):
     """What a file says of its policy.
 
     Attributes:
+        version: version of the form of the file; another one is refused.
+        arrays: SHA-256 of the names, kinds, shapes and values of the arrays, see `digest_of`.
         activations: after each layer, one of tanh, relu, elu, none; the last layer has none.
         divided: what observations are divided by; the numbers of words never are.
         strides: of each convolution among the layers, in order; the weights of the others are matrices.
@@ -68,8 +71,10 @@ class PolicyForm(BaseModel):
         source: where it comes from, in words.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+    what: ClassVar[str] = "policy"
+    advice: ClassVar[str] = "write it anew with save_policy"
+    version: Literal[2] = 2
+    arrays: Sha256
     activations: list[str] = Field(min_length=1, max_length=64)
     divided: float = Field(default=1.0, ge=sys.float_info.min, allow_inf_nan=False)  # no denormal number such as 1e-320
     strides: list[_Side] = Field(default=[], max_length=64)
@@ -241,6 +246,15 @@ def _pooled(values: Array, side: int) -> Array:
     rows, columns = height // side, width // side
     squares = values[:, : rows * side, : columns * side].reshape(channels, rows, side, columns, side)
     return np.asarray(squares.max(axis=(2, 4)))
+
+
+def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the SHA-256 of some arrays with their names, kinds and shapes, whatever their order."""
+    digest = sha256()
+    for name, array in sorted(tensors.items()):
+        digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def network_of(tensors: dict[str, Any], form: PolicyForm, digest: str) -> PolicyNetwork:

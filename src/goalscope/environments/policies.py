@@ -5,7 +5,6 @@ file is safetensors; its metadata say the layers, and what was done to observati
 (the archives of stable-baselines3, TorchScript) are refused.
 """
 
-import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from threading import Lock
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from pydantic import ValidationError
 
 from goalscope.agents.agent import History, Observation, agent_kind
 from goalscope.agents.scripted import Scripted
@@ -34,11 +32,13 @@ from goalscope.environments.networks import (
     PolicyForm,
     PolicyNetwork,
     WordsForm,
+    digest_of,
     network_of,
 )
 from goalscope.extras import lacking
 from goalscope.folder import NamedFile
 from goalscope.rows import Tag
+from goalscope.sealed import seal, unseal
 from goalscope.untrusted import decode_object, shorten
 from goalscope.worlds.world import View
 
@@ -124,6 +124,7 @@ def save_policy(
                 f"between them, got {name}: pass it to a run as goalscope.environments.PolicyAgent instead"
             )
     form = PolicyForm(
+        arrays=digest_of(tensors),
         activations=activations,
         divided=(255.0 if pictures else 1.0) if divided is None else divided,
         strides=strides,
@@ -133,7 +134,7 @@ def save_policy(
         transposed=channels_last if transposed is None else transposed,
         source=source,
     )
-    octets = save(tensors, metadata={_KEY: form.model_dump_json()})
+    octets = save(tensors, metadata={_KEY: seal(form)})
     NamedFile(path).save_bytes(octets)
     read_policy(path)
     return Path(path)
@@ -228,7 +229,8 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     from safetensors.numpy import load
 
     octets = NamedFile(path).load_bytes(MOST_BYTES)
-    if octets[:2] == b"PK" or octets[:1] == b"\x80":
+    # The length of a header, with which a safetensors file begins, can look like the mark of an archive or a pickle.
+    if octets[8:9] != b"{" and (octets[:2] == b"PK" or octets[:1] == b"\x80"):
         raise ValueError(
             f"{path} must be a file of save_policy, got an archive or a pickle (stable-baselines3, TorchScript), which "
             'may hold code. Where it is yours and was made by PPO: python -c "from stable_baselines3 import PPO; from '
@@ -237,9 +239,13 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     try:
         tensors = load(octets)
         header = decode_object(octets[8 : 8 + int.from_bytes(octets[:8], "little")])
-        form = PolicyForm.model_validate_json(str(header["__metadata__"][_KEY]))
-    except (SafetensorError, KeyError, TypeError, ValidationError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} must be a file of save_policy, got another: {shorten(str(error))}") from error
+        form = unseal(PolicyForm, str(header["__metadata__"][_KEY]))
+        if form.arrays != digest_of(tensors):
+            raise ValueError("its arrays were changed since it was written")
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} must be a file of save_policy, got another: {shorten(str(error))}; {PolicyForm.advice}"
+        ) from error
     try:
         network = network_of(tensors, form, sha256(octets).hexdigest())
     except ValueError as error:
