@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zipfile
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +169,9 @@ def test_no_flipped_bit_of_a_policy_is_silent(flips: int, tmp_path: Path) -> Non
 
 def test_a_header_whose_length_looks_like_an_archive_or_a_pickle_is_read(tmp_path: Path) -> None:
     layer, seen = torch.nn.Linear(2, 2), set[int]()
-    for length in range(128):
-        policy = type("P" * (length + 1), (list,), {})([layer])
-        seen.add(save_policy(policy, tmp_path / f"{length}.policy").read_bytes()[0])
+    for length, layers in product(range(1, 200, 8), (1, 2, 3)):
+        policy = type("P" * length, (list,), {})([layer] * layers)
+        seen.add(save_policy(policy, tmp_path / f"{length} {layers}.policy").read_bytes()[0])
     assert 0x80 in seen
 
 
