@@ -78,7 +78,7 @@ def test_task_maps_have_hypotheses_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [
-        (("--hypotheses", "gaol;goal", "--worlds", "grid"), "did you mean goal"),
+        (("--hypotheses", "gaol;goal", "--worlds", "grid"), "did you mean 'goal'"),
         (("--hypotheses", "goal", "--worlds", "grid"), "two hypotheses"),
         (("--hypotheses", "goal;goal", "--worlds", "grid"), "twice"),
         (("--hypotheses", "grids", "--worlds", "gird"), "study"),

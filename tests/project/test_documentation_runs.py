@@ -328,7 +328,7 @@ SCENARIOS = {
         ),
     ),
     "costs": Scenario(
-        files={"gpt-oss.yaml": ("models.md yaml 3",)},
+        files={"gpt-oss.yaml": ("models.md yaml 4",)},
         steps=(
             ("goalscope estimate gpt-oss.yaml", FEW),
             (

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from goalscope.agents.agent import WITHHELD
 from goalscope.measures import StepTable, measure_episodes, measure_store, sample_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
@@ -60,6 +61,7 @@ def literal(episodes: list[Episode]) -> dict[str, list[object]]:
         "length": [len(episode.steps) for episode in episodes],
         "state": [[*step.state.position, step.state.phase] for step in steps],
         "action": [NO_ACTION if step.action is None else int(step.action) for step in steps],
+        "withheld": [step.failure == WITHHELD for step in steps],
         "reward": [None for _ in steps],
         "final": [[*episode.final.position, episode.final.phase] for episode in episodes],
     }
@@ -72,7 +74,7 @@ def plain(table: EpisodeColumns) -> dict[str, list[object]]:
     return {name: np.asarray(column).tolist() if name in ARRAYS else list(column) for name, column in columns.items()}
 
 
-ARRAYS = ("world", "length", "state", "action", "final")
+ARRAYS = ("world", "length", "state", "action", "withheld", "final")
 
 
 def test_columns_are_those_of_the_episodes_however_they_are_read(sampled: Path) -> None:

@@ -184,7 +184,7 @@ class EpisodeRecord(_Values):
         )
 
 
-class PartRecord(_Values):
+class ReplyPartRecord(_Values):
     """A `Part` of a reply."""
 
     kind: PartKind
@@ -194,7 +194,7 @@ class PartRecord(_Values):
 class ReplyRecord(_Values):
     """A `Reply`, beside the message that Inspect shows."""
 
-    parts: list[PartRecord]
+    parts: list[ReplyPartRecord]
     finish: Finish = "stop"
     redraws: Annotated[int, Field(ge=0)] = 0
     error: str = ""

@@ -575,9 +575,9 @@ def _how_to_choose(names: Collection[str], source: str) -> str:
     """Return what to type to choose a chat template of a model."""
     name = min(names)
     return (
-        f"set chat_template to one of {', '.join(sorted(names))}, for example by goalscope evaluate "
-        f"chat:model={source},chat_template={name}, goalscope run STUDY --set agents.0.chat_template={name}, or "
-        f"goalscope doctor --model {source} --chat-template {name}"
+        f"set chat_template to one of {', '.join(sorted(names))}, for example "
+        f"`goalscope evaluate chat:model={source},chat_template={name} --out DIR` or "
+        f"`goalscope doctor --model {source} --chat-template {name}`"
     )
 
 
