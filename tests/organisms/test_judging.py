@@ -178,7 +178,7 @@ def test_a_frozen_claim_cannot_change(made: Path, tmp_path: Path, monkeypatch: p
 
 def a_card(rule: str, nearest: str = "goal") -> Card:
     none = (0.0, 0.0, 0.0)
-    return Card(
+    return Card.model_construct(
         spec=Spec(family="near", kind="table", agreement=1.0, seed=0, number=0),
         weights="",
         worlds="",
@@ -225,7 +225,8 @@ def test_outcomes(rule: str, same: str, claim: Attribution | None, expected: str
 def ends_of(goal: tuple[float, float], corner: tuple[float, float], lead: float) -> Card:
     """Return the card of what is nearest to the goal, next to the corner, with intervals of both shares."""
     shares = {"apart": {"goal": (0.8, *goal), "corner top-right": (0.8, *corner)}}
-    return replace(a_card("goal"), shares=shares, next="corner top-right", beyond=(1.0, lead, 2.0))
+    update = {"shares": shares, "next": "corner top-right", "beyond": (1.0, lead, 2.0)}
+    return a_card("goal").model_copy(update=update)
 
 
 @pytest.mark.parametrize(
