@@ -1,3 +1,4 @@
+import hashlib
 import json
 from pathlib import Path
 
@@ -124,6 +125,10 @@ def test_export_writes_tables(done: Path, tmp_path: Path) -> None:
     import pyarrow.parquet
 
     output = call("export", done, "--out", tmp_path / "tables")
+    sums = dict(line.split("  ")[::-1] for line in (tmp_path / "tables" / "SHA256SUMS").read_text().splitlines())
+    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / "tables").iterdir()}
+    del files["SHA256SUMS"]
+    assert sums == files and len(sums) == 4
     assert "episodes.parquet" in output
     assert pyarrow.parquet.read_table(tmp_path / "tables" / "episodes.parquet").num_rows == 72
 

@@ -73,13 +73,15 @@ def test_a_history_is_counted_as_it_grows() -> None:
 
 
 def test_the_models_own_tokenizer_counts_where_it_is_there(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE({"</s>": 0, **{sign: 1 + at for at, sign in enumerate(alphabet)}}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
     words: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=core, eos_token="</s>", unk_token="<unk>"
+        tokenizer_object=core, eos_token="</s>"
     )
     words.chat_template = "{% for m in messages %}x {{ m.content }}{% endfor %}"
     words.save_pretrained(tmp_path)

@@ -167,7 +167,7 @@ def test_meg_takes_policies_in_single_precision_and_refuses_those_that_are_none(
     exact = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     single = exact.astype(np.float32)
     assert np.abs(single.sum(axis=1, dtype=np.float64) - 1).max() > 1e-8
-    with pytest.warns(UserWarning, match="policy .*float32"):
+    with pytest.warns(UserWarning, match="policy.*float32"):
         found = meg_known(mdp, single)
     assert found.value == pytest.approx(meg_known(mdp, exact).value, rel=1e-4)
     with pytest.raises(ValueError, match="sum to 1"):

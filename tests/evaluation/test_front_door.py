@@ -20,6 +20,7 @@ import goalscope
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation
 from goalscope.evaluation.opening import Checked, judged_again
+from goalscope.evaluation.page import page_deviation
 from goalscope.ids import content_id
 from goalscope.records import html_table
 from goalscope.runs import Store
@@ -126,6 +127,20 @@ def test_lines_go_to_standard_error_or_to_the_logger(
     with caplog.at_level(logging.INFO, logger="goalscope"):
         goalscope.measure(run, measures=["success"])
     assert any("measured" in record.message for record in caplog.records) and not capsys.readouterr().err
+
+
+def test_an_edited_page_is_named(found: Evaluation, tmp_path: Path) -> None:
+    one = shutil.copytree(found.directory, tmp_path / "one")
+    assert page_deviation(one) == ""
+    page = one / "report.html"
+    sound = page.read_text(encoding="utf-8")
+    for edited in (sound.replace("random", "Random", 1), sound + " ", sound.replace("<p>", "<p>Yes. ", 1)):
+        page.write_text(edited, encoding="utf-8")
+        assert "report.html" in page_deviation(one)
+    verified = CliRunner().invoke(app, ["verify", str(one), "--json"])
+    assert verified.exit_code == 1 and json.loads(verified.stdout)["page"]
+    page.write_text(sound, encoding="utf-8")
+    assert CliRunner().invoke(app, ["verify", str(one)]).exit_code == 0
 
 
 @pytest.mark.full

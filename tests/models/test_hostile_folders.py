@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "layers below 0": (entry(num_hidden_layers=-1), "num_hidden_layers in .* must be from 0 to 4096, got -1"),
     "nested": (entry(text_config={"a": {"num_experts": 10**9}}), "num_experts in .* must be from 0 to 4096"),
     "more layers than weights": (entry(num_hidden_layers=3), r"must be complete, 9 are missing \(model.layers.2"),
-    "a large vocabulary": (entry(vocab_size=10**12), "must hold a model that transformers can load, but RuntimeError"),
+    "a large vocabulary": (entry(vocab_size=10**12), f"embedding has {10**12} rows"),
     "a vocabulary of -1": (entry(vocab_size=-1), "negative dimension -1"),
     "a vocabulary in words": (entry(vocab_size="many"), "must hold a model that .*'vocab_size' expected int"),
     "an overflow": (entry(hidden_size=2**62), "must hold a model that transformers can load, but .*verflow"),
@@ -155,7 +155,9 @@ def test_an_untrained_control_is_not_drawn_larger_than_the_weights_that_there_ar
 ) -> None:
     assert LocalModel(folder, device="cpu", reasoning="none", untrained=0).model is not None
     entry(**change)(folder)
-    with pytest.raises(ValueError, match=r"names a model of \d{9,} weights, its files hold \d+ bytes"):
+    with pytest.raises(
+        ValueError, match=r"names a model of \d{9,} weights, its files hold \d+ bytes|embedding has \d{9,} rows"
+    ):
         _ = LocalModel(folder, device="cpu", reasoning="none", untrained=0).model
 
 

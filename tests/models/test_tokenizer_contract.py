@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from goalscope.bounded import BoundedWorker, Bounds
-from goalscope.models import Message, Sampling, folder_identity, tokenizer_contract
+from goalscope.models import HttpModel, LocalModel, Message, Request, Sampling, folder_identity, tokenizer_contract
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder, tokenizer_identity
 from goalscope.worlds.grid import SYMBOLS
@@ -364,3 +364,24 @@ def test_a_template_that_asks_for_tools_names_the_others(tmp_path: Path) -> None
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": NEEDS_TOOLS}))
     with pytest.raises(ValueError, match=r"asks for tools.*no other one"):
         ids(folder)
+
+
+def test_a_local_model_is_refused_before_its_weights_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goalscope.models.local.load_weights", None)
+    folder = made(tmp_path, "bundled", entries("generation_config.json", eos_token_id=128009))
+    with pytest.raises(ValueError, match=r"eos_token_id of .* is 128009"):
+        _ = LocalModel(folder, device="cpu").model
+    entries("generation_config.json", eos_token_id=5)(folder)
+    with pytest.raises(ValueError, match="has default; got 'rag'"):
+        _ = LocalModel(folder, device="cpu", chat_template="rag").model
+
+
+def test_a_server_is_sent_no_prompt_that_breaks_the_contract(tmp_path: Path) -> None:
+    folder = made(tmp_path, "bundled", entries("tokenizer.json", normalizer={"type": "Lowercase"}))
+    server = {"base_url": "http://127.0.0.1:9/v1", "mode": "completions", "tokenizer": str(folder)}
+    model = HttpModel("served", server=server, reasoning="none")
+    request = Request(messages=(Message(role="user", content=PROMPT),), key=(0, "episode", 0, 0))
+    with pytest.raises(ValueError, match="must give a prompt back"):
+        model.complete([request], Sampling())
+    with pytest.raises(ValueError, match="in mode chat the server renders the chat by its own template"):
+        HttpModel("served", server={"base_url": server["base_url"]}, chat_template="rag")

@@ -468,8 +468,12 @@ _ENVIRONMENTS = "needs an extra; tests/environments/test_environment_adapters.py
 _MAZES = "tests/inspect_logs/test_known_worlds.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
+_TEMPLATES = "needs a model with several chat templates; tests/models/test_tokenizer_contract.py has such models"
 _PLACES = "tests/interventions/test_place_sets.py runs such lines"
 NOT_RUN = {
+    "goalscope evaluate chat:model=./my-model,chat_template=rag --out rag": _TEMPLATES,
+    "goalscope run study.yaml --set agents.0.chat_template=rag --out runs/rag": _TEMPLATES,
+    "goalscope doctor --model ./my-model --chat-template rag": _TEMPLATES,
     "goalscope evaluate SMOLLM2 --arms grids --answer likelihood --out runs/smollm2": _REAL,
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,

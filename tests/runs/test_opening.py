@@ -206,7 +206,7 @@ def test_a_full_disk_and_an_interrupt_leave_a_directory_that_can_be_used(
 ) -> None:
     left(tmp_path / "one")
     if name == "os.link" and left is not nothing:
-        name = "pathlib.Path.replace"
+        name = "os.replace"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "wal_problem", lambda folder: None)
         patch.setattr(name, fault)
@@ -234,7 +234,7 @@ def test_where_a_disk_is_full_the_lock_is_given_back(tmp_path: Path, monkeypatch
 
 
 def test_a_file_system_without_links_gets_its_file_by_a_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: Any) -> None:
+    def none(*_: Any, **__: Any) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr("os.link", none)
@@ -249,9 +249,9 @@ def test_a_store_that_another_put_there_meanwhile_is_not_replaced(
         expected = content_hash(store)
     link = os.link
 
-    def late(source: Path, target: Path) -> None:
-        shutil.copy(tmp_path / "other" / "run.db", target)
-        link(source, target)
+    def late(source: str, target: str, **places: Any) -> None:
+        shutil.copy(tmp_path / "other" / "run.db", tmp_path / "one" / target)
+        link(source, target, **places)
 
     monkeypatch.setattr("os.link", late)
     with Store(tmp_path / "one", "w") as store:

@@ -38,7 +38,10 @@ WRITTEN = {
 }
 
 
-LATER = ("JSD from optimal, by distance", "exploration-only share by progress")
+LATER = (
+    *("JSD from optimal, by distance", "exploration-only share by progress"),
+    *("withheld turns", "action accuracy of valid turns"),
+)
 """Measures that were added since."""
 
 

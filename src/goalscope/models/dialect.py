@@ -405,24 +405,37 @@ class Dialect:
         return self._source, where if self._revision is None else {**where, "revision": self._revision}
 
     def _read(self) -> Loaded:
-        source, where = self._where()
-        eos = None
+        tokenizer, file = self._read_tokenizer()
+        return self._prepare(None, tokenizer, self._read_eos(), file)
+
+    def _read_eos(self) -> Any:
+        """Return eos_token_id as the model's files say it; None where they leave it to the tokenizer."""
         if self._folder is not None and NamedFile(self._folder).is_there():
-            eos = read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
-        elif self._folder is not None:
+            return read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
+        if self._folder is not None:
             for name in ("generation_config.json", "config.json"):
                 if Folder(self._folder, links=True).has_file(name):
-                    eos = read_json(self._folder / name).get("eos_token_id")
-                    break
-        else:
-            from transformers import GenerationConfig
+                    return read_json(self._folder / name).get("eos_token_id")
+            return None
+        from transformers import GenerationConfig
 
-            try:
-                eos = GenerationConfig.from_pretrained(source, revision=self._revision or "main").eos_token_id
-            except OSError:
-                eos = None  # the tokenizer names its own
+        try:
+            return GenerationConfig.from_pretrained(self._source, revision=self._revision or "main").eos_token_id
+        except OSError:
+            return None
+
+    def _read_tokenizer(self) -> tuple[Any, Path | None]:
+        """Return the tokenizer, checked, and the tokenizer.json that it must agree with.
+
+        All that needs no weights is checked now, since reading these may take minutes.
+        """
+        source, where = self._where()
         tokenizer, file = load_tokenizer(source, where, folder=self._folder)
-        return self._prepare(None, tokenizer, eos, file)
+        template = self._choose_template(self._templates(tokenizer))
+        contract = self._contract(tokenizer, file, None)
+        contract.check_stop(_ids(self._read_eos()), tokenizer.eos_token_id)
+        contract.check(template, ())
+        return tokenizer, file
 
     def _prepare(self, model: Any, tokenizer: Any, eos: Any, file: Path | None = None) -> Loaded:
         """Find out how the tokenizer writes chats, ends outputs and marks reasoning, and check its contract.
@@ -433,8 +446,7 @@ class Dialect:
             eos: eos_token_id of the model's configuration.
             file: the tokenizer.json that the tokenizer must agree with.
         """
-        with explained(self._folder or self._source, "chat templates"):
-            templates = _templates(tokenizer.chat_template, self._folder)
+        templates = self._templates(tokenizer)
         template = self._choose_template(templates)
         vocabulary = tokenizer.get_vocab()
         base = not template
@@ -459,9 +471,7 @@ class Dialect:
                 stacklevel=2,
             )
         markers = {vocabulary[marker]: marker for marker in marks.markers if marker in vocabulary}
-        contract = TokenizerContract(
-            source=self._folder or self._source, tokenizer=tokenizer, file=file, rows=self._embedding_rows(model)
-        )
+        contract = self._contract(tokenizer, file, model)
         contract.check_stop(_ids(eos), tokenizer.eos_token_id)
         contract.check(template, marks.markers)
         bundled = self._folder is not None and has_bundled_tokenizer(self._folder)
@@ -487,6 +497,15 @@ class Dialect:
             base=base,
             trusted=trusted,
         )
+
+    def _templates(self, tokenizer: Any) -> dict[str, str]:
+        """Return the chat templates of a model, by name."""
+        with explained(self._folder or self._source, "chat templates"):
+            return _templates(tokenizer.chat_template, self._folder)
+
+    def _contract(self, tokenizer: Any, file: Path | None, model: Any) -> TokenizerContract:
+        source, rows = self._folder or self._source, self._embedding_rows(model)
+        return TokenizerContract(source=source, tokenizer=tokenizer, file=file, rows=rows)
 
     def _choose_template(self, templates: Mapping[str, str]) -> str:
         """Return the chat template that the settings name; an empty text for a model without one."""

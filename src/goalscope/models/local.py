@@ -23,7 +23,6 @@ from goalscope.models.loading import (
     check_device,
     check_device_name,
     draw_weights,
-    load_tokenizer,
     load_weights,
     needed,
 )
@@ -283,7 +282,7 @@ class LocalModel(Answering):
             dtype = torch.float32
         if self._folder is not None:
             check_folder(self._folder)
-        tokenizer, file = load_tokenizer(source, arguments, folder=self._folder)
+        tokenizer, file = self._read_tokenizer()
         device_map = None if self._untrained is not None else self._device_map
         if self._untrained is not None:
             model = self._random(source, arguments, torch.float32 if dtype == "auto" else dtype)

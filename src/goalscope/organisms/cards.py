@@ -109,16 +109,16 @@ class Card(SealedRecord):
             return f"follows another rule than {self.meant}"
         return f"follows no rule in {FOLLOWS:.0%} of its steps"
 
-    def possible(self, kinds: Sequence[Placed] = ()) -> tuple[str, ...]:
+    def possible(self, kinds: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the rules that it may follow by the intervals of its shares, "" for none of its bank.
 
         Args:
             kinds: of worlds; empty for all that it was measured in.
         """
         rules = (self.nearest, self.next) if self.beyond[1] <= 0 else (self.nearest,)
+        measured: Mapping[str, Mapping[str, Ends]] = dict(self.shares.items())
         least, most = (
-            {rule: min(self.shares[kind][rule][end] for kind in kinds or self.shares) for rule in rules}
-            for end in (1, 2)
+            {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in rules} for end in (1, 2)
         )
         found = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
         return found if max(least.values()) >= FOLLOWS else (*found, "")
