@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ import goalscope
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation
 from goalscope.evaluation.opening import Checked, judged_again
-from goalscope.evaluation.page import page_deviation
-from goalscope.ids import content_id
+from goalscope.evaluation.page import check_page, same_text
 from goalscope.records import html_table
 from goalscope.runs import Store
 from goalscope.runs.tables import remove_episodes
+from tampered import resealed
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
 
@@ -39,9 +40,8 @@ def sealed(directory: Path, change: Any) -> None:
     """Change the ledger of an evaluation as somebody does who knows how its digest is found."""
     path = directory / "ledger.json"
     fields = json.loads(path.read_text())
-    del fields["digest"]
     change(fields)
-    path.write_text(json.dumps({**fields, "digest": content_id("sealed", fields)}))
+    path.write_text(resealed(fields))
 
 
 def test_the_door_is_light_and_fits_on_a_screen() -> None:
@@ -129,18 +129,44 @@ def test_lines_go_to_standard_error_or_to_the_logger(
     assert any("measured" in record.message for record in caplog.records) and not capsys.readouterr().err
 
 
-def test_an_edited_page_is_named(found: Evaluation, tmp_path: Path) -> None:
+def test_an_edited_page_is_named_and_an_untouched_one_is_sound(found: Evaluation, tmp_path: Path) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
-    assert page_deviation(one) == ""
-    page = one / "report.html"
-    sound = page.read_text(encoding="utf-8")
-    for edited in (sound.replace("random", "Random", 1), sound + " ", sound.replace("<p>", "<p>Yes. ", 1)):
-        page.write_text(edited, encoding="utf-8")
-        assert "report.html" in page_deviation(one)
+    page, ledger = one / "report.html", (one / "ledger.json").read_bytes()
+    sound = page.read_bytes()
+    assert check_page(one) == ("", "the digest in the ledger, and the page that the ledger and the runs give")
+    for edited in (sound.replace(b"random", b"Random", 1), sound + b" ", sound.replace(b"<p>", b"<p>Yes. ", 1)):
+        assert edited != sound
+        page.write_bytes(edited)
+        assert str(page) in check_page(one).deviation
+        sealed(one, lambda fields, text=edited: fields.update(page=sha256(text).hexdigest()))  # and its digest
+        assert str(page) in check_page(one).deviation
+        (one / "ledger.json").write_bytes(ledger)
     verified = CliRunner().invoke(app, ["verify", str(one), "--json"])
-    assert verified.exit_code == 1 and json.loads(verified.stdout)["page"]
-    page.write_text(sound, encoding="utf-8")
+    assert verified.exit_code == 1 and str(page) in json.loads(verified.stdout)["page"]
+    page.unlink()
+    assert str(page) in check_page(one).deviation
+    page.write_bytes(sound)
     assert CliRunner().invoke(app, ["verify", str(one)]).exit_code == 0
+
+
+def test_a_page_of_another_version_is_no_false_alarm(found: Evaluation, tmp_path: Path) -> None:
+    one = shutil.copytree(found.directory, tmp_path / "one")
+    sealed(one, lambda fields: fields["origin"].update(goalscope="0.0.1"))
+    checked = check_page(one)
+    assert not checked.deviation and "0.0.1" in checked.basis
+    (one / "report.html").write_bytes((one / "report.html").read_bytes() + b" ")
+    assert "report.html" in check_page(one).deviation
+    sealed(one, lambda fields: fields.update(page=""))  # as where a page was not written: it has none
+    assert "report.html" in check_page(one).deviation
+    (one / "report.html").unlink()
+    assert not check_page(one).deviation
+
+
+def test_numbers_on_a_page_may_be_rounded_otherwise_and_nothing_else_may_differ() -> None:
+    text = '<p>0.25 of 12 worlds</p><path d="M1.5 2.0e-3"/>'
+    assert same_text(text, text.replace("0.25", "0.2500000001"))
+    for before, after in (("0.25", "0.26"), ("12", "13"), ("worlds", "grids"), ("1.5 ", "1.5 1.5 "), ("2.0", "-2.0")):
+        assert not same_text(text, text.replace(before, after))
 
 
 @pytest.mark.full

@@ -28,8 +28,9 @@ def verify(
     """Compare everything that a run holds with its checksums, files beside run.db included; print the content hash.
 
     Of an evaluation: the runs of all arms; then all claims are decided again from them and compared with the ledger,
-    and the page is written anew and compared with report.html. Exit status 1 where something is damaged, or a claim,
-    the page or the content hash is another one, 2 where the run cannot be opened.
+    and report.html is compared with its digest in the ledger, and with the page that ledger and runs give. Exit status
+    1 where something is damaged, or a claim, the page or the content hash is another one, 2 where the run cannot be
+    opened.
     """
     from goalscope.evaluation.opening import AGAIN, is_evaluation, judged_again, run_folders
 
@@ -47,11 +48,10 @@ def verify(
             say("the claims could not all be decided again, so none was compared", error=True)
         elif not checked.deviations:
             say("every claim is the one that the runs lead to", error=as_json)
-        if not (checked.failed or checked.deviations or checked.changed):
-            sound = _sound_page(run, record)
         if checked.deviations or checked.changed:
             say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
-        sound = sound and not (checked.failed or checked.deviations or checked.changed)
+        same = not (checked.failed or checked.deviations or checked.changed)
+        sound = _sound_page(run, record, rebuild=same and not checked.added) and same
     if as_json:
         say(json_text(record if is_evaluation(run) else found[""]))
     if expect and sound and expect != found[""]["content_hash"]:
@@ -62,21 +62,15 @@ def verify(
         raise typer.Exit(PROBLEMS)
 
 
-def _sound_page(evaluation: Path, record: dict[str, Any]) -> bool:
-    """Compare the page of an evaluation with the one that its ledger and runs give; say and record what was found."""
+def _sound_page(evaluation: Path, record: dict[str, Any], *, rebuild: bool) -> bool:
+    """Compare the page of an evaluation with its ledger and runs; say and record what was found."""
     from goalscope.evaluation.opening import AGAIN
+    from goalscope.evaluation.page import check_page
 
-    try:
-        from goalscope.evaluation.page import page_deviation
-
-        deviation = page_deviation(evaluation)
-    except ImportError as error:
-        record["page"] = f"not compared: {error}"
-        say(f"the page was not compared: {error}", error=True)
-        return True
-    record["page"] = deviation
-    say(f"{deviation}: {AGAIN}" if deviation else "the page is the one that the ledger and the runs give", error=True)
-    return not deviation
+    found = check_page(evaluation, rebuild=rebuild)
+    record |= {"page": found.deviation, "page_compared_with": found.basis}
+    say(f"{found.deviation}: {AGAIN}" if found.deviation else f"the page was compared with {found.basis}", error=True)
+    return not found.deviation
 
 
 def _verified(run: Path, as_json: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from goalscope.folder import Folder, NamedFile
 from goalscope.records import frame, html_table
 from goalscope.report.figures import short
 from goalscope.report.reading import Run
-from goalscope.sealed import SealedRecord, StrictRecord, read_sealed, seal
+from goalscope.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
 
 if TYPE_CHECKING:
     import pandas
@@ -203,6 +203,7 @@ class Evaluation(SealedRecord):
         models: a ledger for each model.
         differences: what differs between them; empty for one model.
         origin: what they were judged by, and from.
+        page: SHA-256 of the page, "" where none was written. The page itself holds the ledger without it.
     """
 
     what: ClassVar[str] = "ledger"
@@ -214,6 +215,7 @@ class Evaluation(SealedRecord):
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None
+    page: Sha256 | Literal[""] = ""
     _directory: Path | None = PrivateAttr(None)
     _failed: tuple[str, ...] = PrivateAttr(())
     _declared: frozenset[str] = PrivateAttr(frozenset())

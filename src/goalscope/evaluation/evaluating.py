@@ -96,7 +96,8 @@ def judged(evaluation: EvaluationRun, words: Mapping[str, Any]) -> Evaluation:
         with failures.kept_apart(f"the page {PAGE}"):
             from goalscope.evaluation import page
 
-            page.write(result, runs, evaluation.directory / PAGE)
+            result = page.with_digest(result, page.write(result, runs, evaluation.directory / PAGE))
+            judging.write(evaluation, result)  # once more, with the digest of its page
     return result.kept_in(evaluation.directory, failures.failed, [name for _, name in failures.unasked])
 
 

@@ -1,10 +1,13 @@
 """The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
 
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -68,35 +71,86 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
     return write_page(path, text_of(evaluation, runs))
 
 
+def with_digest(evaluation: Evaluation, page: Path) -> Evaluation:
+    """Return an evaluation with the digest of its page."""
+    digest = sha256(Folder(page.parent).load_bytes(page.name)).hexdigest()
+    return evaluation.model_copy(update={"page": digest})
+
+
 def text_of(evaluation: Evaluation, runs: Opened) -> str:
     """Return the page of an evaluation as HTML; the same runs give the same text."""
     names = [ledger.model for ledger in evaluation.models]
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
     sections, groups = contents(evaluation, runs)
-    return render_page(title, [], sections, evaluation.to_json(), groups, package="evaluation")
+    numbers = evaluation.model_copy(update={"page": ""}).to_json()  # a page cannot hold its own digest
+    return render_page(title, [], sections, numbers, groups, package="evaluation")
 
 
-def page_deviation(directory: Path) -> str:
-    """Return how the page of an evaluation deviates from the one that its ledger and runs give; "" where it does not.
+class CheckedPage(NamedTuple):
+    """What was found of the page of an evaluation.
 
-    The page is written anew in memory and compared byte by byte.
+    Attributes:
+        deviation: what is wrong with it, "" where nothing is.
+        basis: what it was compared with.
+    """
+
+    deviation: str
+    basis: str
+
+
+def check_page(directory: Path, *, rebuild: bool = True) -> CheckedPage:
+    """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give.
+
+    The digest notices each byte that differs. Who changes a page may change its digest in the ledger, too, and compute
+    the seal of the ledger anew. So the page is also written again in memory, where this version of goalscope wrote it,
+    and compared, numbers but for what another machine may round.
+
+    Args:
+        directory: of the evaluation.
+        rebuild: whether the runs are just those that were judged: rows that were added since change the page.
 
     Raises:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
-        ImportError: jinja2 is not installed (it comes with the extra ``report``).
     """
     run, ledgers = reopen(directory)
-    place = Folder(directory)
+    place, basis = Folder(directory), "the digest in the ledger"
     if not place.has_file(PAGE):
-        return f"{directory / PAGE} is missing"
-    with opened(run) as runs:
-        expected = text_of(ledgers, runs).encode()
-    if place.load_bytes(PAGE) == expected:
-        return ""
-    version = ledgers.origin.goalscope if ledgers.origin is not None else "unknown"
-    other = f"; it was written by goalscope {version}, this is {__version__}" if version != __version__ else ""
-    return f"{directory / PAGE} is not the page that the ledger and the runs give{other}"
+        missing = f"{directory / PAGE} is missing, though the ledger has its digest" if ledgers.page else ""
+        return CheckedPage(missing, "nothing: no page was written")
+    octets = place.load_bytes(PAGE)
+    if sha256(octets).hexdigest() != ledgers.page:
+        return CheckedPage(f"{directory / PAGE} was changed since it was written: the ledger has another digest", basis)
+    version = ledgers.origin.goalscope if ledgers.origin is not None else "an unknown version"
+    if version != __version__:
+        return CheckedPage("", f"{basis}, and not written anew, since goalscope {version} wrote it")
+    if not rebuild:
+        return CheckedPage("", f"{basis}, and not written anew, since the runs are not just as they were judged")
+    try:
+        with opened(run) as runs:
+            expected = text_of(ledgers, runs)
+    except ImportError as error:
+        return CheckedPage("", f"{basis}, and not written anew: {error}")
+    if same_text(octets.decode("utf-8", "replace"), expected):
+        return CheckedPage("", f"{basis}, and the page that the ledger and the runs give")
+    return CheckedPage(f"{directory / PAGE} is not the page that the ledger and the runs give", basis)
+
+
+_NUMBER: Final = re.compile(r"(-?\d+\.\d+(?:e[+-]?\d+)?)")
+_ROUNDED: Final = 1e-6
+
+
+def same_text(first: str, second: str) -> bool:
+    """Return whether two texts are the same, numbers with decimals but for what another machine may round."""
+    if first == second:
+        return True
+    parts = _NUMBER.split(first), _NUMBER.split(second)
+    if len(parts[0]) != len(parts[1]):
+        return False
+    return all(
+        one == other or (at % 2 == 1 and math.isclose(float(one), float(other), rel_tol=_ROUNDED, abs_tol=_ROUNDED))
+        for at, (one, other) in enumerate(zip(*parts, strict=True))
+    )
 
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
