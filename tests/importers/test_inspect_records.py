@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.agents import EpsilonGreedy, agent_id
+from goalscope.agents.chat import turn
 from goalscope.cli import app
 from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
 from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
-from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord, foreign_reply
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.models import Reply
@@ -370,3 +371,20 @@ def test_a_log_nested_too_deep_is_refused_before_any_parser_in_little_memory(tmp
     tracemalloc.stop()
     [problem] = result.problems
     assert "nested at most 200 deep" in str(problem) and most < 64 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "calls", "text", "finish", "failure"),
+    [
+        ("stop", [], '{"action": "UP"}', "stop", None),
+        ("max_tokens", [], 'Not {"action": "UP"}.', "length", "truncated"),
+        ("model_length", [], 'Not {"action": "UP"}.', "length", "truncated"),
+        ("content_filter", [], "", "withheld", "withheld by the server"),
+        ("tool_calls", [SimpleNamespace(function="move", arguments={"action": "UP"})], "", "called", "call of a tool"),
+    ],
+)
+def test_what_inspect_says_of_a_foreign_model_is_kept_in_its_reply(
+    stop_reason: str, calls: list[Any], text: str, finish: str, failure: str | None
+) -> None:
+    reply = foreign_reply(SimpleNamespace(text=text, tool_calls=calls), stop_reason, "hm")
+    assert (reply.reasoning, reply.answer, reply.finish, turn(reply).failure) == ("hm", text, finish, failure)

@@ -24,9 +24,8 @@ from goalscope.extras import lacking
 from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
-from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord
+from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord, foreign_reply
 from goalscope.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
-from goalscope.models.base import Reply
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
@@ -333,13 +332,8 @@ def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
         return record.turn(), record.reward
     if stored is not None:
         return turn(ReplyRecord.read(stored, "metadata").reply(), names), None
-    message, finish = output.choices[0].message, output.choices[0].stop_reason
-    reply = Reply.of(
-        message.text,
-        reasoning=reasoning_of(message),
-        finish="length" if finish in ("max_tokens", "model_length") else "stop",
-    )
-    return turn(reply, names), None
+    message, stop_reason = output.choices[0].message, output.choices[0].stop_reason
+    return turn(foreign_reply(message, stop_reason, reasoning_of(message)), names), None
 
 
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:

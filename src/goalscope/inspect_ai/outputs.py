@@ -1,6 +1,6 @@
 """Conversion of chats, replies and sampling settings to and from Inspect's types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -20,12 +20,18 @@ from inspect_ai.model import (
     StopReason,
 )
 
-from goalscope.inspect_ai.record import KEY, ReplyRecord
+from goalscope.inspect_ai.record import KEY, ReplyRecord, foreign_reply
 from goalscope.models.base import Message, Reply, Sampling
 
 NO_EFFORT: Final = "none"
 """Inspect's value for no reasoning effort."""
 
+_STOP_REASONS: Final[Mapping[str, StopReason]] = {
+    "length": "max_tokens",
+    "withheld": "content_filter",
+    "called": "tool_calls",
+}
+"""Inspect's words for the ways in which replies end, other than by a stop token."""
 _SUPPORTED: Final = ("temperature", "top_p", "max_tokens", "reasoning_effort")
 _REFUSED: Final = (
     *("stop_seqs", "best_of", "frequency_penalty", "presence_penalty", "logit_bias", "top_k", "prompt_logprobs"),
@@ -68,7 +74,7 @@ def write_output(reply: Reply, model: str) -> ModelOutput:
     parts: list[Content] = [ContentReasoning(reasoning=reply.reasoning)] if reply.reasoning else []
     parts.append(ContentText(text=reply.answer))
     content: str | list[Content] = parts if len(parts) > 1 else reply.answer
-    stop: StopReason = "max_tokens" if reply.finish == "length" else "stop"
+    stop = _STOP_REASONS.get(reply.finish, "stop")
     counts = [int(reply.usage.get(name, 0)) for name in ("prompt_tokens", "output_tokens")]
     return ModelOutput(
         model=model,
@@ -98,12 +104,8 @@ def read_output(output: ModelOutput) -> Reply:
     content = [] if isinstance(message.content, str) else message.content
     reasoning = "\n\n".join(part.reasoning for part in content if isinstance(part, ContentReasoning))
     usage = output.usage
-    return Reply.of(
-        message.text,
-        reasoning=reasoning or None,
-        finish="length" if output.stop_reason in ("max_tokens", "model_length") else "stop",
-        usage={} if usage is None else _usage(usage),
-    )
+    numbers = {} if usage is None else _usage(usage)
+    return foreign_reply(message, output.stop_reason, reasoning or None, usage=numbers)
 
 
 def _usage(usage: ModelUsage) -> dict[str, float]:

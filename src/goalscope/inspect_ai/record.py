@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from goalscope.agents.agent import Turn
 from goalscope.ids import canonical_json
 from goalscope.importers.problems import TokenId
-from goalscope.models.base import Finish, Part, PartKind, Reply
+from goalscope.models.base import PART_KINDS, Finish, Part, PartKind, Reply, finish_of
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome
@@ -228,6 +228,27 @@ class ReplyRecord(_Values):
             return Reply(**values)
         except ValueError as error:
             raise UntrustedError(str(error)) from error
+
+
+def foreign_reply(message: Any, stop_reason: str | None, reasoning: str | None, **others: Any) -> Reply:
+    """Return the reply of a model that Inspect asked itself.
+
+    Args:
+        message: the message of Inspect's assistant.
+        stop_reason: Inspect's word for how it ended.
+        reasoning: its written reasoning, None for none.
+        others: further fields of `Reply`.
+    """
+    tools = getattr(message, "tool_calls", None) or ()
+    calls = [canonical_json({"name": call.function, "arguments": call.arguments}) for call in tools]
+    texts = {"reasoning": [reasoning], "answer": [message.text], "call": calls}
+    parts = tuple(Part(kind=kind, text=text) for kind in PART_KINDS for text in texts[kind] if text)
+    finish: Finish = "stop"
+    if stop_reason in ("max_tokens", "model_length"):
+        finish = "length"
+    elif stop_reason == "content_filter":
+        finish = "withheld"
+    return Reply(parts=parts, finish=finish_of(parts, finish), **others)
 
 
 class TurnRecord(_Values):

@@ -48,7 +48,7 @@ _END_TOKEN = re.compile(rf"{_OF_CHATS}|<[|｜](?:[^<>\s]*(?:end|eos|eot|return)[
 
 # Pairs of tags of any other name. What stands inside of these is an answer, not reasoning.
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40})>|\[(?P<closes>/?)(?P<word>[A-Z][A-Z_]{1,40})\]")
-_ANSWERS = re.compile(r"answer|final|response|output|result|action|solution|json|code|pre", re.IGNORECASE)
+_ANSWERS = re.compile(r"answer|final|response|output|result|action|solution|json|\b(?:code|pre)\b", re.IGNORECASE)
 _ACTION = re.compile(r"\{[^{}]{0,200}?action", re.IGNORECASE)
 
 
