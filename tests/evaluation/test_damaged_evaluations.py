@@ -50,7 +50,7 @@ def test_no_bit_of_a_ledger_or_a_plan_changes_what_it_says(
 
     advice = "evaluate again" if name == judging.LEDGER else "another directory"
     found = attack(name, (sound / name).read_bytes(), read, changes, says=f"{name}.*{advice}", seed=8)
-    assert found["flip"] > 0.7 * changes["flip"] and found["page"] == changes["page"]
+    assert found["flip"] == changes["flip"] and found["page"] == changes["page"]
 
 
 @pytest.mark.parametrize(

@@ -128,9 +128,13 @@ def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert [line.published for line in found.lines] == [{"paper": 0.19}, {"paper": 0.69}]
     lines = compute(items()["meg figure 1"], tmp_path).lines
     assert [repr(line) for line in found.lines] == [repr(line) for line in lines]
-    (tmp_path / "reproduction.json").write_text('{"key": 1}', encoding="utf-8")
-    with pytest.raises(ValueError, match="must be a result"):
-        read_result(tmp_path)
+    path = tmp_path / "reproduction.json"
+    sound = path.read_text(encoding="utf-8")
+    for changed in ('{"key": 1}', sound.replace("0.19", "0.29"), sound.replace("  ", " ", 1)):
+        assert changed != sound
+        path.write_text(changed, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"reproduction\.json must be a result.*remove it to run again"):
+            read_result(tmp_path)
 
 
 def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour() -> None:

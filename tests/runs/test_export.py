@@ -1,3 +1,5 @@
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from run_agents import Dice, small_study
 
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store, export_parquet, run
+from goalscope.runs.export import write_checksums
 from goalscope.worlds import Action, Grid, State
 
 
@@ -37,6 +40,22 @@ def test_parquet_holds_everything_with_types(tmp_path: Path) -> None:
     kinds = {name: str(rows.schema.field(f"tag.{name}").type) for name in tags}
     assert kinds == {"size": "int64", "mixed": "string", "flag": "bool", "real": "double"}
     assert rows["tag.mixed"].to_pylist() == ["1", "x"] and rows["tag.flag"].to_pylist() == [True, None]
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="sha256sum is not installed")
+def test_checksums_are_those_of_sha256sum(tmp_path: Path) -> None:
+    names = ["plain.csv", "with blank.csv", "back\\slash.csv", "line\nend.csv", "inner/a.parquet", "inner/b.parquet"]
+    (tmp_path / "inner").mkdir()
+    for name in names:
+        (tmp_path / name).write_text(f"content of {name}")
+    write_checksums(tmp_path, [tmp_path / name for name in names[:2]])
+    write_checksums(tmp_path, [tmp_path / "inner", *(tmp_path / name for name in names[1:4])])  # a further export
+    check = ["sha256sum", "--strict", "-c", "SHA256SUMS"]
+    told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.returncode == 0 and told.stdout.count(": OK") == len(names), told
+    (tmp_path / "inner" / "b.parquet").write_text("changed")
+    told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.returncode == 1 and "inner/b.parquet: FAILED" in told.stdout
 
 
 def test_an_empty_store_and_halves_of_surrogate_pairs_can_be_exported(tmp_path: Path) -> None:

@@ -50,7 +50,10 @@ def figure(
         ]
         table(("name", "what", "shows"), rows, title=f"Figures and tables of {run}")
     elif every is not None:
-        say(f"{counted(len(write_all(by_name, every)), 'file')}: {every}")
+        from goalscope.runs.export import write_checksums
+
+        files = write_all(by_name, every)
+        say(f"{counted(len(files), 'file')}: {every}; checksums: {write_checksums(every, files)}")
     elif name is not None and out is not None:
         Folder(out.parent).make()
         write(find(by_name, name), out)

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
-from math import nan
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field
 
 from goalscope import __version__
 from goalscope.folder import Folder
@@ -14,10 +16,11 @@ from goalscope.ids import content_id
 from goalscope.records import Records
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
 from goalscope.report.blocks import Footnotes, Table, counted, listed
-from goalscope.reproduction.claims import Tested
+from goalscope.reproduction.claims import Tested, Verdict
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
+from goalscope.sealed import SealedRecord, StrictRecord, read_sealed
 from goalscope.stats import Estimate
 
 RESULT: Final = "reproduction.json"
@@ -57,12 +60,127 @@ class Result(Records):
             for line in self.lines
         ]
 
-    def plain(self, item: Item) -> dict[str, Any]:
-        """Return it as plain values, for `RESULT`."""
-        names: dict[str, Any] = {"item": item.name, "title": item.title, "note": item.note, "goalscope": __version__}
-        return {**names, **{name: value for name, value in asdict(self).items() if name != "tested"}} | {
-            "claims": [asdict(claim) for claim in self.tested]
+    def record(self, item: Item) -> "ReproductionRecord":
+        """Return it as `RESULT` holds it."""
+        return ReproductionRecord(
+            item=item.name,
+            title=item.title,
+            note=item.note,
+            goalscope=__version__,
+            key=self.key,
+            scale=float(self.scale),
+            agents=self.agents,
+            made_here=self.made_here,
+            lines=tuple(LineRecord.of(line) for line in self.lines),
+            claims=tuple(TestedRecord.of(claim) for claim in self.tested),
+        )
+
+
+class EstimateRecord(StrictRecord):
+    """An `Estimate`; None stands for a number that is not finite."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int = Field(ge=0)
+    clusters: int = Field(ge=0)
+    method: str
+    unit: str
+    confidence: float = Field(gt=0, lt=1)
+    note: str
+    undefined: int = Field(ge=0)
+    without: int = Field(ge=0)
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> Self:
+        """Return the record of an estimate."""
+        numbers = {
+            name: float(number) if isfinite(number := getattr(estimate, name)) else None
+            for name in ("value", "low", "high")
         }
+        counts = {name: int(getattr(estimate, name)) for name in ("n", "clusters", "undefined", "without")}
+        texts = {"method": estimate.method, "unit": estimate.unit, "note": estimate.note}
+        return cls(**numbers, **counts, **texts, confidence=float(estimate.confidence))
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate."""
+        return Estimate(**{name: nan if value is None else value for name, value in self.model_dump().items()})
+
+
+class LineRecord(StrictRecord):
+    """An `ItemLine`."""
+
+    label: str
+    value: str | int | float | bool | None
+    published: dict[str, float | str | None]
+    ours: EstimateRecord | None
+    control: EstimateRecord | None
+    control_is: str
+    percent: bool
+    within: bool | None
+    differs: tuple[str, ...] = Field(max_length=1000)
+
+    @classmethod
+    def of(cls, line: ItemLine) -> Self:
+        """Return the record of a line."""
+        both = {name: None if (of := getattr(line, name)) is None else EstimateRecord.of(of) for name in _BOTH}
+        rest = {name: getattr(line, name) for name in cls.model_fields if name not in both}
+        return cls(**{**rest, **both, "published": dict(line.published)})
+
+    @property
+    def line(self) -> ItemLine:
+        """The line."""
+        both = {name: None if (of := getattr(self, name)) is None else of.estimate for name in _BOTH}
+        rest = {name: getattr(self, name) for name in type(self).model_fields if name not in both}
+        return ItemLine(**rest, **both)
+
+
+_BOTH: Final = ("ours", "control")
+
+
+class TestedRecord(StrictRecord):
+    """A `Tested` claim."""
+
+    __test__ = False  # no class of tests
+
+    said: str
+    quoted: str
+    place: str
+    verdict: Verdict
+    parts: tuple[tuple[str, EstimateRecord], ...] = Field(max_length=1000)
+    why: str
+    about: str
+
+    @classmethod
+    def of(cls, claim: Tested) -> Self:
+        """Return the record of a claim."""
+        rest = {name: getattr(claim, name) for name in cls.model_fields if name != "parts"}
+        return cls(**rest, parts=tuple((name, EstimateRecord.of(part)) for name, part in claim.parts))
+
+    @property
+    def tested(self) -> Tested:
+        """The claim."""
+        rest = {name: getattr(self, name) for name in type(self).model_fields if name != "parts"}
+        return Tested(**rest, parts=tuple((name, part.estimate) for name, part in self.parts))
+
+
+class ReproductionRecord(SealedRecord):
+    """What came out of an item, as `RESULT` holds it."""
+
+    what: ClassVar[str] = "result of goalscope reproduce"
+    advice: ClassVar[str] = "remove it to run again"
+    version: Literal[2] = 2
+    item: str
+    title: str
+    note: str
+    goalscope: str
+    key: str
+    scale: float = Field(ge=0, le=1)
+    agents: tuple[str, ...] = Field(max_length=10_000)
+    made_here: bool
+    lines: tuple[LineRecord, ...] = Field(max_length=100_000)
+    claims: tuple[TestedRecord, ...] = Field(max_length=100_000)
 
 
 def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
@@ -81,37 +199,19 @@ def read_result(folder: Path) -> Result | None:
     """Return the result in a folder, None where there is none.
 
     Raises:
-        ValueError: a file that is none of ours.
+        ValueError: a file that is none of ours, or was changed since it was written.
     """
     if not Folder(folder).has_file(RESULT):
         return None
-    plain = Folder(folder).load_object(RESULT)
-    try:
-        return Result(
-            key=str(plain["key"]),
-            scale=float(plain["scale"]),
-            agents=tuple(plain["agents"]),
-            made_here=bool(plain["made_here"]),
-            lines=tuple(_line(entry) for entry in plain["lines"]),
-            tested=tuple(
-                Tested(**{**entry, "parts": tuple((name, _estimate(part)) for name, part in entry["parts"])})
-                for entry in plain["claims"]
-            ),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{folder / RESULT} must be a result of goalscope reproduce, {error!r}: remove it to run again"
-        ) from None
-
-
-def _line(plain: Mapping[str, Any]) -> ItemLine:
-    estimates = {name: plain[name] and _estimate(plain[name]) for name in ("ours", "control")}
-    return ItemLine(**{**plain, **estimates, "differs": tuple(plain["differs"])})
-
-
-def _estimate(plain: Mapping[str, Any]) -> Estimate:
-    numbers: dict[str, Any] = {name: nan if value is None else value for name, value in plain.items()}
-    return Estimate(**numbers)
+    record = read_sealed(ReproductionRecord, Folder(folder).file(RESULT))
+    return Result(
+        key=record.key,
+        scale=record.scale,
+        agents=record.agents,
+        made_here=record.made_here,
+        lines=tuple(one.line for one in record.lines),
+        tested=tuple(one.tested for one in record.claims),
+    )
 
 
 def printed_in(lines: Sequence[ItemLine]) -> str:

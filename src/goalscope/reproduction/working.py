@@ -5,7 +5,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from goalscope.cli.console import json_text, progress, say, show
+from goalscope.cli.console import progress, say, show
 from goalscope.cli.studies import load_study, run_study_of
 from goalscope.folder import Folder
 from goalscope.progress import duration
@@ -235,14 +235,15 @@ def _write(
 ) -> tuple["Result", str]:
     """Write a result as JSON, return it and the text."""
     from goalscope.reproduction.stored import RESULT, Result, key_of
+    from goalscope.sealed import seal, write_sealed
 
     key = key_of(item, scale)
     result = Result(
         key=key, scale=scale, agents=tuple(agents), made_here=made_here, lines=tuple(lines), tested=tuple(tested)
     )
-    text = json_text(result.plain(item), indent=1) + "\n"
-    Folder(out).save_text(text, RESULT)
-    return result, text
+    record = result.record(item)
+    write_sealed(Folder(out).file(RESULT, content=False), record)
+    return result, seal(record) + "\n"
 
 
 def _say_claims(tested: Sequence["Tested"]) -> None:

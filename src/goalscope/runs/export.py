@@ -1,6 +1,7 @@
 """Export of a store as Parquet files with typed columns."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -175,6 +176,8 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
 def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
     """Write the SHA-256 of exported files into SHA256SUMS, which `sha256sum -c SHA256SUMS` checks; return its path.
 
+    Lines of other files, which an earlier export into the same directory wrote, stay.
+
     Args:
         directory: the directory that was exported to.
         files: files in it, and folders of which all files count.
@@ -189,11 +192,19 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
             names += [f"{name}/{file.name}" for file in place.files("*", name)]
         else:
             names.append(name)
-    lines = []
-    for name in sorted(set(names)):
+    earlier = place.load_text(CHECKSUMS).splitlines() if place.has_file(CHECKSUMS) else []
+    lines = {found[1]: line for line in earlier if (found := _SUM.fullmatch(line))}
+    for name in set(names):
         with place.open_file(name, most=_MOST_EXPORTED) as stream:
-            lines.append(f"{hashlib.file_digest(stream, 'sha256').hexdigest()}  {name}\n")
-    return place.save_text("".join(lines), CHECKSUMS)
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
+        lines[escaped] = f"{'' if escaped == name else _ESCAPED}{digest}  {escaped}"
+    return place.save_text("".join(f"{lines[name]}\n" for name in sorted(lines)), CHECKSUMS)
+
+
+_SUM: Final = re.compile(r"\\?[0-9a-f]{64}  (.+)")
+_ESCAPED: Final = "\\"
+"""A line of `sha256sum` begins so where its name has backslashes or line ends, which are escaped."""
 
 
 def _world(world: World) -> dict[str, Any]:
