@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from goalscope.cli import app
 from goalscope.environments.agents import planes
 from goalscope.models.folders import model_folder
-from goalscope.organisms import FAMILIES, cards, challenge, folders, make, planned, read_card
+from goalscope.organisms import FAMILIES, cards, challenge, folders, learners, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
 from goalscope.organisms.learners import policy
 from goalscope.organisms.player import OrganismPlayer
@@ -197,6 +197,22 @@ def test_worlds_of_a_challenge_are_bounded_as_those_of_a_study(sealed: tuple[Pat
     path.write_text(resealed(values))
     with pytest.raises(ValueError, match="challenge"):
         open_challenge(out, key)
+
+
+@pytest.mark.full
+def test_networks_that_see_what_surrounds_them_are_claimed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(learners, "STEPS", 20)
+    monkeypatch.setattr(cards, "MEASURED", 8)
+    monkeypatch.setattr(challenge, "WORLDS", 8)
+    names = ["goal", "nearest of two"]
+    for name in names:
+        monkeypatch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=60))
+    make(tmp_path / "made", planned(seed=3, families=names, kinds=["network"], each=1)[::4])
+    seal(list(folders(tmp_path / "made")), tmp_path / "out", tmp_path / "key.json")
+    assert len(claim(tmp_path / "out", ["score"], "ours")) == 2
+    open_challenge(tmp_path / "out", tmp_path / "key.json")
+    assert {one.before for one in score(tmp_path / "out")} == {True}
 
 
 def test_a_key_lies_outside_and_nothing_is_sealed_twice(made: Path, sealed: tuple[Path, Path], tmp_path: Path) -> None:
