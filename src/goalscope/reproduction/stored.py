@@ -16,10 +16,11 @@ from goalscope.ids import content_id
 from goalscope.records import Records
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
 from goalscope.report.blocks import Footnotes, Table, counted, listed
-from goalscope.reproduction.claims import Tested, Verdict
+from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
+from goalscope.reproduction.verdicts import Verdict
 from goalscope.sealed import SealedRecord, StrictRecord, read_sealed
 from goalscope.stats import Estimate
 
@@ -94,18 +95,19 @@ class EstimateRecord(StrictRecord):
     @classmethod
     def of(cls, estimate: Estimate) -> Self:
         """Return the record of an estimate."""
-        numbers = {
+        values: dict[str, Any] = {
             name: float(number) if isfinite(number := getattr(estimate, name)) else None
             for name in ("value", "low", "high")
         }
-        counts = {name: int(getattr(estimate, name)) for name in ("n", "clusters", "undefined", "without")}
-        texts = {"method": estimate.method, "unit": estimate.unit, "note": estimate.note}
-        return cls(**numbers, **counts, **texts, confidence=float(estimate.confidence))
+        values |= {name: int(getattr(estimate, name)) for name in ("n", "clusters", "undefined", "without")}
+        values |= {"method": estimate.method, "unit": estimate.unit, "note": estimate.note}
+        return cls(**values, confidence=float(estimate.confidence))
 
     @property
     def estimate(self) -> Estimate:
         """The estimate."""
-        return Estimate(**{name: nan if value is None else value for name, value in self.model_dump().items()})
+        values: dict[str, Any] = {name: nan if value is None else value for name, value in self.model_dump().items()}
+        return Estimate(**values)
 
 
 class LineRecord(StrictRecord):
@@ -132,8 +134,8 @@ class LineRecord(StrictRecord):
     def line(self) -> ItemLine:
         """The line."""
         both = {name: None if (of := getattr(self, name)) is None else of.estimate for name in _BOTH}
-        rest = {name: getattr(self, name) for name in type(self).model_fields if name not in both}
-        return ItemLine(**rest, **both)
+        rest: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        return ItemLine(**{**rest, **both})
 
 
 _BOTH: Final = ("ours", "control")
