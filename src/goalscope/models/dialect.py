@@ -473,7 +473,9 @@ class Dialect:
         markers = {vocabulary[marker]: marker for marker in marks.markers if marker in vocabulary}
         contract = self._contract(tokenizer, file, model)
         contract.check_stop(_ids(eos), tokenizer.eos_token_id)
-        contract.check(template, marks.markers)
+        if self._folder is not None or file is not None:
+            # A tokenizer that the caller holds in memory need not know our samples; each of its prompts is checked.
+            contract.check(template, marks.markers)
         bundled = self._folder is not None and has_bundled_tokenizer(self._folder)
         stop = _ids(eos) | _ids(tokenizer.eos_token_id)
         if marks.style == "harmony":
