@@ -206,7 +206,7 @@ class BoundedWorker:
             child.communicate()
 
     def forget(self) -> None:
-        """Leave the process to the one that this process was forked from."""
+        """Forget the child process: after a fork it belongs to the parent process alone."""
         child, self._child, self._lock, self._left = self._child, None, threading.Lock(), b""
         if child is not None:
             for stream in (child.stdin, child.stdout):

@@ -90,7 +90,7 @@ class Folder:
         return inner
 
     def checked(self) -> Path:
-        """Return the path of the directory for a library, or of nothing; a link or a file there is refused."""
+        """Return the path of the directory, for a library. It may not exist yet; a link or a file in its place is refused."""
         with suppress(FileNotFoundError), self._opened(self._names):
             pass
         return self.path
@@ -109,7 +109,7 @@ class Folder:
         return True
 
     def has_folder(self, *parts: str) -> bool:
-        """Return whether a folder lies there; a file, or nothing, is none."""
+        """Return whether a folder lies there; False for a file, for a link, and where nothing lies."""
         if "\0" in str(self._root):
             return False
         try:
@@ -121,7 +121,7 @@ class Folder:
             raise
 
     def has_file(self, *parts: str) -> bool:
-        """Return whether a regular file lies there; nothing may lie there, but nothing else than a file."""
+        """Return whether a regular file lies there; a StrangeFileError where something other than a regular file does."""
         return self.status(*parts) is not None
 
     def status(self, *parts: str) -> os.stat_result | None:
@@ -140,7 +140,7 @@ class Folder:
         return self._look(self._split(parts)).st_size
 
     def file(self, *parts: str, one_name: bool = False, content: bool = True) -> Path:
-        """Return the checked path of a regular file, or of nothing, for a library that opens paths itself.
+        """Return the checked path of a file, for a library that opens paths itself. The file may not exist yet.
 
         Args:
             parts: the path.
@@ -442,7 +442,7 @@ class NamedFile:
     """A single file that the user typed, to be read or written.
 
     To be read it may be a link, but must lead to a regular file; pipes, devices and folders are refused before they
-    are opened. What is written takes the place of a regular file or of nothing in its folder: a link is refused, but
+    are opened. A file that is written may be new or may replace a regular file: a link in its place is refused, but
     `/dev/stdout` and others in `/dev` are written to directly.
 
     Every method raises StrangeFileError where another thing than a file lies there, and OSError where the system

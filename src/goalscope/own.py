@@ -38,7 +38,7 @@ class Consent:
     """What the user allowed to be imported.
 
     Attributes:
-        names: names that the user typed, or that stand in a file which the user gave.
+        names: names that the user typed, and names that stand in a file which the user gave.
         everything: whether every name is allowed (``--own-code``).
         advice: how the user allows what is refused, the end of the error message.
     """
@@ -179,7 +179,7 @@ def load_module(module: str, what: str) -> None:
         what: expected kind of part, for messages.
 
     Raises:
-        ValueError: no such module there, or no name of a module.
+        ValueError: `module` is not the name of a module, or the directory has no such module.
     """
     if not isinstance(module, str) or not is_own(f"{module}:_"):
         raise ValueError(f"{what} must be given by its name, as in an import statement, got {module!r:.80}")

@@ -269,7 +269,7 @@ def test_a_model_behind_a_server_is_asked_as_in_a_run(tmp_path: Path) -> None:
     from goalscope.inspect_ai.tasks import study_task
 
     with Loopback(speaker(), chat_ids="choice") as server:
-        like = study(server.url, template(tmp_path), count=1, trajectories=2, steps=3)
+        like = study(server.url, template(tmp_path), count=1, trajectories=2, steps=3, server={"timeout": 60.0})
         run(like, tmp_path / "run")
         [entry] = like.agents_
         settings = {name: value for name, value in entry.parameters["server"].items() if name != "base_url"}

@@ -87,7 +87,7 @@ def test_a_server_that_stops_in_the_middle_ends_the_run_which_then_goes_on(
             ) as ended,
         ):
             run(asked, tmp_path / "run")
-        assert SILENCE <= time.monotonic() - began < 15
+        assert SILENCE <= time.monotonic() - began < 50
         assert any("stopped answering" in line for line in lines), "it is said on the progress line"
         assert (
             "does not answer at /models either" in str(ended.value)
@@ -115,7 +115,7 @@ def test_a_server_that_no_longer_accepts_or_is_gone_is_noticed(model: LocalModel
             began = time.monotonic()
             with pytest.raises(ConnectionError, match="does not answer at /models either"):
                 asked.complete([request("#_")], GREEDY)
-            assert SILENCE <= time.monotonic() - began < 10
+            assert SILENCE <= time.monotonic() - began < 50
         for filler in fillers:
             filler.close()
 

@@ -45,5 +45,5 @@ def test_interrupts_at_twenty_moments_lose_no_answer(mode: str) -> None:
 def test_an_interrupt_ends_a_run_whose_server_stopped_and_loses_no_answer(kind: str) -> None:
     found = stopped(kind)
     assert not found["lost"] and found["said"] <= found["before"] and found["kept"] == 60
-    assert found["replayed"] > 0 and found["waited"] < 10.0  # seconds; one request would take 600
+    assert found["replayed"] > 0 and found["waited"] < 100.0  # seconds; one request would take 600
     assert f"all answers that arrived ({found['before']} now)" in found["message"]

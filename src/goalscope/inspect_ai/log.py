@@ -76,7 +76,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def log_version(path: Path) -> int:
-    """Return the version that the head of a log names, 0 where it names none; nothing else of the log is read."""
+    """Return the version that the head of a log names, or 0 if it names none. Only the head of the log is read."""
     head = _head(path)
     if path.suffix.lower() == ".eval":
         head = b""

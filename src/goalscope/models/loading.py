@@ -77,7 +77,10 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 
 
 def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
-    """Return the tokenizer.json of a folder, or that of a model on the hub, which is fetched now; None without one."""
+    """Return the path of the tokenizer.json of a folder or of a model on the hub, or None if there is no such file.
+
+    The file of a model on the hub is downloaded now.
+    """
     if folder is None:
         from transformers.utils.hub import cached_file
 

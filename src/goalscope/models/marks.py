@@ -377,7 +377,7 @@ _ANSWER: Final = "goalscopeanswer"
 
 
 def _written_marks(chat_template: str, render: "Callable[..., str | None]") -> Marks | None:
-    """Return the marks that a template writes around the reasoning of an answer, None where it writes none."""
+    """Return the marks that a template writes around the reasoning of an answer, or None if it writes no marks."""
     if not re.search(r"reasoning|thinking|thought", chat_template):
         return None  # it reads no such field
     question = {"role": "user", "content": _QUESTION}
