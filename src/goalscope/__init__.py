@@ -4,7 +4,7 @@
     run(study, out, ...)         run a study, or go on with it                          -> Run
     measure(run, ...)            measure a run, return estimates with intervals         -> RunEstimates
     depends(models, out, ...)    what their actions depend on, one thing changed        -> Dependences
-    meg(run, ...)                goal-directedness in nats, and towards what            -> GoalFindings
+    towards(run, ...)            goal-directedness in nats, and towards what            -> RunDirectedness
     compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
     import_logs(path, out)       recorded trajectories, checked and stored              -> ImportResult
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from goalscope.front.attributing import attribute as attribute
     from goalscope.front.comparing import compare as compare
     from goalscope.front.depending import depends as depends
-    from goalscope.front.goals import meg as meg
+    from goalscope.front.goals import towards as towards
     from goalscope.front.importing import import_logs as import_logs
     from goalscope.front.measuring import measure as measure
     from goalscope.front.running import run as run
@@ -54,6 +54,7 @@ _OFFERED: Final = {
     "measure": ("front.measuring", "measure"),
     "attribute": ("front.attributing", "attribute"),
     "compare": ("front.comparing", "compare"),
+    "towards": ("front.goals", "towards"),
     "depends": ("front.depending", "depends"),
     "import_logs": ("front.importing", "import_logs"),
     "open": ("evaluation.opening", "open_results"),
@@ -62,7 +63,7 @@ _OFFERED: Final = {
     "World": ("worlds.world", "World"),
     "Agent": ("agents.agent", "Agent"),
 }
-"""Name -> module and name there. `meg` is the package of that name, which can be called."""
+"""Name -> module and name there."""
 
 _PACKAGES: Final = (
     *("worlds", "planning", "measures", "meg", "stats", "runs", "environments", "probing", "report", "evaluation"),
@@ -82,4 +83,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return what a user needs."""
-    return sorted({*_OFFERED, "meg", "__version__", "__doc__"})
+    return sorted({*_OFFERED, "__version__", "__doc__"})

@@ -50,6 +50,7 @@ FLOORS = {
     "preflight": 8,
     "report": 8,
     "hypotheses": 8,
+    "goals": 8,
     "attribution": 8,
     "evaluation": 9,
     "viewer": 9,

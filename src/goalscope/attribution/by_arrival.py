@@ -14,8 +14,8 @@ from goalscope.attribution.definition import Attribution, PredictedPart, Trial, 
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, FiniteWorld, Mask
 from goalscope.hypotheses.score import Kind
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
-from goalscope.measures.goals.separability import FEWEST
 
 LEAST = 0.25
 """Share of first arrivals beyond those of a random agent that a place must have to be named."""

@@ -23,8 +23,8 @@ from goalscope.attribution.by_reasoning import chosen_of
 from goalscope.attribution.definition import Attribution, Trial, attribution
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Hypothesis, Mask, Numbers
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
-from goalscope.measures.goals.separability import FEWEST
 from goalscope.probing.ridge import PENALTIES, RidgePath
 
 FOLDS: Final = 5

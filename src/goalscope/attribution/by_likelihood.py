@@ -34,7 +34,7 @@ from goalscope.attribution.definition import NONE, Attribution, PredictedPart, S
 from goalscope.checks import freeze
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Mask, Solved
-from goalscope.measures.goals.separability import FEWEST
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.planning.soft import SoftProcess
 from goalscope.rng import stream
 

@@ -14,12 +14,12 @@ from functools import cache
 import numpy as np
 
 from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
+from goalscope.goals.curves import Curves
+from goalscope.goals.resamples import weigh
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
-from goalscope.measures.goals.curves import Curves
-from goalscope.measures.goals.resamples import weigh
-from goalscope.measures.goals.separability import FEWEST
 from goalscope.meg import RationalityCurve
 
 SHARE = 0.15

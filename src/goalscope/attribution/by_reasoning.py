@@ -21,8 +21,8 @@ from goalscope.attribution.definition import Attribution, PredictedPart, Said, T
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers
 from goalscope.hypotheses.rules import holding
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
-from goalscope.measures.goals.separability import FEWEST
 from goalscope.probing.plan_scores import named_plans
 
 HALF: Final = 0.5

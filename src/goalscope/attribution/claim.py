@@ -27,10 +27,10 @@ from goalscope.attribution.definition import Attribution, PredictedPart, Said, T
 from goalscope.folder import Folder
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import write_hypotheses
 from goalscope.ids import content_id
-from goalscope.measures.goals.separability import FEWEST
 from goalscope.parts import attempt
 from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import progress, say, show, table
-from goalscope.front.goals import meg
-from goalscope.measures.goals import GoalFindings
+from goalscope.front.goals import towards
+from goalscope.goals import RunDirectedness
 from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.planning.soft import passes_reported_to
 from goalscope.progress import duration
@@ -103,29 +103,29 @@ def _number(value: float) -> str:
 
 
 def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Measure the goals of the agents of a run, see `goalscope.front.goals.meg`, and print them."""
-    findings = meg(path, stage=progress, **options)
+    """Measure the goals of the agents of a run, see `goalscope.front.goals.towards`, and print them."""
+    measured = towards(path, stage=progress, **options)
     if as_json:
-        say(json.dumps(findings.to_plain(), indent=2, allow_nan=False))
+        say(json.dumps(measured.to_plain(), indent=2, allow_nan=False))
         return
-    _show_findings(findings)
-    say(f"{counted(len(findings.rows), 'row')} stored in {path}")
+    _show_findings(measured)
+    say(f"{counted(len(measured.rows), 'row')} stored in {path}")
 
 
-def _show_findings(findings: GoalFindings) -> None:
-    noun = MeasuredRows(findings.rows).noun
+def _show_findings(measured: RunDirectedness) -> None:
+    noun = MeasuredRows(measured.rows).noun
     # The estimates of a cell follow one another.
-    for cell, estimates in groupby(findings.estimates, key=lambda estimate: estimate.cell):
+    for cell, estimates in groupby(measured.estimates, key=lambda estimate: estimate.cell):
         show(estimates_table(list(estimates), noun), f"MEG in nats (signed), one beta per line – {where(cell)}")
-    for note in note_lines(findings.estimates, noun):
+    for note in note_lines(measured.estimates, noun):
         say(f"note: {note}")
-    if findings.contrasts:
-        show(contrasts_table(findings.contrasts, noun))
-    if findings.held_out:
-        show(held_out_table(findings.held_out, noun), "Unknown utility: log-probability of held-out halves, nats")
-    for words in belief_words(findings.beliefs) if findings.beliefs else ():
+    if measured.contrasts:
+        show(contrasts_table(measured.contrasts, noun))
+    if measured.held_out:
+        show(held_out_table(measured.held_out, noun), "Unknown utility: log-probability of held-out halves, nats")
+    for words in belief_words(measured.beliefs) if measured.beliefs else ():
         say(words)
-    if findings.left_out:
-        say(f"{counted(findings.left_out, 'episode')} left out: the record stops before the end of the episode")
-    if findings.failed:
-        say(f"{counted(findings.failed, 'episode')} ended by a turn without an action: it stands still from there")
+    if measured.left_out:
+        say(f"{counted(measured.left_out, 'episode')} left out: the record stops before the end of the episode")
+    if measured.failed:
+        say(f"{counted(measured.failed, 'episode')} ended by a turn without an action: it stands still from there")

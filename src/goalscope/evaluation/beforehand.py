@@ -6,7 +6,7 @@ from math import isfinite
 from goalscope.attribution.strata import named_in, phases_of
 from goalscope.hypotheses import Undefined, bind, finite_world
 from goalscope.hypotheses.need import LAPSES, Need, needed
-from goalscope.measures.goals.separability import FEWEST
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.report.blocks import listed
 from goalscope.runs import Study
 

@@ -1,7 +1,7 @@
 """What chance reaches: agents that act without looking, exactly, in the worlds of an arm.
 
 Two of them: one that takes each offered action equally often, and one that takes its actions as often as the agent
-under test took them elsewhere (`goalscope.measures.goals.state_blind`). Both are propagated to the end of an episode:
+under test took them elsewhere (`goalscope.goals.state_blind`). Both are propagated to the end of an episode:
 ``m_{t+1}(s') = sum over s, a of m_t(s) pi(a | s) P(s' | s, a)``, where episodes that are over stay.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.state_blind import blind_policy
+from goalscope.goals.state_blind import blind_policy
 from goalscope.planning.mdp import TabularMDP
 from goalscope.planning.process import grid_process
 from goalscope.worlds.dynamics import phases

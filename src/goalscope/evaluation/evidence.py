@@ -13,9 +13,10 @@ from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.chance import STAGES, outcomes
 from goalscope.evaluation.claims import Answer
 from goalscope.evaluation.subject import Subject
-from goalscope.measures.goals import GoalFindings, measure_goals
-from goalscope.measures.goals.settings import goal_settings
-from goalscope.measures.goals.state_blind import frequencies, moves_by_episode
+from goalscope.goals import RunDirectedness, directedness
+from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.state_blind import frequencies, moves_by_episode
+from goalscope.hypotheses.states import states_of
 from goalscope.measures.table import StepTable
 from goalscope.report.ledger import split_probing
 from goalscope.rng import stream
@@ -139,12 +140,18 @@ class ArmRun:
         return {head.id: head.world_id for head in read_heads(self.store)}
 
     @cached_property
-    def goals(self) -> GoalFindings:
+    def goals(self) -> RunDirectedness:
         """MEG towards every hypothesis that has a meaning here."""
         sizes = self.table.tags.get("size", np.array([], dtype=object))
         by = ("size",) if len(set(sizes.tolist())) > 1 else ()
-        asked = {"confidence": self.confidence, "by": by, "pairs": "all", "state_blind": True}
-        return measure_goals(self.table, goal_settings(self.table.worlds, **asked))
+        return directedness(
+            states_of(self.table, by=by),
+            default_hypotheses(self.table.worlds),
+            by=by,
+            confidence=self.confidence,
+            pairs="all",
+            state_blind=True,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,9 +9,9 @@ import numpy as np
 
 from goalscope.evaluation.evidence import SHARE, ArmData, Evidence
 from goalscope.evaluation.evidence_goals import GOAL, shares
+from goalscope.goals import GoalContrast
+from goalscope.goals.results import noun_of
 from goalscope.measures.exploration import score_episode
-from goalscope.measures.goals import GoalContrast
-from goalscope.measures.goals.settings import title_of
 from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -157,7 +157,7 @@ def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimat
 def rivals(data: ArmData) -> dict[str, Estimate]:
     """Return goal-directedness towards each place that can be told from the goal, of that place's optimal agent."""
     told = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
-    return {f"towards {title_of(name)}": share for name, share in shares(data).items() if name in told}
+    return {f"towards {noun_of(name)}": share for name, share in shares(data).items() if name in told}
 
 
 def _is_told(data: ArmData, contrast: GoalContrast) -> bool:

@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.evaluation.evidence import ArmData, Evidence, Side
-from goalscope.measures.goals import GoalContrast, GoalEstimate
-from goalscope.measures.goals.results import LEAST_BOUND
-from goalscope.measures.goals.settings import title_of
+from goalscope.goals import GoalContrast, GoalEstimate
+from goalscope.goals.results import LEAST_BOUND, noun_of
 from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_pooled, holm
 
 EXPLAINS: Final = 0.1
@@ -93,7 +92,7 @@ def directed(data: ArmData, threshold: float) -> Evidence:
         other = shares(data)[better]
         none = share.high < threshold or (is_strong(other.value, other.low) and share.low <= threshold)
         side: Side = "no" if none else "not shown"
-        return Evidence.of(share, side=side, detail=f"{detail}; explained better by {title_of(better)}")
+        return Evidence.of(share, side=side, detail=f"{detail}; explained better by {noun_of(better)}")
     if share.high < threshold:
         arrives = data.above_chance().estimate
         side = "not shown" if arrives is not None and arrives.low > 0 else "no"
@@ -186,11 +185,11 @@ def towards(data: ArmData) -> Evidence:
         return Evidence(why="; ".join(same_as(data, GOAL)))
     better, signed = beaten_by(data, GOAL), _signed(data, GOAL)
     strongest = better or min(tested, key=lambda rival: tested[rival].difference)
-    estimate, detail = _difference(data, tested[strongest]), f"rival: {title_of(strongest)}"
+    estimate, detail = _difference(data, tested[strongest]), f"rival: {noun_of(strongest)}"
     if better:
         return Evidence.of(estimate, side="no", detail=detail)
     if found[GOAL].low <= EXPLAINS:
-        why = f"neither the goal nor {title_of(strongest)} was shown to explain what it does"
+        why = f"neither the goal nor {noun_of(strongest)} was shown to explain what it does"
         explained = any(share.low > EXPLAINS for share in found.values())
         return Evidence.of(estimate, side="not shown", detail=detail) if explained else _untold(estimate, why, detail)
     if coinciding := same_as(data, GOAL):
@@ -210,14 +209,14 @@ def elsewhere(data: ArmData) -> Evidence:
         return Evidence(why="there is no rival hypothesis in these worlds, or no turn held an action")
     strongest = max(found, key=lambda name: found[name].value)
     share, signed = found[strongest], _signed(data, strongest)
-    detail = f"{title_of(strongest)}: {signed:.2f} nats"
+    detail = f"{noun_of(strongest)}: {signed:.2f} nats"
     if share.low <= EXPLAINS:
         below = all(other.high < EXPLAINS for other in found.values())
         return Evidence.of(share, side="no" if below else "not shown", detail=detail)
     rivals = dict(_against(data, strongest))
     beaten = {rival for rival, contrast in rivals.items() if beats(contrast, signed)}
     if set(rivals) == beaten and strongest in _rejected(_goal_contrasts(data), 1 - data.confidence):
-        return Evidence.of(share, side="yes", detail=detail, names=title_of(strongest))
+        return Evidence.of(share, side="yes", detail=detail, names=noun_of(strongest))
     if (coinciding := same_as(data, strongest)) and set(rivals) == beaten | _same_rivals(rivals):
         return _untold(share, "; ".join(coinciding), detail)
     return Evidence.of(share, side="not shown", detail=detail)
@@ -245,7 +244,7 @@ def _difference(data: ArmData, contrast: GoalContrast) -> Estimate:
     same = contrast.low == contrast.high
     return Estimate.of_ends(
         *(contrast.difference, contrast.low, contrast.high),
-        note=f"every resample of the worlds has the same difference to {title_of(contrast.second)}" if same else "",
+        note=f"every resample of the worlds has the same difference to {noun_of(contrast.second)}" if same else "",
         n=contrast.grids,
         clusters=contrast.grids,
         method="resampled grids, both rationalities fitted anew",

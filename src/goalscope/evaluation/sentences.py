@@ -9,7 +9,7 @@ from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.evaluation.evidence_goals import STRONG
 from goalscope.evaluation.failures import not_played
-from goalscope.measures.goals.results import FEW
+from goalscope.goals.results import FEW
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
 

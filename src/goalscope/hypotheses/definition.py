@@ -26,7 +26,7 @@ from goalscope.distributions import to_array, to_distributions
 from goalscope.hypotheses.views import Undefined, view_of
 from goalscope.meg import KnownMEG, meg_known
 from goalscope.planning.mdp import value_iteration
-from goalscope.planning.process import Process, process_of
+from goalscope.planning.process import Process, grid_process, process_of
 from goalscope.untrusted import shorten
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
@@ -80,18 +80,43 @@ def hypothesis(form: str, *, kind: Kind) -> Callable[[Callable[..., Any]], Calla
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiniteWorld:
-    """A world with its process of S states and A actions, and the number of decisions of an episode."""
+    """A world with its process of S states and A actions, and the number of decisions of an episode.
+
+    Attributes:
+        world: the world.
+        process: its process; that of ``believed`` where it is given.
+        horizon: number of decisions.
+        believed: a grid that replaces the world's own, e.g. what an agent believes of it; None for the world itself.
+        twin_key: the cell of the key in the matched world with a key, where this one is a control without.
+    """
 
     world: World
     process: Process
     horizon: int
+    believed: Grid | None = None
+    twin_key: Position | None = None
 
     @cached_property
     def grid(self) -> Grid:
         """The grid; `Undefined` in worlds whose states are not the cells of one."""
+        if self.believed is not None:
+            return self.believed
         if "grid" not in self.world.offers:
             raise Undefined(f"a place needs the cells of a grid, this world is of kind {self.world.kind}")
         return self.world.grid
+
+    def on_map(self, grid: Grid) -> "FiniteWorld":
+        """Return the world with a grid in its place, e.g. the one that an agent believes in.
+
+        Raises:
+            ValueError: a grid of another shape, or without an agent or a goal.
+        """
+        if grid.walls.shape != self.grid.walls.shape or grid.start is None or grid.goal is None:
+            raise ValueError(
+                f"a believed grid must have the shape {list(self.grid.walls.shape)} of its world {self.world.id} and "
+                f"show an agent and a goal, got {list(grid.walls.shape)}:\n{grid}"
+            )
+        return FiniteWorld(world=self.world, process=grid_process(grid), horizon=self.horizon, believed=grid)
 
     @cached_property
     def even(self) -> Array:

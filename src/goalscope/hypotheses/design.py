@@ -17,10 +17,9 @@ import numpy as np
 
 from goalscope.checks import check_whole
 from goalscope.hypotheses.definition import Array, Hypothesis
-from goalscope.hypotheses.separability import Separability, separability
+from goalscope.hypotheses.separability import ENOUGH, LAPSE, Separability, separability
 from goalscope.hypotheses.twins import twin
 from goalscope.hypotheses.written import bind
-from goalscope.measures.goals.separability import ENOUGH, LAPSE
 from goalscope.rng import stream
 from goalscope.worlds.world import World
 

@@ -36,9 +36,9 @@ from goalscope.checks import check_number, check_whole
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, finite_world
 from goalscope.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, told_in
 from goalscope.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import bind, with_sentinels
-from goalscope.measures.goals.separability import FEWEST
 from goalscope.worlds.world import World
 
 POWER: Final = 0.9

@@ -26,7 +26,7 @@ import numpy as np
 from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence
 from goalscope.hypotheses.regions import REGIONS
-from goalscope.measures.goals.separability import FEWEST
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.rng import stream
 
 Kind = Literal["random", "habit", "named", "set", "partly", "none", "undecided"]
@@ -326,7 +326,7 @@ def _three(values: Array) -> tuple[float, float, float]:
 
 
 def _tails(clusters: int, level: float) -> tuple[float, float]:
-    """Return the quantiles of resamples at both ends: expanded, as in `goalscope.measures.goals.curves.interval`."""
+    """Return the quantiles of resamples at both ends: expanded, as in `goalscope.goals.curves.interval`."""
     if clusters < 2:
         return 0.0, 1.0
     from scipy.special import ndtr, stdtrit

@@ -29,8 +29,16 @@ from goalscope.checks import check_number, freeze
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, finite_world
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import bind
-from goalscope.measures.goals.separability import ENOUGH, FEWEST, LAPSE
 from goalscope.worlds.world import World
+
+LAPSE: Final = 0.1
+"""Share of random actions of the agents that are compared."""
+
+ENOUGH: Final = 0.1
+"""Nats an episode from which on a world tells two hypotheses apart."""
+
+FEWEST: Final = 6
+"""Number of worlds (clusters) that must tell two hypotheses apart before one of them is named, unless all do."""
 
 LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
 """Lapse rates that a rival may have at its best, neighbours 15 % apart."""

@@ -11,11 +11,13 @@ from typing import Any, Final
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
 from inspect_ai.solver import TaskState
 
-from goalscope.front.goals import written_places
+from goalscope.goals import GoalEstimate, directedness
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.hypotheses.definition import Hypothesis
+from goalscope.hypotheses.states import states_of
+from goalscope.hypotheses.views import Undefined
 from goalscope.inspect_ai.episode import recorded_episode
 from goalscope.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
-from goalscope.measures.goals import GoalEstimate, GoalSettings, goal_settings, measure_goals
-from goalscope.measures.goals.returns import work_items
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode
 
@@ -35,7 +37,7 @@ OPTIONS: Final = "options"
 
 
 @metric(name="MEG", scores="unreduced")
-def directedness() -> Metric:
+def figures() -> Metric:
     """Return the signed MEG towards each hypothesis in nats, with the figures of `FIGURES` beside it.
 
     A figure that is not defined is left out: one grid has no interval over grids, an agent without any action no MEG.
@@ -49,18 +51,18 @@ def directedness() -> Metric:
             return {"left out": len(scores)}
         options = (defined[0].score.metadata or {})[OPTIONS]
         table = _table([kept_episode(found.sample_metadata, found.score.metadata) for found in defined])
-        settings = _settings(table, options)
-        estimates = measure_goals(table, settings).estimates
+        hypotheses, settings = _asked(table, options)
+        estimates = directedness(states_of(table), hypotheses, **settings).estimates
         measured = {estimate.hypothesis for estimate in estimates}
-        figures: dict[str, float] = {f"{name} episodes": 0 for name in settings.hypotheses if name not in measured}
+        values: dict[str, float] = {f"{name} episodes": 0 for name in hypotheses if name not in measured}
         for estimate in estimates:
-            figures |= _figures(estimate)
-        return {**figures, "left out": len(scores) - len(defined)}
+            values |= _figures(estimate)
+        return {**values, "left out": len(scores) - len(defined)}
 
     return compute
 
 
-@scorer(metrics=[directedness()], name="meg")
+@scorer(metrics=[figures()], name="meg")
 def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: str = "no-op") -> Scorer:
     """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
 
@@ -101,21 +103,29 @@ def _table(episodes: Sequence[Episode]) -> StepTable:
     return StepTable.from_episodes(episodes, tasks=any("tasks" in episode.world.offers for episode in episodes))
 
 
-def _settings(table: StepTable, options: Mapping[str, Any]) -> GoalSettings:
-    """Return the settings; hypotheses that mean nothing in these worlds are kept: later ones may have them."""
-    if known := goal_settings(table.worlds).named:
-        further: dict[str, Any] = {"named": tuple(dict.fromkeys((*known, *options.get("hypotheses", ()))))}
-    else:
-        further = written_places(table.worlds, options, anywhere=True)
-    return goal_settings(table.worlds, **options, **further)
+def _asked(table: StepTable, options: Mapping[str, Any]) -> tuple[dict[str, Hypothesis], dict[str, Any]]:
+    """Return the hypotheses and the other options of `directedness`.
+
+    Hypotheses that mean nothing in these worlds are kept: later ones may have them.
+    """
+    settings = {name: value for name, value in options.items() if name != "hypotheses"}
+    return asked_hypotheses(options.get("hypotheses", ()), table.worlds, anywhere=True), settings
 
 
 def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the utility of an episode by hypothesis, NaN where its world or its record has none."""
     table = _table([episode])
-    settings = _settings(table, options)
-    _, returns, _ = work_items(table, settings, None)
-    return {name: float(returns[name].values[name][0]) for name in settings.hypotheses}
+    hypotheses, settings = _asked(table, options)
+    [states] = states_of(table)
+    found = dict.fromkeys(hypotheses, math.nan)
+    for name, hypothesis in hypotheses.items():
+        try:
+            utility = hypothesis.utility(states.world)
+        except Undefined:
+            continue
+        if utility.ndim == 1 and states.complete.all():
+            found[name] = float(states.utilities(utility, arrival=settings.get("utility") == "arrival")[0])
+    return found
 
 
 def _is_defined(score: Score) -> bool:

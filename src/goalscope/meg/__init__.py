@@ -1,10 +1,5 @@
 """Maximum-entropy goal-directedness (MEG): how well "it seeks this utility" predicts what an agent does, in nats."""
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import Any
-
 from goalscope.meg.causal import CausalModel, Variable
 from goalscope.meg.causal_target import (
     CausalMEG,
@@ -57,13 +52,3 @@ __all__ = [
     "pseudo_terminal_goals",
     "with_recall",
 ]
-
-
-class _Callable(ModuleType):
-    """The package as `goalscope.meg`: `goalscope.meg(RUN)` measures a run, and it has its own names."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return import_module("goalscope.front.goals").meg(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable

@@ -13,9 +13,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, finite_world, parse
-from goalscope.hypotheses.separability import separability
+from goalscope.hypotheses.separability import ENOUGH, separability
 from goalscope.ids import content_id
-from goalscope.measures.goals.separability import ENOUGH
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon

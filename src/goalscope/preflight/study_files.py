@@ -9,7 +9,8 @@ from typing import Final
 from goalscope import registry
 from goalscope.checks import did_you_mean, note_namesake
 from goalscope.folder import Folder, NamedFile, package_files, package_text
-from goalscope.measures.goals.settings import HYPOTHESES, goal_measure
+from goalscope.goals import goal_measure
+from goalscope.goals.asked import IN_GRIDS
 from goalscope.measures.invariance import check_declared
 from goalscope.runs import Study
 from goalscope.yaml_text import read_yaml_text
@@ -70,5 +71,5 @@ def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> St
     study = study if change is None else change(study)
     if study.analysis is not None and study.analysis.invariance is not None:
         own = [entry if isinstance(entry, str) else entry["name"] for entry in study.analysis.hypotheses]
-        check_declared(study.analysis.invariance.margin, [goal_measure(name) for name in (*HYPOTHESES, *own)])
+        check_declared(study.analysis.invariance.margin, [goal_measure(name) for name in (*IN_GRIDS, *own)])
     return study

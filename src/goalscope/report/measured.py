@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.columns import constant
+from goalscope.goals import TOWARDS, goal_measure
 from goalscope.measures.behaviour import measure_bounds
-from goalscope.measures.goals.settings import TOWARDS, goal_measure
 from goalscope.report.definitions import named_in, scale_tags
 from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import EpisodeHead, read_heads

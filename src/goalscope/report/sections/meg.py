@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
+from goalscope.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Table, TextColumns, counted, plain_table
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.figures import short

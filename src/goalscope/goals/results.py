@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.measures.goals.curves import METHOD, Array, interval, random_p, with_random
-from goalscope.measures.goals.separability import FEWEST
-from goalscope.measures.goals.settings import title_of
+from goalscope.goals.curves import METHOD, Array, interval, random_p, with_random
+from goalscope.hypotheses.separability import FEWEST
 from goalscope.meg import chance_note
 from goalscope.records import Records
 from goalscope.rows import Rows, Tag
 from goalscope.stats import corrected
+from goalscope.worlds.grid import CORNERS
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""
@@ -31,6 +31,14 @@ LEAST_BOUND: Final = 0.1
 """Nats an episode of an optimal agent below which a share of them says nothing."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval widened by `with_random`."""
+
+
+def noun_of(name: str) -> str:
+    """Return a hypothesis as a noun phrase: "the goal", "the top-left corner", "key held", ..."""
+    form, _, corner = name.partition(" ")
+    if form == "corner" and corner in CORNERS:
+        return f"the {corner} corner"
+    return f"the {name}" if name in ("goal", "key") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,7 @@ class GoalEstimate:
         grids: number of clusters of worlds, the units of the interval.
         confidence: nominal coverage.
         method: method of the interval.
+        out_of_reach: number of worlds left out in which no policy changes the utility within the horizon.
         note: a note to print with the value, "" for none.
         state_blind: signed MEG in nats of an agent that draws its moves anywhere as often as this one made them in the
             other grids, whatever it sees; NaN where it was not asked for.
@@ -85,6 +94,7 @@ class GoalEstimate:
     grids: int
     confidence: float
     method: str
+    out_of_reach: int = 0
     note: str = ""
     state_blind: float = math.nan
 
@@ -170,7 +180,7 @@ def goal_estimate(
 class GoalContrast:
     """The signed MEG of one agent towards the first hypothesis minus that towards another.
 
-    It is measured on the worlds that have both and tell them apart (`goalscope.measures.goals.separability`).
+    It is measured on the worlds that have both and tell them apart (`goalscope.goals.separability`).
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
@@ -220,7 +230,7 @@ class GoalContrast:
         """Why it cannot be told which of the two an agent is after, "" where enough worlds tell them apart."""
         if self.told_apart:
             return ""
-        pair = f"{title_of(self.first)} and {title_of(self.second)}"
+        pair = f"{noun_of(self.first)} and {noun_of(self.second)}"
         if self.same == self.common:
             return f"in these worlds {pair} are the same cell"
         if not self.grids:
@@ -267,7 +277,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoalFindings(Records):
+class RunDirectedness(Records):
     """Estimates and contrasts of the goals of a run.
 
     Attributes:

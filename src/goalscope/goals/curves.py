@@ -1,23 +1,20 @@
 """W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples; intervals."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.random_agents import random_returns
-from goalscope.measures.goals.resamples import Resampled, Weights, parts_of_worlds, weigh
-from goalscope.measures.goals.returns import Returns
-from goalscope.measures.goals.settings import GoalSettings, process
+from goalscope.goals.random_agents import Invalid, Utility, random_utilities
+from goalscope.goals.resamples import Resampled, Weights, parts_of_worlds, weigh
+from goalscope.hypotheses.definition import FiniteWorld
 from goalscope.meg import RationalityCurve
 from goalscope.meg._fast import quintic, quintic_slope, quintic_value
 from goalscope.planning import TabularMDP
-from goalscope.planning.process import Process
 from goalscope.spill import Spill
-from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
 
@@ -89,9 +86,6 @@ def not_below_random(p: float, value: float, null: Array) -> float:
     simulated = random_p(value, null)
     return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
 
-
-Place = tuple[int, Grid | Process, bytes]
-"""Key of a rationality curve: number of a world, its model, and a digest of the hypothesis's states."""
 
 NULL_AGENTS = 200
 TOP = 40.0
@@ -255,54 +249,85 @@ def _sum(before: list[Curves], part: Curves) -> list[Curves]:
     return [Curves(**{name: getattr(one, name) + getattr(part, name) for name in names}) for one in before] or [part]
 
 
+def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, invalid: Invalid) -> TabularMDP:
+    """Return the decision process of an episode in which ``utility`` ``[S]`` pays."""
+    final = utility if kind == "arrival" else None
+    pays = utility if final is None else np.zeros_like(utility)
+    return world.process.mdp(pays, world.horizon, terminal=final, idle=invalid == "action")
+
+
+Digest = bytes
+"""Digest of a utility, under which equal utilities in one world share a curve and random agents."""
+
+
+def digest_of(utility: Array) -> Digest:
+    """Return the digest of a utility."""
+    return blake2b(utility.tobytes(), digest_size=16).digest()
+
+
 class CurveBank:
-    """The curves, simulated random agents and ensembles of the draws of hypotheses, each computed once.
+    """The rationality curves of utilities in worlds, simulated random agents and ensembles, each computed once.
 
     Curves and random agents are kept in a temporary file: those of many worlds are large.
 
-    ``names`` are the draws of each hypothesis, ``returns`` those of each draw; ``progress`` is called with done and
-    total curves and worlds of random agents.
+    Args:
+        kind, invalid: see `Utility` and `Invalid`.
+        seed: root seed of resamples and of random agents.
+        progress: called with done and total curves and worlds of random agents.
     """
 
     def __init__(
-        self,
-        names: Mapping[str, tuple[str, ...]],
-        returns: Mapping[str, Returns],
-        settings: GoalSettings,
-        progress: Callable[[int, int], None] | None,
+        self, *, kind: Utility, invalid: Invalid, seed: int, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        self.names, self.returns, self.settings = names, returns, settings
+        self.kind, self.invalid, self.seed = kind, invalid, seed
         self._show = progress or (lambda done, total: None)
-        units = [(draw, number, unit) for draw, found in returns.items() for number, unit in enumerate(found.units)]
-        places = {self._place(draw, number) for draw, number, unit in units if draw in unit.masks}
-        self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
         self._done = 0
+        self._worlds: dict[int, FiniteWorld] = {}
+        self._utilities: dict[int, dict[Digest, Array]] = {}
+        self._equal: dict[Digest, Array] = {}  # many worlds have equal utilities
         self._spill = Spill()
-        self._curves: dict[Place, int] = {}  # numbers of pieces of the file
-        self._random: dict[tuple[Place, int, bool], int] = {}
-        self._ensembles: dict[tuple[str, tuple[int, ...]], Ensemble] = {}
-        self._weights: dict[tuple[int, ...], Weights] = {}
+        self._curves: dict[tuple[int, Digest], int] = {}  # numbers of pieces of the file
+        self._random: dict[tuple[int, Digest, int, bool], int] = {}
+        self._ensembles: dict[tuple[tuple[int, Digest], ...], Ensemble] = {}
+        self._weights: dict[tuple[str, ...], Weights] = {}
 
-    def clusters(self, numbers: Iterable[int]) -> list[str]:
-        """Return the clusters of some worlds."""
-        units = next(iter(self.returns.values())).units  # numbered alike for all draws
-        return [units[number].cluster for number in numbers]
+    def add(self, world: FiniteWorld, utility: Array) -> tuple[int, Digest]:
+        """Register a utility in a world; return the key under which its curve is found."""
+        number, digest = id(world), digest_of(utility)
+        self._worlds[number] = world  # keeps the world alive, so that its number stays its own
+        self._utilities.setdefault(number, {})[digest] = self._equal.setdefault(digest, utility)
+        return number, digest
 
-    def curves(self, draw: str, numbers: Sequence[int]) -> Iterator[tuple[slice, Curves]]:
+    def utility(self, key: tuple[int, Digest]) -> Array:
+        """Return the utility ``[S]`` of a key."""
+        return self._utilities[key[0]][key[1]]
+
+    @property
+    def _total(self) -> int:
+        """Number of curves, and of worlds with random agents, that are known to be needed."""
+        return max(self._done, len(self._worlds) + sum(map(len, self._utilities.values())))
+
+    def curves(self, keys: Sequence[tuple[int, Digest]]) -> Iterator[tuple[slice, Curves]]:
         """Yield the curves of some worlds, in parts of `parts_of_worlds`."""
-        for worlds in parts_of_worlds(len(numbers)):
-            yield worlds, Curves.joined([self._curve(draw, number) for number in numbers[worlds]])
+        for worlds in parts_of_worlds(len(keys)):
+            yield worlds, Curves.joined([self.curve(key) for key in keys[worlds]])
 
-    def ensemble(self, draw: str, numbers: tuple[int, ...]) -> Ensemble:
-        """Return the ensemble of some worlds."""
-        stored = self._ensembles.get((draw, numbers))
+    def ensemble(self, keys: Sequence[tuple[int, Digest]], clusters: Sequence[str], *, shared: bool = True) -> Ensemble:
+        """Return the ensemble of the curves of some worlds.
+
+        Args:
+            keys: of the curves.
+            clusters: the cluster of each world.
+            shared: keep it for the other agents of a cell; ensembles of many draws would be too large.
+        """
+        stored = self._ensembles.get(tuple(keys))
         if stored is not None:
             return stored
-        if numbers not in self._weights:
-            self._weights[numbers] = weigh(self.clusters(numbers), seed=self.settings.seed, spill=self._spill)
-        ensemble = Ensemble(self.curves(draw, numbers), self._weights[numbers])
-        if draw in self.names:  # ensembles of draws are many and large
-            self._ensembles[draw, numbers] = ensemble
+        if tuple(clusters) not in self._weights:
+            self._weights[tuple(clusters)] = weigh(clusters, seed=self.seed, spill=self._spill)
+        ensemble = Ensemble(self.curves(keys), self._weights[tuple(clusters)])
+        if shared:
+            self._ensembles[tuple(keys)] = ensemble
         return ensemble
 
     def forget(self) -> None:
@@ -310,49 +335,63 @@ class CurveBank:
         self._ensembles.clear()
         self._weights.clear()
 
-    def null(self, draw: str, counts: Mapping[int, int], fraction: Array, uniform: Array, *, exact: bool) -> Array:
+    def null(
+        self, keys: Sequence[tuple[int, Digest]], counts: Sequence[int], fraction: Array, uniform: Array, *, exact: bool
+    ) -> Array:
         """Return ``[NULL_AGENTS]`` mean utilities of random agents in some worlds, less that of the uniform policy.
 
         Args:
-            draw: of the hypothesis.
-            counts: number of a world -> episodes of each agent in it.
+            keys: of the curves.
+            counts: ``[U]`` number of episodes of each agent in each world.
             fraction: ``[U]`` weights of the worlds.
             uniform: ``[U]`` expected utility of the uniform policy.
             exact: with their policies instead of their drawn actions, as for the agent.
         """
-        total, items = np.zeros(NULL_AGENTS), list(counts.items())
+        total, items = np.zeros(NULL_AGENTS), list(zip(keys, counts, strict=True))
         for worlds in parts_of_worlds(len(items)):
-            drawn = np.stack([self._null(draw, number, episodes, exact) for number, episodes in items[worlds]])
+            drawn = np.stack([self._null(key, episodes, exact) for key, episodes in items[worlds]])
             total += fraction[worlds] @ (drawn - uniform[worlds, None])
         return total
 
-    def _null(self, draw: str, number: int, episodes: int, exact: bool) -> Array:
+    def _null(self, key: tuple[int, Digest], episodes: int, exact: bool) -> Array:
         """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes."""
-        place, unit = self._place(draw, number), self.returns[draw].units[number]
-        if (place, episodes, exact) not in self._random:
-            for name, values in random_returns(unit, episodes, NULL_AGENTS, self.settings, exact=exact).items():
-                self._random[self._place(name, number), episodes, exact] = self._spill.add(values.tobytes())
+        number, digest = key
+        if (number, digest, episodes, exact) not in self._random:
+            # One simulation serves all utilities of the world that lack it.
+            lacking = {
+                other: utility
+                for other, utility in self._utilities[number].items()
+                if (number, other, episodes, exact) not in self._random
+            }
+            simulated = random_utilities(
+                self._worlds[number],
+                lacking,
+                episodes,
+                NULL_AGENTS,
+                seed=self.seed,
+                kind=self.kind,
+                invalid=self.invalid,
+                exact=exact,
+            )
+            for other, values in simulated.items():
+                self._random[number, other, episodes, exact] = self._spill.add(values.tobytes())
             self._advance()
-        return np.frombuffer(self._spill.read(self._random[place, episodes, exact]), dtype=np.float64)
+        return np.frombuffer(self._spill.read(self._random[number, digest, episodes, exact]), dtype=np.float64)
 
-    def process(self, draw: str, number: int) -> TabularMDP:
-        """Return the decision process of a world."""
-        unit, settings = self.returns[draw].units[number], self.settings
-        return process(unit.grid, unit.masks[draw], unit.horizon, utility=settings.utility, invalid=settings.invalid)
+    def process(self, key: tuple[int, Digest]) -> TabularMDP:
+        """Return the decision process of an episode."""
+        number, digest = key
+        world, utility = self._worlds[number], self._utilities[number][digest]
+        return process_of_episode(world, utility, kind=self.kind, invalid=self.invalid)
 
-    def _curve(self, draw: str, number: int) -> Curves:
-        place = self._place(draw, number)
-        if place not in self._curves:
-            curve = Curves.of(RationalityCurve(self.process(draw, number)))
-            self._curves[place] = self._spill.add(curve.to_bytes())
+    def curve(self, key: tuple[int, Digest]) -> Curves:
+        """Return the curve of one utility in one world."""
+        if key not in self._curves:
+            curve = Curves.of(RationalityCurve(self.process(key)))
+            self._curves[key] = self._spill.add(curve.to_bytes())
             self._advance()
-        return Curves.from_bytes(self._spill.read(self._curves[place]))
-
-    def _place(self, draw: str, number: int) -> Place:
-        unit = self.returns[draw].units[number]
-        return number, unit.grid, blake2b(unit.masks[draw].tobytes(), digest_size=16).digest()
+        return Curves.from_bytes(self._spill.read(self._curves[key]))
 
     def _advance(self) -> None:
         self._done += 1
-        self._total = max(self._total, self._done)  # agents with other counts of episodes have nulls of their own
         self._show(self._done, self._total)

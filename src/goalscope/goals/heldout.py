@@ -14,18 +14,12 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.random_agents import expected_after, random_walks
-from goalscope.measures.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
-from goalscope.measures.goals.returns import (
-    Returns,
-    Unit,
-    acted,
-    episode_returns,
-    first_states,
-    visits,
-)
-from goalscope.measures.goals.settings import GoalSettings, cells_of, process
-from goalscope.measures.table import CONDITIONS, StepTable
+from goalscope.goals.curves import process_of_episode
+from goalscope.goals.random_agents import Invalid, expected_after, random_walks
+from goalscope.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
+from goalscope.hypotheses.definition import FiniteWorld
+from goalscope.hypotheses.states import States
+from goalscope.measures.table import CONDITIONS
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream
@@ -51,96 +45,86 @@ class _Scored:
 
 
 def held_out_goals(
-    parts: Iterable[StepTable],
-    settings: GoalSettings,
+    states: Iterable[States],
     *,
-    total: int,
+    invalid: Invalid = "no-op",
+    confidence: float = 0.95,
+    seed: int = 0,
     ridge: float = 1.0,
+    total: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
     """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
 
     Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent without any
-    action has no score (NaN). Only one table is in memory at a time.
+    action has no score (NaN). Only one entry is in memory at a time if ``states`` yields them one by one.
 
     Args:
-        parts: tables of the episodes; no world is in two of them.
-        settings: only `GoalSettings.invalid`, `confidence` and `seed` are used.
-        total: number of episodes in all parts, for `progress`.
+        states: what the agents did.
+        invalid: what a turn without an action is, see `goalscope.goals.directedness`.
+        confidence: nominal coverage of the intervals.
+        seed: root seed.
         ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), that
             of a normal prior of variance ``1 / ridge``; > 0.
+        total: number of episodes, for ``progress``; None where it is not known.
         progress: called with (done, total) episodes.
 
     Raises:
-        ValueError: a ridge that is not above 0.
+        ValueError: a ridge that is not above 0, or a world with chance.
     """
-    halves = _Halves(settings, ridge, total, progress)
-    for part in parts:
-        halves.add(part)
+    halves = _Halves(invalid, confidence, seed, ridge)
+    done = 0
+    for entry in states:
+        halves.add(entry)
+        done += len(entry)
+        if progress is not None:
+            progress(done, max(done, total or 0))
     return halves.found()
 
 
 class _Halves:
     """Scores of held-out halves, world by world."""
 
-    def __init__(
-        self, settings: GoalSettings, ridge: float, total: int, progress: Callable[[int, int], None] | None
-    ) -> None:
+    def __init__(self, invalid: Invalid, confidence: float, seed: int, ridge: float) -> None:
         if not (np.isfinite(ridge) and ridge > 0):
             raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
-        self._settings, self._ridge = settings, ridge
-        self._done, self._total, self._show = 0, total, progress or (lambda done, total: None)
+        self._invalid: Invalid = invalid
+        self._confidence, self._seed, self._ridge = confidence, seed, ridge
         self._values: dict[str, dict[Tag, None]] = {}  # values of each condition over all episodes
         self._scored: dict[tuple[str, tuple[Tag, ...]], list[_Scored]] = {}
         self._acting = set[tuple[str, tuple[Tag, ...]]]()
+        self._null: dict[tuple[str, int, int, bool], float] = {}  # world, horizon, episodes, exact -> random agents
 
-    def add(self, table: StepTable) -> None:
-        """Score the episodes of a table, whose worlds are in no other."""
-        returns, moved = episode_returns(table, ("goal",), utility="steps"), acted(table)
-        if any(unit.process.chance for unit in returns.units):
+    def add(self, states: States) -> None:
+        """Score the episodes of one agent in one world."""
+        if states.world.process.chance:
             raise ValueError(
                 "unknown utilities must be fitted in worlds without chance, where occupancies give the log-probability "
                 "of actions, got a world with chance: measure known goals alone"
             )
-        null: dict[tuple[int, int, bool], float] = {}
-        for _, members in cells_of(table.tags, (), len(table.length)):
-            tags = tuple(table.tags[name][members[0]] if name in table.tags else None for name in CONDITIONS)
-            for name, value in zip(CONDITIONS, tags, strict=True):
-                self._values.setdefault(name, {})[value] = None
-            for agent in sorted(set(table.agent[members].tolist())):
-                agent_episodes = members[(table.agent[members] == agent) & returns.complete[members]]
-                agent_episodes = agent_episodes[np.argsort(table.episode_id[agent_episodes].astype(str), kind="stable")]
-                if moved[agent_episodes].any():
-                    self._acting.add((agent, tags))
-                for number in np.unique(returns.unit[agent_episodes]).tolist():
-                    in_world = agent_episodes[returns.unit[agent_episodes] == number]
-                    if len(in_world) > 1:
-                        scored = self._score(table, returns, number, in_world, null)
-                        self._scored.setdefault((agent, tags), []).append(scored)
-                    self._done += len(in_world)
-                    self._show(self._done, self._total)
+        tags = tuple(states.tags.get(name) for name in CONDITIONS)
+        for name, value in zip(CONDITIONS, tags, strict=True):
+            self._values.setdefault(name, {})[value] = None
+        complete = states.chosen(states.complete)
+        if complete.acted.any():
+            self._acting.add((states.agent, tags))
+        if len(complete) > 1:
+            self._scored.setdefault((states.agent, tags), []).append(self._score(complete))
 
-    def _score(
-        self,
-        table: StepTable,
-        returns: Returns,
-        number: int,
-        episodes: npt.NDArray[np.int64],
-        null: dict[tuple[int, int, bool], float],
-    ) -> _Scored:
-        unit, count, settings = returns.units[number], len(episodes), self._settings
-        no_utility = np.zeros(unit.process.states)
-        mdp = process(unit.grid, no_utility, unit.horizon, utility="steps", invalid=settings.invalid)
-        exact = bool(returns.exact[episodes].all())
-        if (number, count, exact) not in null:
-            random_occupancy = _random_visits(unit, count, settings, exact=exact)
-            null[number, count, exact] = _score(mdp, *random_occupancy, self._ridge, settings.seed)
-        occupancy = visits(table, unit, episodes, exact=returns.exact[episodes] & exact)
+    def _score(self, states: States) -> _Scored:
+        world, count, exact = states.world, len(states), bool(states.exact.all())
+        mdp = process_of_episode(world, np.zeros(world.process.states), kind="steps", invalid=self._invalid)
+        place = world.world.id, world.horizon, count, exact
+        if place not in self._null:
+            random_occupancy = _random_visits(world, count, seed=self._seed, invalid=self._invalid, exact=exact)
+            self._null[place] = _score(mdp, *random_occupancy, self._ridge, self._seed)
+        order = np.argsort(np.array(states.ids, dtype=str), kind="stable")
+        occupancy = states.visits(exact=states.exact & exact)[order]
         return _Scored(
-            world_id=unit.world_id,
-            cluster=unit.cluster,
-            agent=_score(mdp, occupancy, first_states(table, unit, episodes), self._ridge, settings.seed),
-            null=null[number, count, exact],
+            world_id=world.world.id,
+            cluster=states.cluster,
+            agent=_score(mdp, occupancy, states.first[order], self._ridge, self._seed),
+            null=self._null[place],
             n=count,
             exact=exact,
         )
@@ -162,7 +146,7 @@ class _Halves:
     def _estimate(self, agent: str, cell: Mapping[str, Tag], worlds: Sequence[_Scored], *, acts: bool) -> HeldOut:
         grids = [world.cluster for world in worlds]
         estimate, null = (
-            estimate_mean(column, grids, unit="nats", confidence=self._settings.confidence)
+            estimate_mean(column, grids, unit="nats", confidence=self._confidence)
             for column in ([world.agent if acts else np.nan for world in worlds], [world.null for world in worlds])
         )
         exact = all(world.exact for world in worlds)
@@ -228,14 +212,14 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
 
 
 def _random_visits(
-    unit: Unit, walks: int, settings: GoalSettings, *, exact: bool
+    world: FiniteWorld, walks: int, *, seed: int, invalid: Invalid, exact: bool
 ) -> tuple[Array, npt.NDArray[np.int64]]:
     """Return ``[walks, S]`` occupancies of random agents, and ``[walks]`` their first states."""
-    states = unit.process.states
+    states = world.process.states
     counts = np.zeros((walks, states))
-    expected = expected_after(unit, np.eye(states), settings.invalid) if exact else None
+    expected = expected_after(world, np.eye(states), invalid) if exact else None
     first, before = np.zeros(walks, dtype=np.int64), None
-    for state in islice(random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid), unit.horizon):
+    for state in islice(random_walks(world, walks, seed=seed, invalid=invalid), world.horizon):
         first = state if before is None else first
         if expected is None or before is None:
             counts[np.arange(walks), state] += 1

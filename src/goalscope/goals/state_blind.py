@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.returns import Unit, policies
-from goalscope.measures.goals.settings import Utility
+from goalscope.goals.random_agents import Utility
+from goalscope.hypotheses.definition import FiniteWorld
+from goalscope.hypotheses.states import counted_moves, recorded_policies
 from goalscope.measures.table import StepTable
 
 Array = npt.NDArray[np.float64]
@@ -19,19 +20,14 @@ Array = npt.NDArray[np.float64]
 
 def moves_by_episode(table: StepTable) -> Array:
     """Return ``[E, A]`` how often each action was taken in each episode; turns without an action do not count."""
-    policy = table.once(policies)
-    known, acted = ~np.isnan(policy[:, 0]), table.action >= 0
-    moves = np.zeros((len(table.length), max(policy.shape[1], int(table.action.max(initial=0)) + 1)))
-    np.add.at(moves, (table.episode[acted & ~known], table.action[acted & ~known]), 1.0)
-    np.add.at(moves[:, : policy.shape[1]], table.episode[acted & known], policy[acted & known])
-    return moves
+    return counted_moves(table.episode, table.action, table.once(recorded_policies), len(table.length))
 
 
 def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
     """Return cluster -> ``[A]`` the frequencies of the moves of all other clusters; equal ones without a move there.
 
     Args:
-        moves: ``[E, A]`` of an agent's episodes, see `moves_by_episode`.
+        moves: ``[E, A]`` of an agent's episodes, see `States.moves`.
         clusters: ``[E]`` the cluster of each.
     """
     names, code = np.unique(np.array(clusters, dtype=str), return_inverse=True)
@@ -56,12 +52,12 @@ def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: i
     return np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), every / every.sum(axis=1, keepdims=True))
 
 
-def blind_visits(unit: Unit, shares: Array, utility: Utility) -> Array:
+def blind_visits(world: FiniteWorld, shares: Array, kind: Utility) -> Array:
     """Return ``[S]`` how often a state-blind agent decides in each state, or with "arrival" where it ends."""
-    process = unit.process
+    process = world.process
     policy = blind_policy(shares, process.offered, process.states, process.actions)
     mass, visits = process.start, np.zeros(process.states)
-    for _ in range(unit.horizon):
+    for _ in range(world.horizon):
         visits += mass
         mass = process.base.flow(mass[:, None] * policy)
-    return visits if utility == "steps" else mass
+    return visits if kind == "steps" else mass

@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.estimate import measure_goals
-from goalscope.measures.goals.results import GoalFindings, one_family
-from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw, goal_measure
+from goalscope.goals.directedness import Line, MeasuredLines, goal_measure
+from goalscope.goals.random_agents import Invalid, Utility
+from goalscope.goals.results import RunDirectedness, one_family
+from goalscope.hypotheses.definition import FiniteWorld, Hypothesis
+from goalscope.hypotheses.states import States, states_of
+from goalscope.hypotheses.views import Undefined
+from goalscope.hypotheses.written import parse
+from goalscope.measures.table import StepTable
+from goalscope.planning.mdp import at_cell
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
@@ -52,13 +59,16 @@ class Belief:
 def measure_beliefs(
     episodes: Iterable[Episode],
     beliefs: Mapping[str, Belief],
-    settings: GoalSettings | None = None,
     *,
     label: str,
+    utility: Utility = "steps",
+    invalid: Invalid = "no-op",
+    confidence: float = 0.95,
+    seed: int = 0,
     random: tuple[str, Mapping[str, Belief]] | None = None,
     draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
-) -> GoalFindings:
+) -> RunDirectedness:
     """Measure MEG towards the believed goal beside the true one and beside controls, in the worlds with a belief.
 
     The lines of each agent: towards the believed goal; towards the true goal in the same worlds; towards the believed
@@ -69,8 +79,8 @@ def measure_beliefs(
     Args:
         episodes: those of the worlds with a belief are measured.
         beliefs: world id -> belief.
-        settings: utility, treatment of turns without an action, confidence and seed; hypotheses and tags are set here.
         label: whose beliefs, the value of the tag ``beliefs`` that names the cell.
+        utility, invalid, confidence, seed: as in `goalscope.goals.directedness`.
         random: kind of a random network, and the beliefs decoded from it; None without that control.
         draws: of the shuffled control.
         progress: called with (done, total) pieces of work.
@@ -78,7 +88,6 @@ def measure_beliefs(
     Raises:
         ValueError: no episode in a world with a belief, a world of them without one of the random network, no draws.
     """
-    settings = settings or GoalSettings()
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
         raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
     used = [episode for episode in episodes if episode.world.id in beliefs]
@@ -93,29 +102,26 @@ def measure_beliefs(
             f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
             f"({missing[0]}): decode both at the same steps"
         )
-    parts = []
-    for first, true_goal, on_map in ((BELIEVED, ("goal",), False), (ON_MAP, (), True)):
-        others = [_elsewhere(of_agent, worlds, settings.seed, draw, on_map=on_map) for draw in range(draws)]
-        lines: dict[str, tuple[HypothesisDraw, ...]] = {first: (_drawn(of_agent, worlds, on_map),)}
+    states = states_of(StepTable.from_episodes(used))
+    measured = MeasuredLines(states, kind=utility, invalid=invalid, confidence=confidence, seed=seed, progress=progress)
+    names = list[str]()
+    for first, true_goal, on_map in ((BELIEVED, True, False), (ON_MAP, False, True)):
+        others = [_elsewhere(of_agent, worlds, seed, draw, on_map=on_map) for draw in range(draws)]
+        lines = {first: [_believed(of_agent, states, on_map)]}
+        controls = dict[str, str]()
         if kind:
-            lines[kind] = (_drawn({world: of_random_network[world] for world in worlds}, worlds, on_map),)
-        lines[SHUFFLED] = tuple(_drawn(entry, worlds, on_map) for entry in others)
-        short = {f"{first}, {name}": name for name in lines if name != first}
-        lines = {first: lines[first]} | {name: lines[control] for name, control in short.items()}
-        defined = {name: draws_of_line for name, draws_of_line in lines.items() if draws_of_line[0].cells}
+            controls[f"{first}, {kind}"] = kind
+            of_random = {world: of_random_network[world] for world in worlds}
+            lines[f"{first}, {kind}"] = [_believed(of_random, states, on_map)]
+        controls[f"{first}, {SHUFFLED}"] = SHUFFLED
+        lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in others]
+        defined = {name: drawn for name, drawn in lines.items() if drawn[0].states}
         if first not in defined:  # all believed goals lie under the agent or outside: no map
             continue
-        controls = [name for name in defined if name != first]
-        line_settings = replace(
-            settings,
-            hypotheses=(first, *true_goal, *controls),
-            by=(),
-            cells={},
-            drawn=defined,
-            less={name: short[name] for name in controls},
-        )
-        parts.append(measure_goals(used, line_settings, progress=progress))
-    findings = joined(parts)
+        goal = {"goal": [Line(parse("goal"), states)]} if true_goal else {}
+        measured.measure({first: defined[first], **goal, **defined}, less=controls)
+        names += [*goal, *defined]
+    findings = measured.found(names)
     is_kept = [
         str(name) != goal_measure("goal") for name in findings.rows.measure
     ]  # rows of some worlds only; those of all worlds come from elsewhere
@@ -130,16 +136,16 @@ def measure_beliefs(
 
 
 def measure_decoded_beliefs(
-    run: str | Path, settings: GoalSettings, *, site: str, layer: int, stage: "Stage", draws: int = DRAWS
-) -> tuple[GoalFindings, "FirstSteps"]:
+    run: str | Path, *, site: str, layer: int, stage: "Stage", draws: int = DRAWS, **options: Any
+) -> tuple[RunDirectedness, "FirstSteps"]:
     """Decode what an agent believed of its worlds from captured activations, and measure MEG relative to it.
 
     Args:
         run: the run directory; its activations must have been captured.
-        settings: see `measure_beliefs`.
         site, layer: where the activations were captured.
         stage: called at the beginning of each piece of work with its name; returns what shows progress.
         draws: of the shuffled control.
+        options: ``utility``, ``invalid``, ``confidence`` and ``seed`` of `measure_beliefs`.
 
     Returns:
         The findings, and the first steps with the probes that decoded them.
@@ -177,11 +183,11 @@ def measure_decoded_beliefs(
         findings = measure_beliefs(
             episodes,
             sides["none"],
-            settings,
             label=f"{site}, layer {layer}, {HEAD}, held-out grids",
             random=next(((name, side) for name, side in sides.items() if name != "none"), None),
             draws=draws,
             progress=show,
+            **options,
         )
     return replace(findings, beliefs=description), first
 
@@ -208,8 +214,8 @@ def decode_beliefs(
     return result
 
 
-def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
-    """Return several findings as one, with the settings and counts of the first; all comparisons are one family."""
+def joined(parts: Sequence[RunDirectedness]) -> RunDirectedness:
+    """Return several results as one, with the settings and counts of the first; all comparisons are one family."""
     return replace(
         parts[0],
         estimates=tuple(entry for part in parts for entry in part.estimates),
@@ -220,13 +226,35 @@ def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
     )
 
 
-def _drawn(beliefs: Mapping[str, Belief], worlds: Worlds, on_map: bool) -> HypothesisDraw:
-    """Return the draw of some beliefs: the goals in the true worlds, or on the believed maps where they exist."""
+def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: bool) -> Line:
+    """Return the line of some beliefs: the believed goals in the true worlds, or on the believed maps that exist.
+
+    A believed goal may lie in a wall or outside of the grid: nobody comes to it then. Worlds without a belief are left
+    out.
+    """
+
+    def place(world: FiniteWorld) -> npt.NDArray[np.bool_]:
+        if world.world.id not in beliefs:
+            raise Undefined("there is no belief about this world")
+        row, col = beliefs[world.world.id].goal
+        if 0 <= row < world.grid.height and 0 <= col < world.grid.width:
+            return at_cell(world.grid, (row, col)) > 0
+        return np.zeros(phases(world.grid) * world.grid.walls.size, dtype=bool)
+
+    hypothesis = Hypothesis.of("event", place, "believed goal")
     if not on_map:
-        return HypothesisDraw(cells={world: belief.goal for world, belief in beliefs.items()})
-    maps = {world: _map(worlds[world][0], belief) for world, belief in beliefs.items()}
-    grids = {world: grid for world, grid in maps.items() if grid is not None}
-    return HypothesisDraw(cells={world: beliefs[world].goal for world in grids}, grids=grids)
+        return Line(hypothesis, [entry for entry in states if entry.world.world.id in beliefs], everywhere=True)
+    maps = {
+        world: _map(entry.world.grid, beliefs[world]) for entry in states if (world := entry.world.world.id) in beliefs
+    }
+    believed_worlds = dict[FiniteWorld, FiniteWorld]()  # shared by all agents, as are their curves
+    result = list[States]()
+    for entry in states:
+        if (grid := maps.get(entry.world.world.id)) is not None:
+            if entry.world not in believed_worlds:
+                believed_worlds[entry.world] = entry.world.on_map(grid)
+            result.append(entry.in_world(believed_worlds[entry.world]))
+    return Line(hypothesis, result, everywhere=True)
 
 
 def _elsewhere(

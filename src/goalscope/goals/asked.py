@@ -1,0 +1,72 @@
+"""The hypotheses that directedness is measured towards: what a user wrote, or what a kind of world has by default."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from goalscope.checks import near_miss
+from goalscope.hypotheses.definition import FiniteWorld, Hypothesis
+from goalscope.hypotheses.views import Undefined
+from goalscope.hypotheses.written import bind, parse
+from goalscope.planning.process import process_of
+from goalscope.worlds.grid import CORNERS
+from goalscope.worlds.world import World
+
+IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in CORNERS))
+"""The hypotheses in grids where nobody names any; those without a meaning in a world are left out there."""
+
+
+def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
+    """Return the hypotheses of some worlds where nobody names any.
+
+    In grids these are `IN_GRIDS`; elsewhere the goals that the worlds name themselves, or those of them that they ask
+    for by default.
+    """
+    processes = [process for world in worlds if "grid" not in world.offers and (process := process_of(world))]
+    named = dict.fromkeys(name for process in processes for name in process.asked or process.goals)
+    return {name: parse(name) for name in named or IN_GRIDS}
+
+
+def asked_hypotheses(
+    written: Sequence[str],
+    worlds: Sequence[World],
+    *,
+    horizons: Mapping[str, int] | None = None,
+    anywhere: bool = False,
+) -> dict[str, Hypothesis]:
+    """Return hypotheses with a utility of states from their written forms, each under the text that the user wrote.
+
+    Args:
+        written: as `goalscope.hypotheses.parse` reads them; the default of the worlds where empty.
+        worlds: all of the run.
+        horizons: world id -> number of decisions of an episode, 1 where it is not given.
+        anywhere: accept a hypothesis that means nothing in any of the worlds: others may give it a meaning.
+
+    Raises:
+        ValueError: no written form, a hypothesis without a utility, or one that means nothing in any of the worlds.
+    """
+    if not written:
+        return default_hypotheses(worlds)
+    result = dict[str, Hypothesis]()
+    for text in written:
+        hypothesis = bind(parse(text), worlds)
+        reasons = dict[str, None]()
+        for world in worlds:
+            try:
+                if (process := process_of(world)) is None:
+                    raise Undefined(f"a world of kind {world.kind} has no known process")
+                horizon = (horizons or {}).get(world.id, 1)
+                hypothesis.utility(FiniteWorld(world=world, process=process, horizon=horizon))
+                break
+            except Undefined as error:
+                reasons[str(error)] = None
+        else:
+            if not anywhere:
+                known = tuple(dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)))
+                raise ValueError(
+                    f"a hypothesis must mean something in one of the worlds, {text!r} does in none: "
+                    f"{'; '.join(reasons)}{near_miss(text, known)}"
+                )
+        result[text] = hypothesis
+    if len(result) < len(written):
+        raise ValueError(f"each hypothesis must be named once, got {', '.join(written)}")
+    return result

@@ -1,0 +1,614 @@
+"""How strongly agents are directed at hypotheses: MEG of runs, one rationality for each agent and cell of worlds.
+
+Per agent, cell and hypothesis: ``sup over beta of mean over worlds of beta u_w - W_w(beta)``, u_w the mean utility of
+the agent's episodes in world w, utilities in steps in every world. Per-world suprema are never averaged: each is >= 0,
+however random the agent. A world in which no policy changes the utility within the horizon says nothing about a
+hypothesis: it is left out, and counted.
+
+Source: MacDermott et al. (2024), definition 3.2.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+
+from goalscope.columns import column_of
+from goalscope.goals.curves import CurveBank, Digest, interval, not_below_random, p_value, with_random
+from goalscope.goals.random_agents import Invalid, Utility
+from goalscope.goals.results import (
+    EXACT_NOTE,
+    GoalContrast,
+    GoalEstimate,
+    RunDirectedness,
+    goal_estimate,
+    joined_notes,
+    one_family,
+)
+from goalscope.goals.separability import DividedWorlds
+from goalscope.goals.state_blind import blind_visits, frequencies
+from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis
+from goalscope.hypotheses.states import States
+from goalscope.hypotheses.views import Undefined
+from goalscope.measures.table import CONDITIONS, PROVENANCE
+from goalscope.meg import RationalityCurve, meg_known
+from goalscope.rows import Rows, Tag
+from goalscope.stats import DIFFERENCES, LESS
+from goalscope.stats.groups import natural_order
+from goalscope.stats.intervals import check_confidence
+
+Pairs = Literal["first", "all"]
+"""The hypotheses that are compared: the first one with each other one, or each one with each other one."""
+
+TOWARDS: Final = "towards"
+"""Tag of the rows of MEG: the hypothesis that it is towards."""
+
+_NOTHING: Final = "no policy changes the utility: 0 by definition"
+_BEYOND: Final = "mean return at or beyond what is attainable in expectation, counted as the end of it"
+_FOG: Final = "under fog the class of policies sees the whole maze, the agent does not (--seen: one that does not)"
+
+WorldKey = tuple[str, str, int]
+"""Cluster, world and horizon: the order in which worlds are summed."""
+
+
+def goal_measure(hypothesis: str) -> str:
+    """Return the name of the measure that is MEG towards a hypothesis."""
+    return f"MEG towards the {hypothesis}"
+
+
+def directedness(
+    states: Iterable[States],
+    hypotheses: Mapping[str, Hypothesis],
+    *,
+    by: Sequence[str] = (),
+    utility: Utility = "steps",
+    invalid: Invalid = "no-op",
+    seed: int = 0,
+    confidence: float = 0.95,
+    pairs: Pairs = "first",
+    state_blind: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> RunDirectedness:
+    """Measure the MEG of each agent towards each hypothesis.
+
+    Args:
+        states: what the agents did, see `goalscope.hypotheses.states_of`.
+        hypotheses: name -> place, event or utility of states. One without a meaning in a world is left out there.
+        by: tags; each value of each of them is a cell beside the cell of all worlds. They must have been given to
+            `states_of`, too.
+        utility: "steps" for the utility of each state in which a decision begins, so that earlier is better; "arrival"
+            for that of the state at the end.
+        invalid: what a turn without an action is: "no-op", a step in place of an agent with all other actions, or
+            "action", one more action that every agent has.
+        seed: root seed of resamples and of simulated random agents.
+        confidence: nominal coverage of the intervals.
+        pairs: the hypotheses that are compared.
+        state_blind: whether `GoalEstimate.state_blind` is measured, too.
+        progress: called with (done, total) pieces of work.
+
+    Raises:
+        ValueError: no episode, a tag that no episode has, no hypothesis with a meaning in any world.
+    """
+    for name, value, kinds in (("utility", utility, Utility), ("invalid", invalid, Invalid), ("pairs", pairs, Pairs)):
+        if value not in get_args(kinds):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, got {value!r}")
+    if not hypotheses:
+        raise ValueError("hypotheses must name at least one, got none")
+    all_states = list(states)
+    measured = MeasuredLines(
+        all_states, by=by, kind=utility, invalid=invalid, seed=seed, confidence=confidence, progress=progress
+    )
+    measured.measure(
+        {name: [Line(hypothesis, all_states)] for name, hypothesis in hypotheses.items()},
+        pairs=pairs,
+        state_blind=state_blind,
+    )
+    return measured.found(list(hypotheses))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorldSample:
+    """The complete episodes of one agent in one world, as utilities under one hypothesis.
+
+    Attributes:
+        entries: what the agent did there, complete episodes alone; usually one entry.
+        key: of the rationality curve.
+        values: ``[m]`` utility of each episode.
+    """
+
+    entries: tuple[States, ...]
+    key: tuple[int, Digest]
+    values: Array
+
+    @property
+    def world(self) -> FiniteWorld:
+        """The world."""
+        return self.entries[0].world
+
+    @property
+    def moves(self) -> Array:
+        """``[m, A]`` how often each action was taken in each episode."""
+        return np.concatenate([entry.moves() for entry in self.entries])
+
+    @property
+    def exact(self) -> bool:
+        """Whether exact policies replace all drawn actions."""
+        return all(bool(entry.exact.all()) for entry in self.entries)
+
+    @property
+    def acted(self) -> bool:
+        """Whether any turn held an action."""
+        return any(bool(entry.acted.any()) for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A hypothesis and the episodes that it is measured on.
+
+    Attributes:
+        hypothesis: the hypothesis.
+        states: of all agents; on other maps than the true ones where the agent's beliefs are asked for.
+        everywhere: keep worlds in which no policy changes the utility, so that all draws have the same worlds.
+    """
+
+    hypothesis: Hypothesis
+    states: Sequence[States]
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One agent's episodes under one hypothesis.
+
+    Attributes:
+        worlds: in order of `WorldKey`.
+        out_of_reach: number of worlds left out in which no policy changes the utility within the horizon.
+    """
+
+    worlds: Mapping[WorldKey, WorldSample]
+    out_of_reach: int = 0
+
+    def on(self, keys: Sequence[WorldKey]) -> "Sample":
+        """Return the sample in some of its worlds."""
+        return Sample({key: self.worlds[key] for key in keys}, self.out_of_reach)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """One agent's MEG towards one draw of a hypothesis, or the mean over its draws."""
+
+    figures: Mapping[str, float]  # fields of `GoalEstimate` that are averaged over draws, by name
+    beta: float  # the fitted rationality, also where the estimate has none
+    resampled: Array  # [B] signed MEG in each resample of the grids; empty with fewer than two
+    null: Array  # [R] signed MEG of random agents
+    parts: Array  # [U] part of each world at the common rationality; their mean over grids is the signed MEG
+    grids: int
+    ends: tuple[float, float, str, str] | None = None  # interval, method and note of a single world
+
+
+_UNDEFINED: Final[dict[str, Any]] = dict.fromkeys(("difference", "low", "high", "p_value"), math.nan)
+_Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
+
+
+class MeasuredLines:
+    """Estimates, contrasts and rows, collected cell by cell.
+
+    Args:
+        states: all episodes, which decide the cells.
+        by, kind, invalid, seed, confidence, progress: as in `directedness`, ``kind`` being its ``utility``.
+
+    Raises:
+        ValueError: no episode, or a tag that no episode has.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[States],
+        *,
+        by: Sequence[str] = (),
+        kind: Utility = "steps",
+        invalid: Invalid = "no-op",
+        seed: int = 0,
+        confidence: float = 0.95,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        check_confidence(confidence)
+        if not states:
+            raise ValueError("the goals of agents must be measured on episodes, got none")
+        check_tags(states, by)
+        self.states, self.by, self.confidence = states, tuple(by), confidence
+        self.bank = CurveBank(kind=kind, invalid=invalid, seed=seed, progress=progress)
+        self.estimates: list[GoalEstimate] = []
+        self.contrasts: list[GoalContrast] = []
+        self.rows: list[Rows] = []
+        self._apart = DividedWorlds(kind, invalid)
+        self._drawn = set[str]()  # names of hypotheses that are drawn, or measured on other maps
+        # Hypotheses, worlds and states are found by their identity, and are therefore kept.
+        self._kept: list[object] = [states]
+        self._keys: dict[tuple[int, int], tuple[int, Digest] | None] = {}  # hypothesis and world -> key of its curve
+        self._complete: dict[int, States] = {}
+        self._values: dict[tuple[int, int], Array] = {}  # hypothesis and states -> utilities of complete episodes
+
+    def measure(
+        self,
+        lines: Mapping[str, Sequence[Line]],
+        *,
+        pairs: Pairs = "first",
+        state_blind: bool = False,
+        less: Mapping[str, str] | None = None,
+    ) -> None:
+        """Measure some hypotheses in each cell.
+
+        Args:
+            lines: name -> the draws of a hypothesis, usually one. All figures of several draws are means over them, in
+                the worlds that every draw has.
+            pairs: the hypotheses that are compared.
+            state_blind: whether `GoalEstimate.state_blind` is measured for hypotheses of one draw.
+            less: name -> short name: the world's parts of the first hypothesis less those of this one become rows, too,
+                "MEG towards the FIRST less SHORT NAME".
+
+        Raises:
+            ValueError: no hypothesis with a meaning in any world.
+        """
+        self._kept.append(lines)
+        keys = [
+            self._key(line.hypothesis, entry.world)
+            for draws in lines.values()
+            for line in draws
+            for entry in line.states
+        ]
+        if not any(keys):
+            raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(lines)}")
+        names = list(lines)
+        asked = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
+        self._drawn = {name for name, draws in lines.items() if len(draws) > 1 or draws[0].everywhere}
+        members = {name: [_by_agent(line.states) for line in draws] for name, draws in lines.items()}
+        for cell, of_cell in cells_of(self.states, self.by):
+            self.bank.forget()
+            contained = {self._place(entry) for entry in of_cell}
+            for agent in sorted({entry.agent for entry in of_cell}):
+                samples: dict[str, list[Sample]] = {}
+                for name, draws in lines.items():
+                    chosen = [
+                        [entry for entry in by_agent.get(agent, ()) if self._place(entry) in contained]
+                        for by_agent in members[name]
+                    ]
+                    drawn = [self._sample(line, part) for line, part in zip(draws, chosen, strict=True)]
+                    if common := on_common(drawn):
+                        samples[name] = common
+                self._measure_agent(agent, cell, samples, asked, state_blind, less or {})
+
+    def _measure_agent(
+        self,
+        agent: str,
+        cell: Mapping[str, Tag],
+        samples: Mapping[str, list[Sample]],
+        pairs: Sequence[tuple[str, str]],
+        state_blind: bool,
+        less: Mapping[str, str],
+    ) -> None:
+        fitted = {name: self._fit(agent, cell, name, part) for name, part in samples.items()}
+        if state_blind:
+            fitted |= {
+                name: (self._with_state_blind(estimate, samples[name][0]), fit)
+                for name, (estimate, fit) in fitted.items()
+                if len(samples[name]) == 1
+            }
+        self.estimates += [estimate for estimate, _ in fitted.values()]
+        if any(name in self.by and name not in CONDITIONS for name in cell):
+            return  # contrasts and rows are for cells of conditions only
+        for name, (_, fit) in fitted.items():
+            self._add_rows(name, samples[name][0], fit.parts)
+        for first, second in pairs:
+            if first in fitted and second in fitted:
+                self._add_contrast(first, second, samples, fitted, less)
+
+    def found(self, names: Sequence[str], *, believed: bool = False) -> RunDirectedness:
+        """Return everything that was measured."""
+        return RunDirectedness(
+            estimates=tuple(self.estimates),
+            contrasts=one_family(self.contrasts),
+            rows=Rows.concatenate(self.rows),
+            settings={
+                "hypotheses": list(names),
+                "by": list(self.by),
+                "utility": self.bank.kind,
+                "invalid": self.bank.invalid,
+                "confidence": self.confidence,
+                "seed": self.bank.seed,
+                "believed": believed,
+            },
+            episodes=sum(len(entry) for entry in self.states),
+            left_out=sum(int((~entry.complete).sum()) for entry in self.states),
+            failed=sum(entry.failed for entry in self.states),
+        )
+
+    def _place(self, entry: States) -> tuple[object, ...]:
+        """Return what tells the entries of all agents, worlds and conditions apart."""
+        tags = (entry.tags.get(name) for name in (*CONDITIONS, *self.by))
+        return entry.agent, entry.world.world.id, entry.world.horizon, *tags
+
+    def _key(self, hypothesis: Hypothesis, world: FiniteWorld) -> tuple[int, Digest] | None:
+        """Return the key of the curve of a hypothesis in a world, None where it has no utility of states there."""
+        place = id(hypothesis), id(world)
+        if place not in self._keys:
+            self._keys[place] = None
+            try:
+                utility = hypothesis.utility(world)
+            except Undefined:
+                return None
+            if utility.ndim == 1:
+                self._keys[place] = self.bank.add(world, utility)
+        return self._keys[place]
+
+    def _sample(self, line: Line, states: Sequence[States]) -> Sample:
+        """Return an agent's episodes under a hypothesis; a sample without worlds where it is undefined."""
+        by_world: dict[WorldKey, list[States]] = {}
+        for entry in states:
+            if entry.complete.any() and self._key(line.hypothesis, entry.world) is not None:
+                by_world.setdefault((entry.cluster, entry.world.world.id, entry.world.horizon), []).append(entry)
+        worlds = {key: self._world_sample(line.hypothesis, by_world[key]) for key in sorted(by_world)}
+        if line.everywhere:
+            return Sample(worlds)
+        within = [key for key, world in worlds.items() if self._is_within(world.key)]
+        if not within:  # then the value is 0 by definition, and a note says so
+            return Sample(worlds)
+        return Sample({key: worlds[key] for key in within}, len(worlds) - len(within))
+
+    def _is_within(self, key: tuple[int, Digest]) -> bool:
+        """Return whether any policy changes the utility within the horizon."""
+        low, high = self.bank.curve(key).ends[0, :2]
+        return bool(high - low > 0)
+
+    def _world_sample(self, hypothesis: Hypothesis, states: Sequence[States]) -> WorldSample:
+        key = self._key(hypothesis, states[0].world)
+        assert key is not None  # undefined ones were left out
+        values = list[Array]()
+        for entry in states:
+            if id(entry) not in self._complete:
+                self._complete[id(entry)] = entry.chosen(entry.complete)
+            place = id(hypothesis), id(entry)
+            if place not in self._values:
+                arrival = self.bank.kind == "arrival"
+                self._values[place] = self._complete[id(entry)].utilities(self.bank.utility(key), arrival=arrival)
+            values.append(self._values[place])
+        entries = tuple(self._complete[id(entry)] for entry in states)
+        return WorldSample(entries=entries, key=key, values=np.concatenate(values))
+
+    def _fit(
+        self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[Sample]
+    ) -> tuple[GoalEstimate, _Fit]:
+        """Return the estimate of a hypothesis and its fit: means over its draws."""
+        # Each resample of grids, and each random agent, is averaged over the draws: the interval is that of the mean,
+        # and draws are not observations. The rationality is their (lower) median.
+        draws = [self._fit_draw(sample, shared=len(samples) == 1) for sample in samples]
+        sample, fit, count = samples[0], draws[0], len(draws)
+        if count > 1:
+            fit = replace(
+                fit,
+                figures={key: statistics.fmean(draw.figures[key] for draw in draws) for key in fit.figures},
+                beta=statistics.median_low(draw.beta for draw in draws),
+                ends=None,
+                **{
+                    key: np.mean([getattr(draw, key) for draw in draws], axis=0)
+                    for key in ("resampled", "null", "parts")
+                },
+            )
+        worlds = list(sample.worlds.values())
+        ends, notes = fit.ends, []
+        if fit.figures["bound"] == fit.figures["bound_lowest"] == 0.0:  # e.g. an unreachable goal
+            ends = math.nan, math.nan, "none", _NOTHING
+        if count > 1:
+            std = statistics.stdev(draw.figures["signed"] for draw in draws)
+            notes.append(f"mean of {count} draws, their standard deviation {std:.2g} nats")
+        elif math.isinf(fit.beta):
+            by_luck = any(world.world.process.lucky for world in worlds)
+            notes.append(_BEYOND if by_luck else "every episode at the end of what is attainable")
+        notes += [EXACT_NOTE] if all(world.exact for world in worlds) else []
+        notes += [_FOG] if any(world.world.world.fog_radius is not None for world in worlds) else []
+        acts = any(world.acted for world in worlds)
+        estimate = goal_estimate(
+            fit.figures,
+            beta=fit.beta,
+            resampled=fit.resampled,
+            null=fit.null,
+            grids=fit.grids,
+            confidence=self.confidence,
+            acts=acts,
+            notes=notes,
+            ends=ends,
+            agent=agent,
+            cell=cell,
+            hypothesis=name,
+            n=sum(len(world.values) for world in worlds),
+            worlds=len(worlds),
+            out_of_reach=sample.out_of_reach,
+        )
+        return estimate, fit if acts else replace(fit, parts=np.full_like(fit.parts, np.nan))
+
+    def _fit_draw(self, sample: Sample, *, shared: bool) -> _Fit:
+        worlds = list(sample.worlds.values())
+        keys, clusters = [world.key for world in worlds], [cluster for cluster, *_ in sample.worlds]
+        ensemble = self.bank.ensemble(keys, clusters, shared=shared)
+        weights, whole = ensemble.weights, ensemble.whole
+        means = np.array([world.values.mean() for world in worlds])
+        counts = np.array([len(world.values) for world in worlds])
+        relative, fraction = means - ensemble.uniform, weights.whole[0]
+        signed, beta = (float(part[0]) for part in whole.fit(weights.whole @ relative))
+        ends = None
+        if len(worlds) == 1:
+            signed, beta, ends = self._one_world(worlds[0])
+        exact = all(world.exact for world in worlds)
+        null = self.bank.null(keys, counts.tolist(), fraction, ensemble.uniform, exact=exact)
+        terms = np.concatenate([part.terms(beta, relative[at]) for at, part in self.bank.curves(keys)])
+        uniform = float(fraction @ ensemble.uniform)
+        lucky = any(world.world.process.lucky for world in worlds)
+        figures = {
+            "signed": signed,
+            "bound": float(whole.ends[0, 3]),
+            "bound_lowest": float(whole.ends[0, 2]),
+            "cross_fitted": ensemble.cross_fitted(relative, counts, lucky=lucky),
+            "utility": float(fraction @ means),
+            "uniform_utility": uniform,
+            "highest_utility": float(whole.ends[0, 1]) + uniform,
+        }
+        return _Fit(
+            figures=figures,
+            beta=beta,
+            resampled=ensemble.resampled.fit(weights.resampled @ relative)[0],
+            null=whole.fit(null)[0],
+            parts=terms if signed >= 0 else -terms,
+            grids=weights.grids,
+            ends=ends,
+        )
+
+    def _with_state_blind(self, estimate: GoalEstimate, sample: Sample) -> GoalEstimate:
+        """Return an estimate with that of the agent's state-blind baseline in the same worlds."""
+        worlds, clusters = list(sample.worlds.values()), [cluster for cluster, *_ in sample.worlds]
+        of_episode = [name for name, world in zip(clusters, worlds, strict=True) for _ in world.values]
+        most = max(world.moves.shape[1] for world in worlds)
+        moves = [np.pad(world.moves, ((0, 0), (0, most - world.moves.shape[1]))) for world in worlds]
+        shares = frequencies(np.concatenate(moves), of_episode)
+        keys = [world.key for world in worlds]
+        utilities = [
+            blind_visits(world.world, shares[cluster], self.bank.kind) @ self.bank.utility(world.key)
+            for world, cluster in zip(worlds, clusters, strict=True)
+        ]
+        ensemble = self.bank.ensemble(keys, clusters)
+        relative = ensemble.weights.whole @ (np.array(utilities) - ensemble.uniform)
+        return replace(estimate, state_blind=float(ensemble.whole.fit(relative)[0][0]))
+
+    def _one_world(self, world: WorldSample) -> tuple[float, float, tuple[float, float, str, str]]:
+        """Return the results of a single world: the interval is that of the mean return, mapped through W*."""
+        curve, returns = RationalityCurve(self.bank.process(world.key)), world.values
+        inside = np.clip(returns, *curve.episode_range)
+        beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent may walk
+        meg = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=self.confidence)
+        note = joined_notes("one world: the interval speaks of this world alone", meg.note)
+        return meg.signed, meg.beta, (meg.signed_low, meg.signed_high, meg.method, note)
+
+    def _add_rows(self, name: str, sample: Sample, parts: Array, **own: Tag) -> None:
+        """Add a row for each world, with the tags of the first episode there."""
+        states = [world.entries[0] for world in sample.worlds.values()]
+        tags = dict.fromkeys(tag for entry in states for tag in entry.tags if tag not in PROVENANCE)
+        self.rows.append(
+            Rows.from_columns(
+                measure=goal_measure(name),
+                unit="nats",
+                value=parts,
+                cluster=[cluster for cluster, *_ in sample.worlds],
+                tags={tag: column_of([entry.tags.get(tag) for entry in states]) for tag in tags}
+                | {TOWARDS: name, **own},
+            )
+        )
+
+    def _add_contrast(
+        self,
+        first: str,
+        second: str,
+        samples: Mapping[str, list[Sample]],
+        fitted: _Fitted,
+        less: Mapping[str, str],
+    ) -> None:
+        common = on_common([*samples[first], *samples[second]])
+        if not common or any(math.isnan(fitted[name][0].signed) for name in (first, second)):
+            return
+        if short_name := less.get(second):
+            (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
+            self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts, **{DIFFERENCES: 1})
+        # Hypotheses that are drawn, or measured on other maps, count as told apart: draws differ by chance.
+        apart, same = list(common[0].worlds), list[WorldKey]()
+        if not {first, second} & self._drawn:
+            apart, same = self._divided(common[0], common[1])
+        parts = {"grids": apart, "common": list(common[0].worlds), "same": same}
+        counts = {name: len({cluster for cluster, *_ in keys}) for name, keys in parts.items()}
+        about: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
+        if not apart:
+            self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **about))
+            return
+        on_apart = [sample.on(apart) for sample in common]
+        (first_estimate, left), (second_estimate, right) = self._sides(first, second, on_apart, samples, fitted)
+        value, difference = first_estimate.signed - second_estimate.signed, left.resampled - right.resampled
+        null = left.null - right.null  # the same walks on both sides
+        low, high = interval(difference, first_estimate.grids, self.confidence)
+        if first_estimate.method == second_estimate.method == "none":
+            low = high = math.nan
+        if not math.isnan(low):
+            low, high = with_random((low, high), value, null, self.confidence)
+            low, high = (low, high) if low < high else (math.nan, math.nan)  # all worlds have the same difference
+        p = not_below_random(p_value(difference, value, first_estimate.grids), value, null)
+        self.contrasts.append(
+            GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
+        )
+
+    def _divided(self, first: Sample, second: Sample) -> tuple[list[WorldKey], list[WorldKey]]:
+        """Return which worlds tell two hypotheses apart, and in which they are the same states."""
+        apart, same = list[WorldKey](), list[WorldKey]()
+        for key, world in first.worlds.items():
+            left, right = (self.bank.utility(sample.worlds[key].key) for sample in (first, second))
+            if np.array_equal(left, right):
+                same.append(key)
+            elif self._apart.told_apart(world.world, left, right):
+                apart.append(key)
+        return apart, same
+
+    def _sides(
+        self,
+        first: str,
+        second: str,
+        chosen: Sequence[Sample],
+        samples: Mapping[str, list[Sample]],
+        fitted: _Fitted,
+    ) -> tuple[tuple[GoalEstimate, _Fit], tuple[GoalEstimate, _Fit]]:
+        """Return the fits of two hypotheses on the same worlds: ``chosen`` are their draws, the first's before."""
+        agent, cell, count = fitted[first][0].agent, fitted[first][0].cell, len(samples[first])
+        left, right = (
+            fitted[name]
+            if side[0].worlds.keys() == samples[name][0].worlds.keys()
+            else self._fit(agent, cell, name, side)
+            for name, side in ((first, chosen[:count]), (second, chosen[count:]))
+        )
+        return left, right
+
+
+def on_common(samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples in the worlds common to all; none without such a world."""
+    common = [key for key in samples[0].worlds if all(key in other.worlds for other in samples)]
+    return [sample.on(common) for sample in samples] if common else []
+
+
+def check_tags(states: Iterable[States], by: Sequence[str]) -> None:
+    """Refuse tags that no episode has."""
+    present = list(dict.fromkeys(name for entry in states for name in entry.tags))
+    if absent := [name for name in by if name not in present]:
+        names = ", ".join(name for name in present if name != "agent") or "none"
+        raise ValueError(f"`by` must name tags of the episodes ({names}), got {', '.join(absent)}")
+
+
+def cells_of(states: Sequence[States], by: Sequence[str]) -> list[tuple[dict[str, Tag], list[States]]]:
+    """Return the cells of worlds, each with the tags that it is named by and the episodes in it.
+
+    Episodes without a tag of ``by`` are in no cell of that tag.
+    """
+    conditions = [name for name in CONDITIONS if len({entry.tags.get(name) for entry in states}) > 1]
+    result: dict[tuple[tuple[str, Tag], ...], list[States]] = {}
+    for extra in (None, *by):
+        names = conditions if extra is None or extra in conditions else [*conditions, extra]
+        parts: dict[tuple[tuple[str, Tag], ...], list[States]] = {}
+        for entry in states:
+            if extra is None or entry.tags.get(extra) is not None:
+                parts.setdefault(tuple((name, entry.tags.get(name)) for name in names), []).append(entry)
+        for key in sorted(parts, key=lambda key: [natural_order(value) for _, value in key]):
+            result.setdefault(key, parts[key])
+    return [(dict(key), members) for key, members in result.items()]
+
+
+def _by_agent(states: Sequence[States]) -> dict[str, list[States]]:
+    result: dict[str, list[States]] = {}
+    for entry in states:
+        result.setdefault(entry.agent, []).append(entry)
+    return result
