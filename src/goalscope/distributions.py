@@ -125,7 +125,8 @@ def to_chances(name: str, outcomes: Mapping[Any, Any]) -> tuple[dict[Any, float]
         outcomes: outcome -> chance, a number of Python, numpy, PyTorch or JAX.
 
     Raises:
-        ValueError: a probability is not a number from 0 to 1, or their sum differs from 1 by more than float32 rounding.
+        ValueError: a probability is not a number from 0 to 1, or their sum differs from 1 by more than the rounding
+            of float32.
     """
     chances = {}
     for outcome, chance in outcomes.items():

@@ -90,7 +90,10 @@ class Folder:
         return inner
 
     def checked(self) -> Path:
-        """Return the path of the directory, for a library. It may not exist yet; a link or a file in its place is refused."""
+        """Return the path of the directory, for a library.
+
+        It may not exist yet. A link or a file in its place is refused.
+        """
         with suppress(FileNotFoundError), self._opened(self._names):
             pass
         return self.path
@@ -121,7 +124,11 @@ class Folder:
             raise
 
     def has_file(self, *parts: str) -> bool:
-        """Return whether a regular file lies there; a StrangeFileError where something other than a regular file does."""
+        """Return whether a regular file lies there.
+
+        Raises:
+            StrangeFileError: something other than a regular file lies there.
+        """
         return self.status(*parts) is not None
 
     def status(self, *parts: str) -> os.stat_result | None:
