@@ -19,9 +19,9 @@ from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.resamples import HALVES, Resampled, weigh
 from goalscope.goals.results import EXACT_NOTE, GoalEstimate, RunDirectedness, goal_estimate
 from goalscope.hypotheses.states import States
+from goalscope.hypotheses.written import parse
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.meg.restricted import LARGEST, FoggedMaze, OwnMember, Unseen, own_member, walk_scores
-from goalscope.planning.mdp import at_cell
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.spill import Spill
@@ -164,7 +164,7 @@ class _ScoredEpisodes:
             avoiding=avoiding,
         )
         rows = iter(scores[: len(moves)])
-        goal = at_cell(world.grid, world.grid.goal)
+        goal = parse("goal").utility(entries[0].world)
         for entry in entries:
             if entry.complete.any():
                 chosen = replace(entry.chosen(entry.complete), policy=None)  # what was earned, not what was expected

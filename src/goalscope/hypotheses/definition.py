@@ -232,6 +232,29 @@ class Hypothesis:
         check_shape(self.text, holds, "S", {"S": world.process.states})
         return holds
 
+    def utility(self, world: FiniteWorld) -> Array:
+        """TEMPORARY."""
+        if self.form == "event {name}" and (named := world.process.goals.get(str(self.parts[0]))) is not None:
+            return np.asarray(named, dtype=np.float64)
+        if self.kind == "utility":
+            return _numbers(self.text, self.value(world))
+        mask = self.where(world)
+        if self.form == "corner {corner}" and self.cell(world) != world.grid.goal:
+            from goalscope.planning.shortest import distances_to
+
+            solid = world.grid.walls.copy()
+            solid[world.grid.goal] = True
+            if distances_to(solid, [world.grid.start])[self.cell(world)] < 0:
+                raise Undefined("corner")
+        return mask.astype(np.float64)
+
+    @classmethod
+    def of(cls, kind: Kind, function: Callable[..., Any], name: str) -> "Hypothesis":
+        """TEMPORARY."""
+        form = f"temporary {name} {id(function)}"
+        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=function))
+        return cls(form=form, parts=(), text=form)
+
     def solved(self, world: FiniteWorld) -> Solved:
         """Return what follows from it in a world.
 

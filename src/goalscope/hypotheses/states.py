@@ -105,7 +105,7 @@ class States:
     @property
     def acted(self) -> Mask:
         """``[E]`` whether any turn of each episode held an action."""
-        return np.bincount(self.episode, weights=self.action >= 0, minlength=len(self)) > 0
+        return np.asarray(np.bincount(self.episode, weights=self.action >= 0, minlength=len(self)) > 0)
 
     @cached_property
     def exact(self) -> Mask:
@@ -160,11 +160,10 @@ class States:
             arrival: count the state at the end alone.
         """
         exact = self.exact
-        if arrival:
-            values = utility[self.last].astype(np.float64)
-        else:
-            values = np.bincount(self.episode, weights=utility[self.state], minlength=len(self))
-            values = values + self.left * utility[self.last]
+        values: Array = utility[self.last].astype(np.float64)
+        if not arrival:
+            earned = np.bincount(self.episode, weights=utility[self.state], minlength=len(self))
+            values = earned + self.left * values
         for part in self._parts(exact):
             some = self.chosen(np.isin(np.arange(len(self)), part))
             if arrival:
@@ -259,16 +258,17 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
     failed = complete & (table.outcome == "failure") & (table.length < table.horizon)
     kept_tags = {name: column for name, column in table.tags.items() if name not in PROVENANCE or name in by}
     result = []
-    for (agent, world_id, horizon, *_), episodes in groups.items():
-        members, world = np.array(episodes), worlds[world_id, horizon]
+    for episodes in groups.values():
+        members, first = np.array(episodes), episodes[0]
+        world = worlds[str(table.world_id[first]), int(table.horizon[first])]
         steps = _steps_of(table, members)
         policy = None if recorded is None else recorded[steps, : world.process.actions]
         result.append(
             States(
-                agent=str(agent),
+                agent=str(table.agent[first]),
                 world=world,
-                cluster=str(table.cluster[episodes[0]]),
-                tags={name: column[episodes[0]] for name, column in kept_tags.items()},
+                cluster=str(table.cluster[first]),
+                tags={name: column[first] for name, column in kept_tags.items()},
                 ids=tuple(table.episode_id[members].tolist()),
                 length=table.length[members],
                 state=before[steps],

@@ -11,7 +11,8 @@ from typing import Any, Final
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
 from inspect_ai.solver import TaskState
 
-from goalscope.goals import GoalEstimate, directedness
+from goalscope import goals
+from goalscope.goals import GoalEstimate
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.states import states_of
@@ -37,7 +38,7 @@ OPTIONS: Final = "options"
 
 
 @metric(name="MEG", scores="unreduced")
-def figures() -> Metric:
+def directedness() -> Metric:
     """Return the signed MEG towards each hypothesis in nats, with the figures of `FIGURES` beside it.
 
     A figure that is not defined is left out: one grid has no interval over grids, an agent without any action no MEG.
@@ -52,7 +53,7 @@ def figures() -> Metric:
         options = (defined[0].score.metadata or {})[OPTIONS]
         table = _table([kept_episode(found.sample_metadata, found.score.metadata) for found in defined])
         hypotheses, settings = _asked(table, options)
-        estimates = directedness(states_of(table), hypotheses, **settings).estimates
+        estimates = goals.directedness(states_of(table), hypotheses, **settings).estimates
         measured = {estimate.hypothesis for estimate in estimates}
         values: dict[str, float] = {f"{name} episodes": 0 for name in hypotheses if name not in measured}
         for estimate in estimates:
@@ -62,7 +63,7 @@ def figures() -> Metric:
     return compute
 
 
-@scorer(metrics=[figures()], name="meg")
+@scorer(metrics=[directedness()], name="meg")
 def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: str = "no-op") -> Scorer:
     """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
 
@@ -104,7 +105,7 @@ def _table(episodes: Sequence[Episode]) -> StepTable:
 
 
 def _asked(table: StepTable, options: Mapping[str, Any]) -> tuple[dict[str, Hypothesis], dict[str, Any]]:
-    """Return the hypotheses and the other options of `directedness`.
+    """Return the hypotheses and the other options of `goalscope.goals.directedness`.
 
     Hypotheses that mean nothing in these worlds are kept: later ones may have them.
     """
