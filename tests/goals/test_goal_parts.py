@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from goalscope.agents import EpsilonGreedy, Uniform
-from goalscope.measures import StepTable, roll_out, sample_episodes
 from goalscope.measures.goals import (
     GoalSettings,
     HypothesisDraw,
@@ -22,6 +19,9 @@ from goalscope.measures.goals import (
     measure_restricted,
     resamples,
 )
+
+from goalscope.agents import EpsilonGreedy, Uniform
+from goalscope.measures import StepTable, roll_out, sample_episodes
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld, Store

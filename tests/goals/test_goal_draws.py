@@ -7,20 +7,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from goal_tables import all_states, at_cells, directed
 from goalscope.agents import EpsilonGreedy, Optimal
-from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import (
-    Belief,
-    GoalEstimate,
-    GoalFindings,
-    GoalSettings,
-    HypothesisDraw,
-    measure_beliefs,
-    measure_goals,
-)
-from goalscope.measures.goals.beliefs import _elsewhere
-from goalscope.measures.goals.returns import episode_returns
-from goalscope.measures.goals.settings import process
+from goalscope.goals import Belief, GoalEstimate, RunDirectedness, measure_beliefs
+from goalscope.goals.beliefs import _elsewhere
+from goalscope.goals.curves import process_of_episode
+from goalscope.goals.directedness import Line, MeasuredLines
+from goalscope.hypotheses import parse
+from goalscope.measures import roll_out
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
@@ -47,7 +41,19 @@ def cells_drawn(episodes: list[Episode], draws: int) -> list[dict[str, Position]
     return found
 
 
-def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
+def drawn(
+    episodes: list[Episode], draws: list[dict[str, Position]], *, goal: bool = False, **less: str
+) -> RunDirectedness:
+    """Directedness towards a hypothesis that is drawn several times, after that towards the goal if asked."""
+    states = all_states(episodes)
+    lines = {"goal": [Line(parse("goal"), states)]} if goal else {}
+    lines["x"] = [Line(at_cells(cells, "x"), states, everywhere=True) for cells in draws]
+    measured = MeasuredLines(states)
+    measured.measure(lines, less=less)
+    return measured.found(list(lines))
+
+
+def line(found: RunDirectedness, hypothesis: str) -> GoalEstimate:
     (estimate,) = (entry for entry in found.estimates if entry.hypothesis == hypothesis)
     return estimate
 
@@ -55,24 +61,19 @@ def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
 def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> None:
     episodes, draws = rooms(), 4
     cells = cells_drawn(episodes, draws)
-    settings = GoalSettings(
-        hypotheses=("goal", "elsewhere"),
-        drawn={"elsewhere": [HypothesisDraw(cells=one) for one in cells]},
-        less={"elsewhere": "x"},
-    )
-    found = measure_goals(episodes, settings)
-    single = [measure_goals(episodes, GoalSettings(hypotheses=("goal", "one"), cells={"one": one})) for one in cells]
-    own, each = line(found, "elsewhere"), [line(one, "one") for one in single]
+    found = drawn(episodes, cells, goal=True, x="other")
+    single = [drawn(episodes, [one], goal=True) for one in cells]
+    own, each = line(found, "x"), [line(one, "x") for one in single]
     for name in ("signed", "bound", "bound_lowest", "utility", "uniform_utility", "highest_utility", "cross_fitted"):
         assert getattr(own, name) == pytest.approx(np.mean([getattr(one, name) for one in each])), name
     assert math.isnan(own.beta) and own.low < 0 < own.high and own.n == each[0].n and own.grids == each[0].grids
     assert line(found, "goal") == line(single[0], "goal")
     assert f"mean of 4 draws, their standard deviation {np.std([o.signed for o in each], ddof=1):.2g} nats" in own.note
     rows = {name: found.rows.where(found.rows.measure == name).value for name in set(found.rows.measure.tolist())}
-    parts = [one.rows.where(one.rows.measure == "MEG towards the one").value for one in single]
-    assert rows["MEG towards the elsewhere"] == pytest.approx(np.mean(parts, axis=0))
-    assert rows["MEG towards the goal less x"] == pytest.approx(
-        rows["MEG towards the goal"] - rows["MEG towards the elsewhere"]
+    parts = [one.rows.where(one.rows.measure == "MEG towards the x").value for one in single]
+    assert rows["MEG towards the x"] == pytest.approx(np.mean(parts, axis=0))
+    assert rows["MEG towards the goal less other"] == pytest.approx(
+        rows["MEG towards the goal"] - rows["MEG towards the x"]
     )
     (contrast,) = found.contrasts
     # Draws differ by chance: they count as told apart in every world.
@@ -84,17 +85,16 @@ def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> No
 def test_draws_have_the_supremum_that_another_solver_finds() -> None:
     episodes = rooms()
     cells = cells_drawn(episodes, 3)
-    found = measure_goals(
-        episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=one) for one in cells]})
-    ).estimates[0]
+    found = drawn(episodes, cells).estimates[0]
     signed = []
     for one in cells:
-        returns = episode_returns(StepTable.from_episodes(episodes), ("x",), utility="steps", cells={"x": one})
+        states, place = all_states(episodes), at_cells(one, "x")
+        pays = [place.utility(entry.world) for entry in states]
         curves = [
-            RationalityCurve(process(unit.grid, unit.masks["x"], unit.horizon, utility="steps", invalid="no-op"))
-            for unit in returns.units
+            RationalityCurve(process_of_episode(entry.world, utility, kind="steps", invalid="no-op"))
+            for entry, utility in zip(states, pays, strict=True)
         ]
-        means = [float(returns.values["x"][returns.unit == number].mean()) for number in range(len(curves))]
+        means = [float(entry.utilities(utility).mean()) for entry, utility in zip(states, pays, strict=True)]
         signed.append(meg_shared(curves, means).signed)
     assert found.signed == pytest.approx(np.mean(signed), abs=2e-4 * found.bound)
 
@@ -102,10 +102,9 @@ def test_draws_have_the_supremum_that_another_solver_finds() -> None:
 def test_a_single_draw_is_the_hypothesis_itself_and_equal_draws_have_no_spread() -> None:
     episodes = rooms(16, size=7)
     cells = {e.world.id: e.world.grid.goal for e in episodes if e.world.grid.goal}
-    plain = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": cells}))
-    once = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=cells)]}))
+    plain, once = directed(episodes, at_cells(cells, "x")), drawn(episodes, [cells])
     assert once.estimates == plain.estimates and once.contrasts == plain.contrasts
-    same = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=cells)] * 3}))
+    same = drawn(episodes, [cells] * 3)
     for name in ("signed", "low", "high", "beta", "null", "null_p", "grids"):
         assert getattr(same.estimates[0], name) == pytest.approx(getattr(plain.estimates[0], name)), name
     assert math.isfinite(same.estimates[0].beta)
@@ -124,7 +123,7 @@ def test_two_worlds_have_one_shuffle_whose_mean_is_that_of_the_swap() -> None:
         draws=6,
     )
     swap = {first: goals[second], second: goals[first]}
-    swapped = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": swap})).estimates[0]
+    swapped = drawn(episodes, [swap]).estimates[0]
     own = line(found, "believed goal, shuffled")
     assert own.signed == pytest.approx(swapped.signed) and own.bound == pytest.approx(swapped.bound)
     assert "mean of 6 draws, their standard deviation 0 nats" in own.note
@@ -154,17 +153,14 @@ def test_shuffles_take_beliefs_of_other_grids_and_draw_all_of_them() -> None:
 def test_draws_that_stand_in_other_worlds_count_where_all_stand() -> None:
     episodes = rooms(5)
     names = sorted({e.world.id for e in episodes})
-    grids = {e.world.id: e.world.grid for e in episodes}
     (cells,) = cells_drawn(episodes, 1)
-    some = [HypothesisDraw(cells=cells, grids={name: grids[name] for name in part}) for part in (names[:4], names[1:])]
-    found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": some}))
-    kept = {name: cells[name] for name in names[1:4]}
-    plain = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), cells={"x": kept}))
+    some = [{name: cells[name] for name in part} for part in (names[:4], names[1:])]
+    found = drawn(episodes, some, goal=True)
+    plain = drawn(episodes, [{name: cells[name] for name in names[1:4]}], goal=True)
     assert line(found, "x").worlds == 3 and line(found, "x").signed == pytest.approx(line(plain, "x").signed)
     (one,), (other,) = found.contrasts, plain.contrasts
     assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high))
-    apart = [HypothesisDraw(cells=cells, grids={name: grids[name]}) for name in names[:2]]
-    with_none = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": apart}))
+    with_none = drawn(episodes, [{name: cells[name]} for name in names[:2]], goal=True)
     assert [entry.hypothesis for entry in with_none.estimates] == ["goal"] and not with_none.contrasts
 
 
@@ -172,10 +168,6 @@ def test_what_cannot_be_drawn_is_refused_in_words() -> None:
     episodes = rooms(2)
     grids: dict[str, Grid] = {e.world.id: e.world.grid for e in episodes}
     beliefs = {name: Belief(walls=grid.walls, goal=(1, 1)) for name, grid in grids.items()}
-    with pytest.raises(ValueError, match="one draw or more"):
-        GoalSettings(hypotheses=("x",), drawn={"x": []})
-    with pytest.raises(ValueError, match="name of its own"):
-        GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells={})]}, cells={"x": {}})
     for draws in (0, 1001, True, 2.5):
         with pytest.raises(ValueError, match="draws of the shuffled control"):
             measure_beliefs(episodes, beliefs, label="x", draws=draws)  # type: ignore[arg-type]

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from command_line import call
-from goal_tables import restricted
+from goal_tables import all_states, restricted
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
+from goalscope.goals import RunDirectedness
+from goalscope.goals.curves import KNOTS
+from goalscope.goals.random_agents import Invalid
+from goalscope.goals.restricted import restricted_name, score_walks
 from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import GoalFindings, GoalSettings
-from goalscope.measures.goals.curves import KNOTS
-from goalscope.measures.goals.restricted import _score, restricted_name
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Fog, Grid, Position, generate
@@ -32,11 +33,11 @@ def episodes(count: int = 12) -> list[Episode]:
 
 
 @pytest.fixture(scope="module")
-def found() -> GoalFindings:
+def found() -> RunDirectedness:
     return restricted(StepTable.from_episodes(episodes()), "known")
 
 
-def test_explorers_have_the_bound_of_their_class_and_random_walkers_nothing(found: GoalFindings) -> None:
+def test_explorers_have_the_bound_of_their_class_and_random_walkers_nothing(found: RunDirectedness) -> None:
     by_agent = {estimate.agent: estimate for estimate in found.estimates}
     best, noisy, random = (by_agent[name] for name in ("optimal", "epsilon-greedy(0.4)", "random"))
     assert best.share > 0.95 and best.low > 0 and best.utility == pytest.approx(best.highest_utility, rel=0.15)
@@ -48,7 +49,7 @@ def test_explorers_have_the_bound_of_their_class_and_random_walkers_nothing(foun
     assert best.n == 24 and best.grids == 12
 
 
-def test_rows_have_the_signed_figure_as_their_mean(found: GoalFindings) -> None:
+def test_rows_have_the_signed_figure_as_their_mean(found: RunDirectedness) -> None:
     for estimate in found.estimates:
         mine = found.rows.select(measure="MEG towards the goal, restricted class (known)", agent=estimate.agent)
         assert np.mean([row.value for row in mine]) == pytest.approx(estimate.signed, abs=1e-9)
@@ -80,9 +81,11 @@ def test_scores_are_sums_of_literal_choices() -> None:
     played = [
         one for agent in (Optimal(), Uniform()) for one in roll_out(agent, world, seed=1, trajectories=2, horizon=5)
     ]
-    table = StepTable.from_episodes(played)
-    _, scores, _ = _score(table, np.arange(len(played)), GoalSettings(), "open")
-    for index, episode in enumerate(played):
+    states = all_states(played)
+    _, scores, _ = score_walks(states, "open", kind="steps", invalid="no-op", seed=0)
+    by_id = {episode.id: episode for episode in played}
+    for index, identity in enumerate(name for entry in states for name in entry.ids):
+        episode = by_id[identity]
         cells = [step.state.position for step in episode.steps]
         actions = [int(step.action) for step in episode.steps if step.action is not None]
         for knot in (10, 40, 60):
@@ -91,11 +94,10 @@ def test_scores_are_sums_of_literal_choices() -> None:
 
 
 @pytest.mark.parametrize("invalid", ["no-op", "action"])
-def test_turns_without_an_action_are_passed_over_or_scored_as_an_action(invalid: str) -> None:
+def test_turns_without_an_action_are_passed_over_or_scored_as_an_action(invalid: Invalid) -> None:
     world = fogged(1)[0]
     played = roll_out(Optimal(), world, seed=2, trajectories=3, invalid=0.5)
-    settings = GoalSettings(invalid=invalid)  # type: ignore[arg-type]
-    _, scores, _ = _score(StepTable.from_episodes(played), np.arange(3), settings, "known")
+    _, scores, _ = score_walks(all_states(played), "known", kind="steps", invalid=invalid, seed=0)
     assert all(any(step.action is None for step in episode.steps) for episode in played)
     # To stand still is never what the most rational member does while it has a use for its decisions.
     assert (min(scores[index][-1] for index in range(3)) < -20) == (invalid == "action")
