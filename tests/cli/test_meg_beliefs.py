@@ -8,13 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-from goalscope.activations import Activations
-from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
-from goalscope.cli import app
-from goalscope.front import goals
-from goalscope.measures import roll_out
 from goalscope.measures.goals import (
     Belief,
     GoalEstimate,
@@ -26,6 +19,13 @@ from goalscope.measures.goals import (
 )
 from goalscope.measures.goals.beliefs import decode_beliefs
 from goalscope.measures.goals.settings import place
+from typer.testing import CliRunner
+
+from goalscope.activations import Activations
+from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
+from goalscope.cli import app
+from goalscope.front import goals
+from goalscope.measures import roll_out
 from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.progress import Stage
 from goalscope.rng import stream

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from goalscope.measures.goals import GoalSettings
 
 from command_line import call
-from goalscope.measures.goals import GoalSettings
 from goalscope.preflight.study_files import names
 from goalscope.runs import Store, Study, content_hash
 

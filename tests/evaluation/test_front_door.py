@@ -72,7 +72,7 @@ def test_meg_is_a_package_and_can_be_called(found: Evaluation) -> None:
 
     assert goalscope.meg.meg_known is meg_known  # type: ignore[attr-defined]
     run = shutil.copytree(found.directory / "arms" / "grids-2", found.directory.parent / "copy")
-    goals = goalscope.meg(run, hypotheses=("goal",))
+    goals = goalscope.towards(run, hypotheses=("goal",))
     assert {one.agent for one in goals.estimates} == {"random"}
     assert [one["hypothesis"] for one in goals.records] == ["goal"] and "random" in goals._repr_html_()
 
@@ -216,7 +216,7 @@ def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     def refuses(*_: object) -> None:
         raise ValueError("it must be allowed")
 
-    monkeypatch.setattr("goalscope.evaluation.evidence.measure_goals", refuses)
+    monkeypatch.setattr("goalscope.evaluation.evidence.directedness", refuses)
     shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
     assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1
@@ -227,7 +227,7 @@ def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
     found: Evaluation, tmp_path: Path
 ) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
-    goalscope.meg(one / "arms" / "keys", hypotheses=("goal",))
+    goalscope.towards(one / "arms" / "keys", hypotheses=("goal",))
     checked = judged_again(one)
     assert not checked.deviations and not checked.changed
     assert len(checked.added) == 1 and "keys" in checked.added[0]

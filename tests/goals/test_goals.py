@@ -148,7 +148,7 @@ def test_turns_without_an_action_are_a_no_op_or_an_action_of_their_own() -> None
     assert noop.signed < own.signed and own.bound > noop.bound
 
 
-def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_nowhere_else(
+def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_alone(
     keyed: RunDirectedness,
 ) -> None:
     plain = json.loads(json.dumps(keyed.to_plain(), allow_nan=False))["estimates"]

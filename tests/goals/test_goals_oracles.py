@@ -42,23 +42,18 @@ def of_episode(world: FiniteWorld, name: str, *, kind: Utility = "steps", invali
 
 def literal_places(grid: Grid) -> dict[str, Position]:
     """Where the hypotheses of these small worlds are, read off the pictures."""
-    if grid == KEYED:
-        return {
-            "goal": (3, 3),
-            "key": (1, 3),
-            "corner top-left": (1, 1),
-            "corner top-right": (1, 3),
-            "corner bottom-left": (3, 1),
-        }
-    if grid == PLAIN:
-        return {"goal": (2, 1), "corner top-left": (1, 1), "corner bottom-left": (3, 1), "corner bottom-right": (3, 3)}
-    return {
-        "goal": (1, 4),
-        "key": (1, 2),
-        "corner top-left": (1, 1),
-        "corner top-right": (1, 4),
-        "corner bottom-left": (1, 1),
+    cells: dict[Grid, tuple[tuple[str, Position], ...]] = {
+        KEYED: (
+            ("goal", (3, 3)),
+            ("key", (1, 3)),
+            ("top-left", (1, 1)),
+            ("top-right", (1, 3)),
+            ("bottom-left", (3, 1)),
+        ),
+        PLAIN: (("goal", (2, 1)), ("top-left", (1, 1)), ("bottom-left", (3, 1)), ("bottom-right", (3, 3))),
+        DOOR: (("goal", (1, 4)), ("key", (1, 2)), ("top-left", (1, 1)), ("top-right", (1, 4)), ("bottom-left", (1, 1))),
     }
+    return {name if name in ("goal", "key") else f"corner {name}": cell for name, cell in cells[grid]}
 
 
 def literal_utility(grid: Grid, states: list[State], name: str, utility: Utility) -> float:

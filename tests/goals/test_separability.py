@@ -46,9 +46,10 @@ def literal_nats(at: FiniteWorld, first: str, second: str) -> float:
     return total
 
 
-@pytest.mark.parametrize(
-    "pair", [("goal", "corner bottom-left"), ("goal", "corner top-left"), ("corner top-left", "corner bottom-right")]
-)
+PAIRS = [("goal", "corner bottom-left"), ("goal", "corner top-left"), ("corner top-left", "corner bottom-right")]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
 def test_nats_are_those_of_all_action_sequences(pair: tuple[str, str]) -> None:
     at = finite(CORRIDOR, 6)
     first, second = (_policy(_Side(at, parse(name).utility(at), "steps", "no-op")) for name in pair)

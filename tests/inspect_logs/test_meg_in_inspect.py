@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from goalscope.front.goals import meg as meg_of_run
+from goalscope.goals import RunDirectedness
 from goalscope.importers import import_into
-from goalscope.measures.goals import GoalFindings
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
@@ -59,7 +59,7 @@ def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
     return {name: metric.value for name, metric in found.metrics.items()}
 
 
-def expected(findings: GoalFindings) -> dict[str, float]:
+def expected(findings: RunDirectedness) -> dict[str, float]:
     """Return what Inspect must show of the findings of a run."""
     shown = dict[str, float]()
     for one in findings.estimates:
