@@ -95,7 +95,6 @@ def test_twins_act_in_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("parameters", "fact"),
     [
-        ({"hypothesis": "gaol"}, "goal"),
         ({"hypothesis": "goal", "lapse": 2}, "lapse"),
         ({"hypothesis": "goal", "horizon": 0}, "horizon"),
         ({}, "hypothesis"),
@@ -104,6 +103,13 @@ def test_twins_act_in_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_wrong_twins_are_refused(parameters: dict[str, Any], fact: str) -> None:
     with pytest.raises(ValueError, match=fact):
         build_agent("hypothesis", parameters)
+
+
+def test_a_name_that_no_world_gives_a_goal_is_refused_with_the_study() -> None:
+    study = {"name": "s", "seed": 1, "worlds": [{"kind": "grid", "sizes": [7], "count": 1}], "trajectories": 1}
+    wrong = Study.parse({**study, "agents": [{"kind": "hypothesis", "hypothesis": "gaol"}]})
+    with pytest.raises(ValueError, match="'gaol'; did you mean 'goal'"):
+        wrong.agents()
 
 
 def test_one_hypothesis_is_one_agent_however_it_is_written() -> None:

@@ -11,7 +11,7 @@ from worlds_of_any_shape import lottery
 
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld
-from goalscope.hypotheses import Undefined, finite_world, hypothesis, log_likelihood, meg_of, parse
+from goalscope.hypotheses import Undefined, bind, finite_world, hypothesis, log_likelihood, meg_of, parse
 from goalscope.hypotheses.views import number_of, view_of
 from goalscope.meg import meg_known
 from goalscope.own import consent
@@ -291,4 +291,4 @@ def test_conditions_on_what_is_there_and_on_the_size_of_the_grid() -> None:
         assert (one.solved(fails).policy == parse("corner top-right").solved(fails).policy).all()
         assert parse(one.text) == one
     with pytest.raises(ValueError, match="there is a lamp"):
-        parse("goal if there is a lamp")
+        bind(parse("goal if there is a lamp"), worlds_of(GRIDS))

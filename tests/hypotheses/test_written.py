@@ -81,7 +81,6 @@ def test_forms_have_one_way_of_writing(text: str, written: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
-        ("gaol", "goal"),
         ("corner top-rigth", "top-right"),
         ("goal if it lies upp", "up"),
         ("goal if it lies sideways, else random", "sideways"),
@@ -155,8 +154,15 @@ def test_wrong_files_are_refused(plain: object, fact: str) -> None:
 
 
 def test_an_unknown_name_on_the_command_line_names_banks_and_files() -> None:
-    with pytest.raises(ValueError, match="task-maps"):
-        load_hypotheses("goal;gird")
+    grid = Grid(walls=np.zeros((3, 3), dtype=bool), start=(2, 0), goal=(0, 0))
+    bank = {
+        **load_hypotheses("goal;gird"),
+        "nested": parse("mirror of goal if gaol, else random"),
+    }  # a world may name it
+    assert bind(bank["goal"], [GridWorld(grid=grid)]) == bank["goal"]
+    for name, wrong in (("gird", "gird"), ("nested", "gaol")):
+        with pytest.raises(ValueError, match=f"task-maps.*'{wrong}'; did you mean '(grids|goal)'"):
+            bind(bank[name], [GridWorld(grid=grid)])
     with pytest.raises(ValueError, match="bank"):
         load_hypotheses(" ; ")
 

@@ -23,7 +23,7 @@ def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
     """
     processes = [process for world in worlds if "grid" not in world.offers and (process := process_of(world))]
     named = dict.fromkeys(name for process in processes for name in process.asked or process.goals)
-    return {name: parse(f"event {name}") for name in named} or {name: parse(name) for name in IN_GRIDS}
+    return {name: parse(name) for name in named or IN_GRIDS}
 
 
 def asked_hypotheses(

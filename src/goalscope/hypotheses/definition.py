@@ -13,7 +13,7 @@ hypothesis says nothing there. With chance, and for utilities, the sets are thos
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, Literal, get_args
 
@@ -51,18 +51,21 @@ FAR: Final = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A registered written form and its function, see `Kind`."""
+    """A registered written form and its function, see `Kind`; ``says`` is a noun phrase with {} for its parts."""
 
     kind: Kind
     function: Callable[..., Any]
+    says: str = ""
 
 
-def hypothesis(form: str, *, kind: Kind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that registers a function under a written form, such as ``goal`` or ``mirror of {place}``.
 
     Args:
         form: words, and in braces the parts that the function is given, see `goalscope.hypotheses.written`.
         kind: what the function gives; it raises `Undefined` where it means nothing in a world.
+        says: a noun phrase for sentences, with {} in the place of each part, such as ``the cell beside {}``; the
+            written form in quotation marks where empty.
 
     Raises:
         ValueError: an unknown kind, or a form that is taken.
@@ -72,7 +75,7 @@ def hypothesis(form: str, *, kind: Kind) -> Callable[[Callable[..., Any]], Calla
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         gives = partial(of_views, function) if kind == "policy" else function
-        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=gives))
+        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=gives, says=says))
         return function
 
     return add
@@ -181,27 +184,62 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What an agent may be after: a registered form and what stands in its braces.
+    """What an agent may be after: a registered form and what stands in its braces, or a function (`Hypothesis.of`).
 
     Attributes:
-        form: the registered form.
+        form: the registered form; of a function its name.
         parts: other hypotheses, tuples of them, numbers and words.
-        text: the written form, which `goalscope.hypotheses.parse` reads back.
+        text: the written form, which `goalscope.hypotheses.parse` reads back; of a function its name.
+        own: the function and its kind; None for a registered form.
     """
 
     form: str
     parts: tuple[Any, ...]
     text: str
+    own: Form | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, kind: Kind, function: Callable[..., Any], name: str) -> "Hypothesis":
+        """Return a hypothesis from a function.
+
+        It cannot be written to a file or frozen in a claim, which hold written forms only: there it is refused.
+
+        Args:
+            kind: what the function gives, see `Kind`; it raises `Undefined` where it means nothing in a world.
+            function: takes a `FiniteWorld`; of kind policy a view.
+            name: what sentences and tables call it.
+
+        Raises:
+            ValueError: an unknown kind, or a condition, which is no hypothesis.
+        """
+        kinds = tuple(each for each in get_args(Kind) if each != "condition")
+        if kind not in kinds:
+            raise ValueError(f"the kind of a hypothesis must be one of {', '.join(kinds)}, got {kind!r}")
+        gives = partial(of_views, function) if kind == "policy" else function
+        return cls(form=name, parts=(), text=name, own=Form(kind="table" if kind == "policy" else kind, function=gives))
+
+    @property
+    def registered(self) -> Form:
+        """What its function is, and what that gives."""
+        found: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
+        return found
 
     @property
     def kind(self) -> Kind:
         """What its function gives."""
-        kind: Kind = registry.resolve("hypothesis", self.form).kind
-        return kind
+        return self.registered.kind
+
+    @property
+    def says(self) -> str:
+        """It as a noun phrase: "the top-left corner". Names of users and worlds, and policies, stand in quotes."""
+        template = self.registered.says
+        if not template:
+            return f"“{self.text}”"
+        return template.format(*(part.says if isinstance(part, Hypothesis) else part for part in self.parts))
 
     def value(self, *arguments: Any) -> Any:
         """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
-        given = registry.resolve("hypothesis", self.form).function(*arguments, *self.parts)
+        given = self.registered.function(*arguments, *self.parts)
         if self.kind != "place":
             return given
         cell = np.asarray(given)
@@ -233,27 +271,21 @@ class Hypothesis:
         return holds
 
     def utility(self, world: FiniteWorld) -> Array:
-        """TEMPORARY."""
-        if self.form == "event {name}" and (named := world.process.goals.get(str(self.parts[0]))) is not None:
-            return np.asarray(named, dtype=np.float64)
+        """Return what each decision is worth in a world; no policy is solved.
+
+        Places and events are worth 1 in each of their states ``[S]``, whether or not a way leads there. A goal that the
+        world itself names may be worth other numbers, such as the count of achieved sub-goals. A utility has ``[S]``,
+        ``[S, A]`` or ``[S, A, S]``.
+
+        Raises:
+            Undefined: it means nothing in the world, or it is a policy, which has no utility.
+        """
+        if self.kind in ("place", "event"):
+            named = world.process.goals.get(self.text)
+            return (self.where(world) if named is None else named).astype(np.float64)
         if self.kind == "utility":
             return _numbers(self.text, self.value(world))
-        mask = self.where(world)
-        if self.form == "corner {corner}" and self.cell(world) != world.grid.goal:
-            from goalscope.planning.shortest import distances_to
-
-            solid = world.grid.walls.copy()
-            solid[world.grid.goal] = True
-            if distances_to(solid, [world.grid.start])[self.cell(world)] < 0:
-                raise Undefined("corner")
-        return mask.astype(np.float64)
-
-    @classmethod
-    def of(cls, kind: Kind, function: Callable[..., Any], name: str) -> "Hypothesis":
-        """TEMPORARY."""
-        form = f"temporary {name} {id(function)}"
-        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=function))
-        return cls(form=form, parts=(), text=form)
+        raise Undefined(f"{self.text} is a policy without a utility")
 
     def solved(self, world: FiniteWorld) -> Solved:
         """Return what follows from it in a world.

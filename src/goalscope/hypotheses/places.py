@@ -18,26 +18,26 @@ from goalscope.planning.shortest import distances_to
 from goalscope.worlds.grid import CORNERS, Position
 
 
-@hypothesis("centre", kind="place")
+@hypothesis("centre", kind="place", says="the centre")
 def centre(world: FiniteWorld) -> Position:
     """Return the middle cell; of an even number of rows or columns the one before the middle."""
     return (world.grid.height - 1) // 2, (world.grid.width - 1) // 2
 
 
-@hypothesis("top row", kind="place")
+@hypothesis("top row", kind="place", says="the top row")
 def top_row(world: FiniteWorld) -> Position:
     """Return the cell of the highest row with open cells that has the shortest way from the start."""
     rows, cols = np.nonzero(~world.grid.walls)
     return _first(world, [(int(rows[0]), int(col)) for col in cols[rows == rows[0]]], "no cell of the top row")
 
 
-@hypothesis("cell {whole} {whole}", kind="place")
+@hypothesis("cell {whole} {whole}", kind="place", says="the cell in row {}, column {}")
 def cell(world: FiniteWorld, row: int, col: int) -> Position:
     """Return a cell by row and column, 0-based."""
     return row, col
 
 
-@hypothesis("corner {corner}", kind="place")
+@hypothesis("corner {corner}", kind="place", says="the {} corner")
 def corner(world: FiniteWorld, name: str) -> Position:
     """Return the corner of the smallest rectangle that holds all open cells, that very cell."""
     if name not in CORNERS:
@@ -47,7 +47,7 @@ def corner(world: FiniteWorld, name: str) -> Position:
     return row, col
 
 
-@hypothesis("where the goal stood in phase {name} [{cells}]", kind="place")
+@hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says="where the goal stood in phase {}")
 def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int], ...]) -> Position:
     """Return where the goal stood in the worlds of a phase: (height, width, row, col) for each size of grid."""
     for height, width, row, col in cells:
@@ -56,7 +56,7 @@ def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int]
     raise Undefined(f"grids of this size have no one cell at which the goal stood in phase {phase}")
 
 
-@hypothesis("where the goal stood in phase {name}", kind="place")
+@hypothesis("where the goal stood in phase {name}", kind="place", says="where the goal stood in phase {}")
 def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
     """Raise `Undefined`: the worlds of the phase must be looked at first, see `goalscope.hypotheses.bind`."""
     raise Undefined(f"where the goal stood in phase {phase} is not known: none of the worlds has this phase")
@@ -74,13 +74,13 @@ def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
     return _first(world, cells, "; ".join(reasons) or "none of the places")
 
 
-@hypothesis("beside {place}", kind="place")
+@hypothesis("beside {place}", kind="place", says="the cell beside {}")
 def beside(world: FiniteWorld, place: Hypothesis) -> Position:
     """Return the open cell next to a place with the shortest way from the start; ties: up, down, left, right."""
     return _first(world, world.grid.open_around(place.cell(world)), f"no cell beside {place.text}")
 
 
-@hypothesis("near {place}", kind="place")
+@hypothesis("near {place}", kind="place", says="the open cell nearest to {}")
 def near(world: FiniteWorld, place: Hypothesis) -> Position:
     """Return the cell nearest to a place, of those that can be come to without the goal; ties by row, then column."""
     row, col = place.value(world)
@@ -89,14 +89,14 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
     return int(rows[index]), int(cols[index])
 
 
-@hypothesis("mirror of {place}", kind="place")
+@hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")
 def mirror(world: FiniteWorld, place: Hypothesis) -> Position:
     """Return the image of a place, left for right."""
     row, col = place.value(world)
     return row, world.grid.width - 1 - col
 
 
-@hypothesis("point mirror of {place}", kind="place")
+@hypothesis("point mirror of {place}", kind="place", says="the image of {} through the centre")
 def point_mirror(world: FiniteWorld, place: Hypothesis) -> Position:
     """Return the image of a place through the centre of the grid."""
     row, col = place.value(world)
@@ -139,4 +139,4 @@ def _first(world: FiniteWorld, cells: Iterable[Position], otherwise: str) -> Pos
 
 
 for _name in ("goal", "key", "door", "start"):
-    hypothesis(_name, kind="place")(partial(_shown, _name))
+    hypothesis(_name, kind="place", says=f"the {_name}")(partial(_shown, _name))

@@ -94,6 +94,7 @@ def own_policy(world: FiniteWorld, source: str) -> Array:
     return of_views(load_function(source, "a hypothesis"), world)
 
 
+@hypothesis("{name}", kind="event")
 @hypothesis("event {name}", kind="event")
 def event(world: FiniteWorld, name: str) -> Mask:
     """Return where a goal is reached that the world itself names, such as those of an environment's ``goals()``."""
@@ -102,7 +103,7 @@ def event(world: FiniteWorld, name: str) -> Mask:
     return np.asarray(named > 0)
 
 
-@hypothesis("key held", kind="event")
+@hypothesis("key held", kind="event", says="holding the key")
 def key_held(world: FiniteWorld) -> Mask:
     """Return the states after the key was picked up."""
     if world.grid.key is None:
@@ -110,7 +111,7 @@ def key_held(world: FiniteWorld) -> Mask:
     return np.arange(world.process.states) >= world.grid.walls.size
 
 
-@hypothesis("door open", kind="event")
+@hypothesis("door open", kind="event", says="the door being open")
 def door_open(world: FiniteWorld) -> Mask:
     """Return the states after the door was opened."""
     if world.grid.door is None:

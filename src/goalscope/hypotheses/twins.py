@@ -12,7 +12,7 @@ from goalscope.agents.scripted import PROBABILITY, Distribution, Scripted
 from goalscope.checks import check_whole
 from goalscope.hypotheses.definition import FiniteWorld, Solved, finite_world
 from goalscope.hypotheses.views import Undefined, number_of
-from goalscope.hypotheses.written import bind, parse
+from goalscope.hypotheses.written import bind, depends_on_worlds, parse
 from goalscope.worlds.world import View, World
 
 _LONG = 200  # decisions of an episode where no horizon is given: what pays by decision needs one
@@ -57,10 +57,15 @@ class HypothesisTwin(Scripted):
             object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
 
     def in_worlds(self, worlds: Callable[[], Sequence[World]]) -> "HypothesisTwin":
-        """Return it with the cells that its places of a phase have in the worlds of a study."""
-        if "stood in phase" not in self.hypothesis:
+        """Return it with the cells that its places of a phase have in the worlds of a study.
+
+        Raises:
+            ValueError: a name that no world of the study gives a goal.
+        """
+        found = parse(self.hypothesis)
+        if not depends_on_worlds(found):
             return self
-        return replace(self, hypothesis=bind(parse(self.hypothesis), worlds()).text)
+        return replace(self, hypothesis=bind(found, worlds()).text)
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``.

@@ -21,6 +21,7 @@ from goalscope.folder import package_text
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
 from goalscope.own import consent
+from goalscope.planning.process import process_of
 from goalscope.untrusted import shorten
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.world import World
@@ -46,6 +47,8 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "object": "key|door",
     "name": r"[^\[\]]+",
 }
+NAMED: Final = "{name}"
+"""The form of a goal that a world itself names, such as ``crate held``; it is read where no other form fits."""
 _FIELD = re.compile(r"\{(\w+)\}")
 _INNER = {"place": ("place",), "event": ("event", "place"), "condition": ("condition", "event", "place")}
 _OWN: Final = ("place", "event", "utility", "policy", "table")
@@ -69,23 +72,36 @@ def _read(text: str, depth: int) -> Hypothesis:
     text = _bare(text)
     if depth > _DEEPEST:
         raise ValueError(f"a hypothesis must have at most {_DEEPEST} forms within each other, got {shorten(text)}")
-    masked = _masked(text)
-    for form in registry.names("hypothesis"):
+    masked, forms = _masked(text), [form for form in registry.names("hypothesis") if form != NAMED]
+    for form in forms:
         pattern, fields = _compiled(form)
         if (found := pattern.fullmatch(masked)) is not None:
             spans = [text[slice(*found.span(index + 1))] for index in range(len(fields))]
+            if form == f"event {NAMED}":
+                return _named(spans[0], depth)
             return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
-    forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in _INNER and form != "{terms}"]
-    close = _closest(text, forms)
-    advice = f"; did you mean {close!r}?" if close else "; docs/hypotheses.md lists the forms"
-    raise ValueError(f"a hypothesis must have one of the registered forms, got {shorten(text)}{advice}")
+    if not re.fullmatch(r"[^\[\]()*+;]+", text):
+        raise ValueError(
+            f"a hypothesis must have one of the registered forms, or be a goal that a world names, got "
+            f"{shorten(text)}; docs/hypotheses.md lists the forms"
+        )
+    return made(NAMED, (text,))
+
+
+def _named(name: str, depth: int) -> Hypothesis:
+    """Return the goal that a world names, from the longer form ``event NAME``: the name alone, where that is enough."""
+    try:
+        found = _read(name, depth + 1)
+    except ValueError:
+        return made(f"event {NAMED}", (name,))
+    return found if found.text == name and found.kind in ("place", "event") else made(f"event {NAMED}", (name,))
 
 
 def _closest(text: str, forms: Sequence[str]) -> str:
     """Return the written form that a text is closest to, "" where none is close.
 
-    Where a form has a part in braces, the word of the text at that place is taken for it. Goals that an environment
-    names are not known here; one that is held or open is proposed with the word that such hypotheses begin with.
+    Where a form has a part in braces, the word of the text at that place is taken for it. Goals that worlds name are
+    not known here, see `bind`.
     """
     words, candidates = text.lower().split(), list[str]()
     for form in forms:
@@ -94,8 +110,6 @@ def _closest(text: str, forms: Sequence[str]) -> str:
             filled = [_filled(piece, words[at]) if "{" in piece else piece for at, piece in enumerate(pieces)]
             candidates += [" ".join(filled)] if all(filled) else []
     found = get_close_matches(text.lower(), [one for one in candidates if one != text.lower()], n=1, cutoff=0.7)
-    if not found and len(words) > 1 and (last := get_close_matches(words[-1], ("held", "open"), n=1, cutoff=0.6)):
-        found = [" ".join(["event", *words[:-1], *last])]
     return found[0] if found else ""
 
 
@@ -288,7 +302,16 @@ def _distinct(found: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
 
 
 def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
-    """Return hypotheses as plain values, the inverse of `read_hypotheses`."""
+    """Return hypotheses as plain values, the inverse of `read_hypotheses`.
+
+    Raises:
+        ValueError: a hypothesis that was made from a function in Python.
+    """
+    if made_here := [name for name, one in bank.items() if one.own is not None]:
+        raise ValueError(
+            f"a hypothesis that is written to a file must have a written form, got the function {made_here[0]!r}: put "
+            "it into a file of yours and name it as module:function"
+        )
     return [one.text if name == one.text else {"name": name, "is": one.text} for name, one in bank.items()]
 
 
@@ -324,7 +347,14 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
     """Return a hypothesis whose places of a phase have cells: where the goal always stood in the worlds of the phase.
 
     That is one cell for each size of grid; sizes with several are left out. Other hypotheses are unchanged.
+
+    Raises:
+        ValueError: a name that is no registered form and that none of the worlds gives a goal.
     """
+    if one.own is not None:
+        return one
+    if one.form == NAMED:
+        _check_named(one.text, worlds)
     if one.form == "where the goal stood in phase {name}":
         goals: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for world in worlds:
@@ -334,6 +364,30 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
         return made(f"{one.form} [{{cells}}]", (one.parts[0], cells)) if cells else one
     parts = [_bound(part, worlds) for part in one.parts]
     return made(one.form, parts) if parts != list(one.parts) else one
+
+
+def depends_on_worlds(one: Hypothesis) -> bool:
+    """Return whether `bind` has to look at worlds: for a place of a phase, and for a name that worlds give a goal."""
+    if one.form in (NAMED, "where the goal stood in phase {name}"):
+        return True
+    parts = [part for each in one.parts for part in (each if isinstance(each, tuple) else (each,))]
+    inner = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]  # terms are pairs
+    return any(isinstance(part, Hypothesis) and depends_on_worlds(part) for part in inner)
+
+
+def _check_named(name: str, worlds: Sequence[World]) -> None:
+    """Refuse a name that none of some worlds gives a goal."""
+    processes = [process for world in worlds if (process := process_of(world)) is not None]
+    known = tuple(dict.fromkeys(goal for process in processes for goal in process.goals))
+    if processes and name not in known:
+        forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in (*_INNER, "terms", "name")]
+        near = (get_close_matches(name, (*known, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
+        close = f"; did you mean {near!r}?" if near else ""
+        raise ValueError(
+            f"a hypothesis must have one of the registered forms (docs/hypotheses.md), be a goal that a world names "
+            f"({', '.join(known) or 'these worlds name none'}) or a bank ({', '.join(banks())}), got "
+            f"{shorten(name)}{close}"
+        )
 
 
 def _bound(part: Any, worlds: Sequence[World]) -> Any:
