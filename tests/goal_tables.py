@@ -1,28 +1,68 @@
-"""Held-out and restricted goals of episodes that are given as one."""
+"""Directedness of episodes towards hypotheses that are written as a user writes them."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from goalscope.goals import HeldOut, RunDirectedness, directedness, held_out_goals, measure_restricted
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.curves import Array
+from goalscope.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable
-from goalscope.measures.goals import (
-    GoalFindings,
-    GoalSettings,
-    HeldOut,
-    goal_settings,
-    held_out_goals,
-    measure_restricted,
-)
 from goalscope.meg.restricted import Unseen
+from goalscope.planning.process import process_of
+from goalscope.runs import GridWorld
 from goalscope.runs.record import Episode
+from goalscope.worlds import Grid, Position
 
 
-def held_out(
-    episodes: Iterable[Episode] | StepTable, settings: GoalSettings | None = None, ridge: float = 1.0
-) -> tuple[HeldOut, ...]:
+def table_of(episodes: Iterable[Episode] | StepTable) -> StepTable:
+    """Return the table of some episodes."""
+    return episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
+
+
+def directed(
+    episodes: Iterable[Episode] | StepTable, *written: str, by: tuple[str, ...] = (), **options: Any
+) -> RunDirectedness:
+    """Return `directedness` towards some written hypotheses, those of the worlds where none is named."""
+    table = table_of(episodes)
+    return directedness(states_of(table, by=by), asked_hypotheses(written, table.worlds), by=by, **options)
+
+
+def held_out(episodes: Iterable[Episode] | StepTable, **options: Any) -> tuple[HeldOut, ...]:
     """Return `held_out_goals` of all episodes together."""
-    table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
-    return held_out_goals([table], settings or goal_settings(table.worlds), total=len(table.length), ridge=ridge)
+    return held_out_goals(states_of(table_of(episodes)), **options)
 
 
-def restricted(table: StepTable, unseen: Unseen) -> GoalFindings:
-    """Return `measure_restricted` of one table."""
-    return measure_restricted([table], GoalSettings(), unseen=unseen, total=len(table.length))
+def restricted(episodes: Iterable[Episode] | StepTable, unseen: Unseen, **options: Any) -> RunDirectedness:
+    """Return `measure_restricted` of all episodes together."""
+    return measure_restricted(states_of(table_of(episodes)), unseen=unseen, **options)
+
+
+def finite(grid: Grid, horizon: int = 1, key: Position | None = None) -> FiniteWorld:
+    """Return a grid with its process; ``key`` is the key's cell in its twin where the grid is a control without one."""
+    world = GridWorld(grid=grid)
+    process = process_of(world)
+    assert process is not None
+    return FiniteWorld(world=world, process=process, horizon=horizon, twin_key=key)
+
+
+def utility_in(world: FiniteWorld, written: str) -> Array | None:
+    """Return ``[S]`` the utility of a written hypothesis in a world, None where it means nothing there."""
+    try:
+        return parse(written).utility(world)
+    except Undefined:
+        return None
+
+
+def utilities_of(states: list[States], written: str, *, arrival: bool = False) -> dict[str, float]:
+    """Return the utility of each complete episode under a written hypothesis, by the id of the episode.
+
+    Episodes in worlds in which the hypothesis means nothing are left out.
+    """
+    found = dict[str, float]()
+    for entry in states:
+        if (utility := utility_in(entry.world, written)) is not None:
+            complete = entry.chosen(entry.complete)
+            found |= zip(complete.ids, complete.utilities(utility, arrival=arrival).tolist(), strict=True)
+    return found

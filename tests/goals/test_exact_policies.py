@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goal_tables import held_out
+from goal_tables import directed, finite, held_out
+from goalscope.goals.curves import process_of_episode
+from goalscope.goals.random_agents import Invalid, Utility, random_utilities
+from goalscope.goals.results import EXACT_NOTE
+from goalscope.hypotheses import parse
+from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, measure_episodes, play
-from goalscope.measures.goals import GoalSettings, measure_goals
-from goalscope.measures.goals.random_agents import random_returns
-from goalscope.measures.goals.results import EXACT_NOTE
-from goalscope.measures.goals.returns import Unit, episode_returns
-from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
@@ -49,13 +49,11 @@ def test_expectations_over_all_action_sequences_are_those_of_the_drawn_actions(u
         played.setdefault(tuple(step.action for step in episode.steps), episode)  # the goal ends some of them early
     drawn, chances = list(played.values()), np.array([chance(one) for one in played.values()])
     assert chances.sum() == pytest.approx(1)
-    for name in ("goal", "top-left", "bottom-right"):
-        counted, exact = (
-            episode_returns(StepTable.from_episodes(part), (name,), utility=utility)
-            for part in (drawn, [told(one) for one in drawn])
-        )
-        assert exact.exact.all() and not counted.exact.any()
-        one, other = counted.values[name], exact.values[name]
+    [counted], [exact] = (states_of(StepTable.from_episodes(part)) for part in (drawn, [told(one) for one in drawn]))
+    assert exact.exact.all() and not counted.exact.any()
+    for name in ("goal", "corner top-left", "corner bottom-right"):
+        pays, arrival = parse(name).utility(counted.world), utility == "arrival"
+        one, other = (states.utilities(pays, arrival=arrival) for states in (counted, exact))
         assert chances @ other == pytest.approx(chances @ one, abs=1e-12)
         assert chances @ other**2 < chances @ one**2, "the chance of the last draw is gone"
 
@@ -74,18 +72,20 @@ def test_a_policy_that_is_certain_changes_nothing_and_random_agents_keep_their_m
         )
         for episode in drawn
     ]
-    tables = [StepTable.from_episodes(part) for part in (drawn, certain)]
-    one, other = (episode_returns(table, ("goal", "top-left"), utility="steps") for table in tables)
+    [one], [other] = (states_of(StepTable.from_episodes(part)) for part in (drawn, certain))
     assert other.exact.all()
-    assert all(one.values[name].tolist() == pytest.approx(other.values[name].tolist()) for name in one.values)
-    mask = place("goal", GRID, None)
-    assert mask is not None
-    unit = Unit(world_id="w", cluster="g", grid=GRID, horizon=6, masks={"goal": mask})
+    for name in ("goal", "corner top-left"):
+        pays = parse(name).utility(one.world)
+        assert one.utilities(pays) == pytest.approx(other.utilities(pays))
+    world = finite(GRID, horizon=6)
+    goal = parse("goal").utility(world)
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
-        curve = RationalityCurve(process(GRID, mask, 6, utility="steps", invalid=invalid))
-        settings = GoalSettings(invalid=invalid)
-        plain, exact = (random_returns(unit, 50, 200, settings, exact=kind)["goal"] for kind in (False, True))
+        curve = RationalityCurve(process_of_episode(world, goal, kind="steps", invalid=invalid))
+        plain, exact = (
+            random_utilities(world, {"goal": goal}, 50, 200, seed=0, kind="steps", invalid=invalid, exact=each)["goal"]
+            for each in (False, True)
+        )
         assert abs(exact.mean() - curve.uniform) < 4 * exact.std(ddof=1) / np.sqrt(200)
         assert exact.std() < plain.std()
 
@@ -102,12 +102,11 @@ def test_what_is_measured_with_exact_policies_says_so() -> None:
         replace(episode, steps=tuple(replace(step, extra={"policy": [0.25] * 4}) for step in episode.steps))
         for episode in drawn
     ]
-    settings = GoalSettings(hypotheses=("goal",))
     for episodes, exact in ((drawn, False), (uniform, True)):
-        [estimate] = measure_goals(episodes, settings).estimates
-        [held] = held_out(episodes, settings)
+        [estimate] = directed(episodes, "goal").estimates
+        [held] = held_out(episodes)
         assert (EXACT_NOTE in estimate.note) == (EXACT_NOTE in held.note) == exact
     wrong = [replace(uniform[0], steps=tuple(replace(step, extra={"policy": [0.9] * 4}) for step in uniform[0].steps))]
     with pytest.raises(ValueError, match=r"policies .*sum to 1.*got 3\.6"):
-        measure_goals(wrong, settings)
+        directed(wrong, "goal")
     assert len(measure_episodes(wrong)), "measures of actions do not read policies"

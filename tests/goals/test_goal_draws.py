@@ -9,18 +9,18 @@ import pytest
 
 from goalscope.agents import EpsilonGreedy, Optimal
 from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import (
+from goalscope.goals import (
     Belief,
     GoalEstimate,
-    GoalFindings,
+    RunDirectedness,
     GoalSettings,
     HypothesisDraw,
     measure_beliefs,
     measure_goals,
 )
-from goalscope.measures.goals.beliefs import _elsewhere
-from goalscope.measures.goals.returns import episode_returns
-from goalscope.measures.goals.settings import process
+from goalscope.goals.beliefs import _elsewhere
+from goalscope.goals.returns import episode_returns
+from goalscope.goals.settings import process
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
@@ -47,7 +47,7 @@ def cells_drawn(episodes: list[Episode], draws: int) -> list[dict[str, Position]
     return found
 
 
-def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
+def line(found: RunDirectedness, hypothesis: str) -> GoalEstimate:
     (estimate,) = (entry for entry in found.estimates if entry.hypothesis == hypothesis)
     return estimate
 

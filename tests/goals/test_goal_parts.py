@@ -12,7 +12,7 @@ import pytest
 
 from goalscope.agents import EpsilonGreedy, Uniform
 from goalscope.measures import StepTable, roll_out, sample_episodes
-from goalscope.measures.goals import (
+from goalscope.goals import (
     GoalSettings,
     HypothesisDraw,
     goal_settings,

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from goalscope.measures.goals.curves import (
+from goalscope.goals.curves import (
     interval,
     not_below_random,
     p_value,
     random_p,
     with_random,
 )
-from goalscope.measures.goals.resamples import HALVES, RESAMPLES, weigh
+from goalscope.goals.resamples import HALVES, RESAMPLES, weigh
 from goalscope.rng import stream
 
 NULL = np.array([-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4])

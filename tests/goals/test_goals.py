@@ -3,25 +3,24 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from goal_tables import held_out
+from goal_tables import directed, held_out
 from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
+from goalscope.goals import GoalEstimate, RunDirectedness, directedness
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.curves import interval, p_value
+from goalscope.goals.resamples import weigh
+from goalscope.hypotheses import parse
+from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import (
-    GoalEstimate,
-    GoalFindings,
-    GoalSettings,
-    measure_goals,
-)
-from goalscope.measures.goals.curves import interval, p_value
-from goalscope.measures.goals.resamples import weigh
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean
-from goalscope.worlds import generate_batch, layout_series
+from goalscope.worlds import Grid, generate_batch, layout_series
 
 
 def rooms(count: int, *agents: Agent, size: int = 7, trajectories: int = 5, seed: int = 1) -> list[Episode]:
@@ -37,7 +36,7 @@ def rooms(count: int, *agents: Agent, size: int = 7, trajectories: int = 5, seed
     ]
 
 
-def one(found: GoalFindings, agent: str, hypothesis: str, **cell: object) -> GoalEstimate:
+def one(found: RunDirectedness, agent: str, hypothesis: str, **cell: object) -> GoalEstimate:
     (estimate,) = (
         entry
         for entry in found.estimates
@@ -51,19 +50,18 @@ def apart(first: GoalEstimate, second: GoalEstimate) -> bool:
 
 
 @pytest.fixture(scope="module")
-def keyed() -> GoalFindings:
+def keyed() -> RunDirectedness:
     """Twenty worlds with a useless key, five episodes: the size of the study of scripted agents."""
     worlds = [GridWorld(grid=grid) for grid in layout_series("key-no-door", seed=2026, count=20)]
     agents = (Optimal(), KeyLured(), WrongGoal("top-right"), Uniform())
     episodes = [
         episode for agent in agents for world in worlds for episode in roll_out(agent, world, seed=9, trajectories=5)
     ]
-    settings = GoalSettings(hypotheses=("goal", "key held", "wrong goal", "bottom-left"))
-    return measure_goals(episodes, settings)
+    return directed(episodes, "goal", "key held", "corner top-right", "corner bottom-left")
 
 
-def test_agents_with_planted_goals_are_told_apart(keyed: GoalFindings) -> None:
-    owners = {"optimal": "goal", "key-lured": "key held", "wrong-goal(top-right)": "top-right"}
+def test_agents_with_planted_goals_are_told_apart(keyed: RunDirectedness) -> None:
+    owners = {"optimal": "goal", "key-lured": "key held", "wrong-goal(top-right)": "corner top-right"}
     for owner, hypothesis in owners.items():
         own = one(keyed, owner, hypothesis)
         assert own.beta == math.inf and own.share == pytest.approx(1.0) and own.low > 0 and own.null_p < 0.01
@@ -74,13 +72,15 @@ def test_agents_with_planted_goals_are_told_apart(keyed: GoalFindings) -> None:
         values = {e.hypothesis: e.share for e in keyed.estimates if e.agent == agent and not math.isnan(e.share)}
         assert max(values, key=lambda name: values[name]) == owners[agent]
     contrasts = {(entry.agent, entry.second): entry for entry in keyed.contrasts}
-    assert contrasts["optimal", "top-right"].low > 0 and contrasts["optimal", "top-right"].adjusted < 0.001
-    wrong = contrasts["wrong-goal(top-right)", "top-right"]
+    assert (
+        contrasts["optimal", "corner top-right"].low > 0 and contrasts["optimal", "corner top-right"].adjusted < 0.001
+    )
+    wrong = contrasts["wrong-goal(top-right)", "corner top-right"]
     assert wrong.high < 0 and wrong.adjusted < 0.001
     assert all(entry.adjusted >= entry.p_value for entry in keyed.contrasts)
 
 
-def test_random_agents_show_nothing(keyed: GoalFindings) -> None:
+def test_random_agents_show_nothing(keyed: RunDirectedness) -> None:
     own = [estimate for estimate in keyed.estimates if estimate.agent == "random"]
     # Over so few grids an interval of 95 % covers .88 to .95: one of seven may miss, by little.
     assert sum(not estimate.low <= 0 <= estimate.high for estimate in own) <= 1
@@ -91,9 +91,7 @@ def test_random_agents_show_nothing(keyed: GoalFindings) -> None:
 
 
 def test_a_random_agent_in_sixty_worlds() -> None:
-    found = one(
-        measure_goals(rooms(60, Uniform(), trajectories=10), GoalSettings(hypotheses=("goal",))), "random", "goal"
-    )
+    found = one(directed(rooms(60, Uniform(), trajectories=10), "goal"), "random", "goal")
     assert found.low <= 0 <= found.high and found.value < 0.005
     assert (found.n, found.worlds, found.grids) == (600, 60, 60)
     assert found.cross_fitted < 0.005 and 0 < found.null < found.null_high < 0.02
@@ -104,12 +102,12 @@ def test_random_agents_of_many_seeds_are_seldom_taken_for_more() -> None:
     missed = 0
     for seed in range(60):
         episodes = rooms(60, Uniform(), trajectories=10, seed=seed)
-        found = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",))), "random", "goal")
+        found = one(directed(episodes, "goal"), "random", "goal")
         missed += not found.low <= 0 <= found.high
     assert missed <= 7  # 5 % of 60 is 3; more than 7 has a chance of 1 %
 
 
-def test_the_rows_have_the_signed_figure_as_their_mean(keyed: GoalFindings) -> None:
+def test_the_rows_have_the_signed_figure_as_their_mean(keyed: RunDirectedness) -> None:
     for estimate in keyed.estimates:
         rows = keyed.rows.select(measure=f"MEG towards the {estimate.hypothesis}", agent=estimate.agent)
         assert len(rows) == estimate.worlds and set(rows.unit) == {"nats"}
@@ -118,10 +116,9 @@ def test_the_rows_have_the_signed_figure_as_their_mean(keyed: GoalFindings) -> N
 
 def test_the_same_episodes_in_any_order_give_the_same_bytes() -> None:
     episodes = rooms(6, Optimal(), Uniform(), trajectories=3)
-    settings = GoalSettings(by=("size",))
-    first = measure_goals(episodes, settings)
+    first = directed(episodes, by=("size",))
     shuffled = [episodes[index] for index in stream(0, "order").permutation(len(episodes))]
-    again, other = measure_goals(episodes, settings), measure_goals(shuffled, settings)
+    again, other = directed(episodes, by=("size",)), directed(shuffled, by=("size",))
     plain = [json.dumps(found.to_plain(), allow_nan=False) for found in (first, again, other)]
     assert plain[0] == plain[1] == plain[2]
     assert first.rows.value.tobytes() == again.rows.value.tobytes() == other.rows.value.tobytes()
@@ -130,7 +127,7 @@ def test_the_same_episodes_in_any_order_give_the_same_bytes() -> None:
 
 def test_cells_are_split_by_conditions_and_by_what_is_asked() -> None:
     episodes = rooms(3, Optimal(), trajectories=2) + rooms(3, Optimal(), size=9, trajectories=2)
-    found = measure_goals(episodes, GoalSettings(hypotheses=("goal",), by=("size",)))
+    found = directed(episodes, "goal", by=("size",))
     assert [dict(entry.cell) for entry in found.estimates] == [{}, {"size": 7}, {"size": 9}]
     assert [entry.grids for entry in found.estimates] == [6, 3, 3] and len(found.rows) == 6
     kinds = [
@@ -139,21 +136,23 @@ def test_cells_are_split_by_conditions_and_by_what_is_asked() -> None:
         )
         for e in episodes
     ]
-    found = measure_goals(kinds, GoalSettings(hypotheses=("goal",)))
+    found = directed(kinds, "goal")
     assert [dict(entry.cell) for entry in found.estimates] == [{"kind": "even"}, {"kind": "odd"}]
 
 
 def test_turns_without_an_action_are_a_no_op_or_an_action_of_their_own() -> None:
     worlds = [GridWorld(grid=grid) for grid in generate_batch(7, 0.0, seed=3, count=15, minimum_distance=3)]
     episodes = [e for world in worlds for e in roll_out(Uniform(), world, seed=4, trajectories=20, invalid=0.2)]
-    own = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",), invalid="action")), "random", "goal")
+    own = one(directed(episodes, "goal", invalid="action"), "random", "goal")
     assert own.low <= 0 <= own.high  # five actions, each with 1/5: random
-    noop = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",))), "random", "goal")
+    noop = one(directed(episodes, "goal"), "random", "goal")
     assert noop.uniform_utility > own.uniform_utility and noop.utility == own.utility
     assert noop.signed < own.signed and own.bound > noop.bound
 
 
-def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_nowhere_else(keyed: GoalFindings) -> None:
+def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_nowhere_else(
+    keyed: RunDirectedness,
+) -> None:
     plain = json.loads(json.dumps(keyed.to_plain(), allow_nan=False))["estimates"]
     told = [entry.low > 0 or entry.high < 0 for entry in keyed.estimates]
     assert 0 < sum(told) < len(told)
@@ -166,28 +165,37 @@ def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_now
         assert ("cannot be told from chance, the interval holds 0" in written["note"]) == (not yes)
         assert math.isfinite(entry.signed) and written["signed"] is not None
         assert replace(entry, beta=-math.inf).note == entry.note  # as an earlier version stored it
-    one_episode = measure_goals(rooms(1, Optimal(), trajectories=1), GoalSettings(hypotheses=("goal",))).estimates[0]
+    one_episode = directed(rooms(1, Optimal(), trajectories=1), "goal").estimates[0]
     assert math.isnan(one_episode.share) and "there is no interval" in one_episode.note
 
 
+def on_maps(states: list[States], maps: dict[str, Grid]) -> list[States]:
+    """Return the states in believed maps, by world id; without those whose world has none."""
+    return [
+        entry.in_world(entry.world.on_map(maps[entry.world.world.id]))
+        for entry in states
+        if entry.world.world.id in maps
+    ]
+
+
 def test_beliefs_take_the_place_of_worlds() -> None:
-    episodes = rooms(8, WrongGoal("top-right"), trajectories=3)
-    settings = GoalSettings(hypotheses=("goal",))
-    grids = {episode.world.id: episode.world.grid for episode in episodes}
-    plain = measure_goals(episodes, settings)
-    assert measure_goals(episodes, settings, believed=grids).estimates == plain.estimates
-    ends = {episode.world.id: episode.final.position for episode in episodes}
+    table = StepTable.from_episodes(rooms(8, WrongGoal("top-right"), trajectories=3))
+    states, goal = states_of(table), asked_hypotheses(("goal",), table.worlds)
+    grids = {world.id: world.grid for world in table.worlds}
+    plain = directedness(states, goal)
+    assert directedness(on_maps(states, grids), goal).estimates == plain.estimates
+    ends = {episode.world.id: episode.final.position for episode in table.episodes}
     believed = {name: grid.at(goal=ends[name]) for name, grid in grids.items()}
-    found = measure_goals(episodes, settings, believed=believed)
+    found = directedness(on_maps(states, believed), goal)
     agent = "wrong-goal(top-right)"
     assert one(found, agent, "goal").share == pytest.approx(1.0) and one(plain, agent, "goal").signed < 0
     some = dict(list(believed.items())[:2])
-    part = measure_goals(episodes, settings, believed=some)
-    assert one(part, agent, "goal").worlds == 2 and part.left_out == 18
+    part = directedness(on_maps(states, some), goal)
+    estimate = one(part, agent, "goal")
+    # In one of the two worlds the last decision enters the believed goal: none is left that it would pay.
+    assert (estimate.worlds, estimate.out_of_reach, part.episodes) == (1, 1, 6)
     with pytest.raises(ValueError, match="must have the shape"):
-        measure_goals(
-            episodes, settings, believed=dict.fromkeys(grids, next(iter(generate_batch(9, 0.0, seed=1, count=1))))
-        )
+        on_maps(states, dict.fromkeys(grids, next(iter(generate_batch(9, 0.0, seed=1, count=1)))))
 
 
 def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() -> None:
@@ -205,22 +213,28 @@ def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() 
 
 def test_what_cannot_be_measured_is_refused_in_words() -> None:
     episodes = rooms(2, Optimal(), trajectories=1)
-    for settings, words in (
-        ({"hypotheses": ("gaol",)}, "hypotheses must be"),
-        ({"hypotheses": ()}, "hypotheses must be"),
-        ({"hypotheses": ("goal", "goal")}, "hypotheses must be"),
-        ({"utility": "money"}, "utility must be one of"),
-        ({"invalid": "ignore"}, "invalid must be one of"),
-        ({"confidence": 1.0}, "confidence must lie"),
-    ):
+    wrong: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
+        (("gaol",), {}, "did you mean 'goal'"),
+        (("key",), {}, "'key' does in none"),
+        (("goal", "goal"), {}, "named once"),
+        (("goal if it lies up, else random",), {}, "without a utility"),
+        ((), {"utility": "money"}, "utility must be one of"),
+        ((), {"invalid": "ignore"}, "invalid must be one of"),
+        ((), {"pairs": "second"}, "pairs must be one of"),
+        ((), {"confidence": 1.0}, "confidence must lie"),
+        (("goal",), {"by": ("colour",)}, "must name tags"),
+    )
+    for written, options, words in wrong:
         with pytest.raises(ValueError, match=words):
-            GoalSettings(**settings)
+            directed(episodes, *written, **options)
+    goal = {"goal": parse("goal")}
     with pytest.raises(ValueError, match="got none"):
-        measure_goals([])
-    with pytest.raises(ValueError, match="must name tags"):
-        measure_goals(episodes, GoalSettings(by=("colour",)))
+        directedness([], goal)
+    states = states_of(StepTable.from_episodes(episodes))
+    with pytest.raises(ValueError, match="got none"):
+        directedness(states, {})
     with pytest.raises(ValueError, match="some hypothesis must have a meaning"):
-        measure_goals(episodes, GoalSettings(hypotheses=("key",)))
+        directedness(states, {"key": parse("key")})
 
 
 def test_episodes_that_all_stop_early_leave_no_estimate() -> None:
@@ -228,8 +242,36 @@ def test_episodes_that_all_stop_early_leave_no_estimate() -> None:
         replace(e, steps=e.steps[:1], final=e.steps[1].state, outcome="stopped")
         for e in rooms(2, WrongGoal("top-right"), trajectories=1)
     ]
-    found = measure_goals(StepTable.from_episodes(episodes))
+    found = directed(episodes)
     assert not found.estimates and found.left_out == 2 and len(found.rows) == 0
+
+
+def corridors(*lengths: int) -> list[Episode]:
+    """Episodes of six decisions in corridors: the right corner lies so many cells away, the goal beside the agent."""
+    worlds = [GridWorld(grid=Grid.parse("G A" + " _" * length), tags={"index": length}) for length in lengths]
+    return [one for world in worlds for one in roll_out(Uniform(), world, seed=1, trajectories=2, horizon=6)]
+
+
+def test_worlds_in_which_no_policy_reaches_a_place_in_time_are_left_out_and_counted() -> None:
+    near, all_worlds = (directed(corridors(*lengths), "goal", "corner top-right") for lengths in ((1, 3), (1, 3, 6, 9)))
+    goal, corner = all_worlds.estimates
+    assert (goal.worlds, goal.n, goal.out_of_reach) == (4, 8, 0)
+    # A corner six cells away can be entered with the last decision, after which no decision is left that it would pay.
+    assert (corner.worlds, corner.grids, corner.n, corner.out_of_reach) == (2, 2, 4, 2)
+    assert replace(corner, out_of_reach=0) == near.estimates[1]
+    [contrast] = all_worlds.contrasts
+    assert contrast.common == 2 and contrast == near.contrasts[0]
+    rows = all_worlds.rows.select(measure="MEG towards the corner top-right")
+    assert len(rows) == 2 and rows.value.mean() == pytest.approx(corner.signed, abs=1e-9)
+    # Being there at the end pays, too, where the last decision enters it.
+    _, arrival = directed(corridors(1, 3, 6, 9), "goal", "corner top-right", utility="arrival").estimates
+    assert (arrival.worlds, arrival.out_of_reach) == (3, 1)
+
+
+def test_a_place_that_is_out_of_reach_everywhere_keeps_its_worlds_and_is_0_by_definition() -> None:
+    _, corner = directed(corridors(6, 9), "goal", "corner top-right").estimates
+    assert (corner.worlds, corner.out_of_reach, corner.signed, corner.bound) == (2, 0, 0.0, 0.0)
+    assert "0 by definition" in corner.note
 
 
 def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -> None:

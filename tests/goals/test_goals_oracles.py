@@ -7,15 +7,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from goal_tables import directed, finite, utilities_of, utility_in
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
+from goalscope.goals import random_agents
+from goalscope.goals.asked import IN_GRIDS
+from goalscope.goals.curves import TOP, Curves, Ensemble, process_of_episode
+from goalscope.goals.heldout import _fit, _normaliser
+from goalscope.goals.random_agents import Invalid, Utility, random_utilities
+from goalscope.goals.resamples import weigh
+from goalscope.hypotheses import parse
+from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, roll_out
-from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals, random_agents
-from goalscope.measures.goals.curves import TOP, Curves, Ensemble
-from goalscope.measures.goals.heldout import _fit, _normaliser
-from goalscope.measures.goals.random_agents import random_returns
-from goalscope.measures.goals.resamples import weigh
-from goalscope.measures.goals.returns import Unit, episode_returns
-from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
@@ -38,10 +40,22 @@ DOOR = drawn("######", "#AKDG#", "######")
 def literal_places(grid: Grid) -> dict[str, Position]:
     """Where the hypotheses of these small worlds are, read off the pictures."""
     if grid == KEYED:
-        return {"goal": (3, 3), "key": (1, 3), "top-left": (1, 1), "top-right": (1, 3), "bottom-left": (3, 1)}
+        return {
+            "goal": (3, 3),
+            "key": (1, 3),
+            "corner top-left": (1, 1),
+            "corner top-right": (1, 3),
+            "corner bottom-left": (3, 1),
+        }
     if grid == PLAIN:
-        return {"goal": (2, 1), "top-left": (1, 1), "bottom-left": (3, 1), "bottom-right": (3, 3)}
-    return {"goal": (1, 4), "key": (1, 2), "top-left": (1, 1), "top-right": (1, 4), "bottom-left": (1, 1)}
+        return {"goal": (2, 1), "corner top-left": (1, 1), "corner bottom-left": (3, 1), "corner bottom-right": (3, 3)}
+    return {
+        "goal": (1, 4),
+        "key": (1, 2),
+        "corner top-left": (1, 1),
+        "corner top-right": (1, 4),
+        "corner bottom-left": (1, 1),
+    }
 
 
 def literal_utility(grid: Grid, states: list[State], name: str, utility: Utility) -> float:
@@ -70,14 +84,17 @@ def test_random_agents_are_the_same_in_parts(
     episodes: int, utility: Utility, invalid: Invalid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = Grid.parse("A____\n_##__\nG_#__\n_____\n___#_")
-    mask = place("goal", grid, None)
-    assert mask is not None
-    unit = Unit(world_id="w", cluster="w", grid=grid, horizon=11, masks={"goal": mask})
-    settings = GoalSettings(utility=utility, invalid=invalid)
+    world = finite(grid, horizon=11)
+    asked = {"goal": parse("goal").utility(world)}
+
+    def simulated(exact: bool) -> Array:
+        found = random_utilities(world, asked, episodes, 200, seed=0, kind=utility, invalid=invalid, exact=exact)
+        return found["goal"]
+
     for exact in (False, True):
-        whole = random_returns(unit, episodes, 200, settings, exact=exact)["goal"]
+        whole = simulated(exact)
         monkeypatch.setattr(random_agents, "_MOST_WALKS", 5 * episodes)
-        parts = random_returns(unit, episodes, 200, settings, exact=exact)["goal"]
+        parts = simulated(exact)
         monkeypatch.undo()
         assert whole.std() > 0 and whole.tobytes() == parts.tobytes()
 
@@ -90,9 +107,8 @@ def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utilit
     names = [*literal_places(grid), *(["key held"] if grid.key else [])]
     for name in names:
         gained = np.array([literal_utility(grid, states, name, utility) for states in walks])
-        mask = place(name, grid, grid.key)
-        assert mask is not None
-        curve = RationalityCurve(process(grid, mask, horizon, utility=utility, invalid=invalid))
+        world = finite(grid, horizon=horizon)
+        curve = RationalityCurve(process_of_episode(world, parse(name).utility(world), kind=utility, invalid=invalid))
         assert curve.uniform == pytest.approx(gained.mean(), abs=1e-12)
         assert curve.highest == pytest.approx(gained.max(), abs=1e-9)
         table = Curves.of(curve)
@@ -107,42 +123,47 @@ def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utilit
 
 
 def test_hypotheses_without_a_meaning_are_none_and_a_corner_is_that_cell_or_nothing() -> None:
-    assert place("key", PLAIN, None) is None and place("key held", PLAIN, (1, 1)) is None
-    assert place("cell 0 0", PLAIN, None) is None and place("cell 9 9", PLAIN, None) is None
-    found = place("cell 3 2", PLAIN, None)
+    plain = finite(PLAIN)
+    assert utility_in(plain, "key") is None and utility_in(finite(PLAIN, key=(1, 1)), "key held") is None
+    assert utility_in(plain, "cell 0 0") is None and utility_in(plain, "cell 9 9") is None
+    found = utility_in(plain, "cell 3 2")
     assert found is not None and np.flatnonzero(found).tolist() == [3 * 5 + 2]
-    twin = place("key", PLAIN, (1, 2))
+    twin = utility_in(finite(PLAIN, key=(1, 2)), "key")
     assert twin is not None and np.flatnonzero(twin).tolist() == [7]
-    behind = place("top-right", DOOR, DOOR.key)
+    behind = utility_in(finite(DOOR), "corner top-right")
     assert behind is not None and set((np.flatnonzero(behind) % 18).tolist()) == {1 * 6 + 4}, "the goal's cell"
-    assert place("top-right", drawn("#####", "#AG_#", "#####"), None) is None, "only through the goal, which ends it"
+    # A corner that is entered only through the goal, which ends the episode, is that cell, and out of reach.
+    grids = (drawn("#####", "#AG_#", "#####"), drawn("#####", "#GA_#", "#####"))
+    episodes = [one for grid in grids for one in roll_out(Uniform(), GridWorld(grid=grid), seed=1, trajectories=2)]
+    [corner] = directed(episodes, "corner top-right").estimates
+    assert (corner.worlds, corner.out_of_reach) == (1, 1)
 
 
 @pytest.mark.parametrize("utility", ["steps", "arrival"])
-def test_returns_are_what_a_literal_count_gives(utility: Utility) -> None:
+def test_utilities_of_episodes_are_what_a_literal_count_gives(utility: Utility) -> None:
     episodes: list[Episode] = []
     for grid in (KEYED, PLAIN, DOOR):
         for agent in (Uniform(), EpsilonGreedy(0.4), WrongGoal("bottom-left")):
             episodes += roll_out(agent, GridWorld(grid=grid), seed=3, trajectories=4, horizon=9, invalid=0.2)
-    found = episode_returns(StepTable.from_episodes(episodes), HYPOTHESES, utility=utility)
+    states = states_of(StepTable.from_episodes(episodes))
+    found = {name: utilities_of(states, name, arrival=utility == "arrival") for name in IN_GRIDS}
     checked = 0
-    for index, episode in enumerate(episodes):
-        states = [turn.state for turn in episode.steps]
-        states += [episode.final] * (9 + 1 - len(states))
+    for episode in episodes:
+        walked = [turn.state for turn in episode.steps]
+        walked += [episode.final] * (9 + 1 - len(walked))
         for name in literal_places(episode.world.grid):
-            assert found.values[name][index] == literal_utility(episode.world.grid, states, name, utility)
+            assert found[name][episode.id] == literal_utility(episode.world.grid, walked, name, utility)
             checked += 1
-    assert checked > 100 and np.isnan(found.values["key"][len(episodes) // 2])
+    assert checked > 100 and episodes[len(episodes) // 2].id not in found["key"]
 
 
 def test_random_agents_have_the_mean_of_the_curve() -> None:
-    mask = place("goal", PLAIN, None)
-    assert mask is not None
-    unit = Unit(world_id="w", cluster="g", grid=PLAIN, horizon=6, masks={"goal": mask})
+    world = finite(PLAIN, horizon=6)
+    goal = parse("goal").utility(world)
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
-        curve = RationalityCurve(process(PLAIN, mask, 6, utility="steps", invalid=invalid))
-        drawn = random_returns(unit, 50, 200, GoalSettings(invalid=invalid))["goal"]
+        curve = RationalityCurve(process_of_episode(world, goal, kind="steps", invalid=invalid))
+        drawn = random_utilities(world, {"goal": goal}, 50, 200, seed=0, kind="steps", invalid=invalid)["goal"]
         assert drawn.shape == (200,)
         error = drawn.std(ddof=1) / np.sqrt(200)
         assert abs(drawn.mean() - curve.uniform) < 4 * error
@@ -152,9 +173,9 @@ def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
     curves = []
     for size, density in ((7, 0.0), (9, 0.6), (11, 1.0)):
         for grid in generate_batch(size, density, seed=4, count=3, minimum_distance=4):
-            mask = place("goal", grid, None)
-            assert mask is not None
-            curves.append(RationalityCurve(process(grid, mask, 14, utility="steps", invalid="no-op")))
+            world = finite(grid, horizon=14)
+            goal = parse("goal").utility(world)
+            curves.append(RationalityCurve(process_of_episode(world, goal, kind="steps", invalid="no-op")))
     table = Curves.joined([Curves.of(curve) for curve in curves])
     rng = stream(0, "weights")
     for share in (-0.9, -0.2, 1e-4, 0.02, 0.3, 0.7, 0.97, 1.0, 1.2):
@@ -174,14 +195,12 @@ def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
 def test_one_world_is_meg_known_with_returns() -> None:
     world = GridWorld(grid=PLAIN)
     episodes = roll_out(EpsilonGreedy(0.5), world, seed=1, trajectories=20, horizon=8)
-    found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "bottom-right")))
+    found = directed(episodes, "goal", "corner bottom-right")
     for estimate in found.estimates:
-        mask = place(estimate.hypothesis, PLAIN, None)
-        assert mask is not None
-        returns = episode_returns(StepTable.from_episodes(episodes), (estimate.hypothesis,), utility="steps")
-        known = meg_known(
-            process(PLAIN, mask, 8, utility="steps", invalid="no-op"), returns=returns.values[estimate.hypothesis]
-        )
+        at = finite(PLAIN, horizon=8)
+        mdp = process_of_episode(at, parse(estimate.hypothesis).utility(at), kind="steps", invalid="no-op")
+        returns = utilities_of(states_of(StepTable.from_episodes(episodes)), estimate.hypothesis)
+        known = meg_known(mdp, returns=list(returns.values()))
         assert (estimate.signed, estimate.low, estimate.high) == (known.signed, known.signed_low, known.signed_high)
         assert estimate.beta == known.beta and estimate.method == known.method and estimate.n == 20
         assert estimate.bound == pytest.approx(known.bound)
@@ -192,7 +211,7 @@ def test_one_world_is_meg_known_with_returns() -> None:
 
 def test_unknown_utilities_have_the_normaliser_of_all_sequences_and_a_stationary_fit() -> None:
     horizon = 4
-    mdp = process(PLAIN, np.zeros(25), horizon, utility="steps", invalid="no-op")
+    mdp = process_of_episode(finite(PLAIN, horizon=horizon), np.zeros(25), kind="steps", invalid="no-op")
     dual = OccupancyDual(mdp, np.full((25, 4), 0.25), terminal=False)
     walks = literal_walks(PLAIN, horizon, 4)
     counts = np.zeros((len(walks), 25))
@@ -215,9 +234,8 @@ def test_an_episode_that_a_failure_ended_stands_still_and_a_stopped_one_is_left_
     cut = episodes[0].steps[:6]
     ended = replace(episodes[0], steps=cut, final=episodes[0].steps[6].state, outcome="failure")
     stopped = replace(episodes[1], steps=episodes[1].steps[:6], final=episodes[1].steps[6].state, outcome="stopped")
-    table = StepTable.from_episodes([ended, stopped, episodes[2]])
-    found = episode_returns(table, ("bottom-right",), utility="steps")
-    assert found.values["bottom-right"].tolist()[::2] == [7.0, 7.0] and np.isnan(found.values["bottom-right"][1])
+    [found] = states_of(StepTable.from_episodes([ended, stopped, episodes[2]]))
+    assert utilities_of([found], "corner bottom-right") == {ended.id: 7.0, episodes[2].id: 7.0}
     assert found.failed == 1 and found.complete.tolist() == [True, False, True]
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goal_tables import directed, finite, utility_in
 from goalscope.agents import Optimal, WrongGoal
 from goalscope.cli import app
+from goalscope.goals.curves import process_of_episode
+from goalscope.goals.separability import ENOUGH, LAPSE, DividedWorlds, _nats, _policy, _Side
+from goalscope.hypotheses import FiniteWorld, parse
 from goalscope.measures import roll_out
-from goalscope.measures.goals import GoalSettings, measure_goals
-from goalscope.measures.goals.returns import Unit
-from goalscope.measures.goals.separability import ENOUGH, LAPSE, _nats, _policy, _Side, told_apart
-from goalscope.measures.goals.settings import place, process
 from goalscope.planning.mdp import value_iteration
 from goalscope.rng import stream
 from goalscope.runs import GridWorld, Study, run
@@ -24,17 +24,18 @@ CORRIDOR = Grid.parse("#######\n#_A__G#\n#_#_#_#\n#_____#\n#######")
 AT_CORNER = Grid.parse("######\n#___G#\n#_A__#\n#____#\n######")
 
 
-def unit(grid: Grid, horizon: int, *names: str) -> Unit:
-    masks = {name: mask for name in names if (mask := place(name, grid, grid.key)) is not None}
-    return Unit(world_id=str(hash(grid)), cluster="g", grid=grid, horizon=horizon, masks=masks)
+def told_apart(world: FiniteWorld, *pair: str) -> bool:
+    """Return whether a world tells two written hypotheses apart."""
+    first, second = (parse(name).utility(world) for name in pair)
+    return DividedWorlds("steps", "no-op").told_apart(world, first, second)
 
 
-def literal_nats(at: Unit, first: str, second: str) -> float:
+def literal_nats(world: FiniteWorld, *pair: str) -> float:
     """KL of the two agents' action sequences, over all sequences, weighed by the first."""
-    mdps = [process(at.grid, at.masks[name], at.horizon, utility="steps", invalid="no-op") for name in (first, second)]
+    mdps = [process_of_episode(world, parse(name).utility(world), kind="steps", invalid="no-op") for name in pair]
     best = [value_iteration(mdp).optimal for mdp in mdps]
     start, total = int(np.argmax(mdps[0].start)), 0.0
-    for actions in itertools.product(range(4), repeat=at.horizon):
+    for actions in itertools.product(range(4), repeat=world.horizon):
         logs, state = [0.0, 0.0], start
         for time, action in enumerate(actions):
             for side in (0, 1):
@@ -45,24 +46,26 @@ def literal_nats(at: Unit, first: str, second: str) -> float:
     return total
 
 
-@pytest.mark.parametrize("pair", [("goal", "bottom-left"), ("goal", "top-left"), ("top-left", "bottom-right")])
+@pytest.mark.parametrize(
+    "pair",
+    [("goal", "corner bottom-left"), ("goal", "corner top-left"), ("corner top-left", "corner bottom-right")],
+)
 def test_nats_are_those_of_all_action_sequences(pair: tuple[str, str]) -> None:
-    at = unit(CORRIDOR, 6, *pair)
-    first, second = (_policy(_Side(at, at.masks[name], "steps", "no-op")) for name in pair)
+    world = finite(CORRIDOR, horizon=6)
+    first, second = (_policy(_Side(world, parse(name).utility(world), "steps", "no-op")) for name in pair)
     assert first is not None and second is not None
     (left, mass), (right, other_mass) = first, second
-    assert _nats(left, right, mass) == pytest.approx(literal_nats(at, *pair), abs=1e-9)
-    assert _nats(right, left, other_mass) == pytest.approx(literal_nats(at, *pair[::-1]), abs=1e-9)
-    smaller = min(literal_nats(at, *pair), literal_nats(at, *pair[::-1]))
-    assert told_apart(at, *pair, utility="steps", invalid="no-op") == (smaller >= ENOUGH)
+    assert _nats(left, right, mass) == pytest.approx(literal_nats(world, *pair), abs=1e-9)
+    assert _nats(right, left, other_mass) == pytest.approx(literal_nats(world, *pair[::-1]), abs=1e-9)
+    smaller = min(literal_nats(world, *pair), literal_nats(world, *pair[::-1]))
+    assert told_apart(world, *pair) == (smaller >= ENOUGH)
 
 
 def test_one_cell_is_one_hypothesis_and_a_place_out_of_reach_tells_nothing() -> None:
-    same = unit(AT_CORNER, 9, "goal", "top-right")
-    assert np.array_equal(same.masks["goal"], same.masks["top-right"])
-    assert not told_apart(same, "goal", "top-right", utility="steps", invalid="no-op")
-    short = unit(CORRIDOR, 2, "goal", "bottom-right")
-    assert not told_apart(short, "goal", "bottom-right", utility="steps", invalid="no-op")
+    same = finite(AT_CORNER, horizon=9)
+    assert np.array_equal(parse("goal").utility(same), parse("corner top-right").utility(same))
+    assert not told_apart(same, "goal", "corner top-right")
+    assert not told_apart(finite(CORRIDOR, horizon=2), "goal", "corner bottom-right")
 
 
 def at_corner(count: int) -> list[Grid]:
@@ -81,7 +84,7 @@ def test_a_place_is_named_only_where_enough_worlds_tell_it_from_its_rival(shifte
         for agent in (Optimal(), WrongGoal("top-right"))
         for episode in roll_out(agent, GridWorld(grid=grid, cluster=str(number)), seed=2, trajectories=1, horizon=12)
     ]
-    found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "top-right")))
+    found = directed(episodes, "goal", "corner top-right")
     assert len(found.contrasts) == 2
     for contrast in found.contrasts:
         assert (contrast.grids, contrast.same, contrast.common) == (shifted, 20, 20 + shifted)
@@ -97,8 +100,8 @@ def test_a_place_is_named_only_where_enough_worlds_tell_it_from_its_rival(shifte
 
 
 def _apart(grid: Grid) -> bool:
-    at = unit(grid, 12, "goal", "top-right")
-    return len(at.masks) == 2 and told_apart(at, "goal", "top-right", utility="steps", invalid="no-op")
+    world = finite(grid, horizon=12)
+    return utility_in(world, "corner top-right") is not None and told_apart(world, "goal", "corner top-right")
 
 
 def test_random_worlds_mostly_tell_the_goal_from_a_corner() -> None:

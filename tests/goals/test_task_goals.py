@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goal_tables import directed
 from goalscope.cli import app
 from goalscope.measures import StepTable
-from goalscope.measures.goals import GoalSettings, goal_settings, measure_goals
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.planning.tasks import process_of_map
 from goalscope.runs import Episode, Store, Study, run
@@ -37,7 +37,7 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
 
 def test_the_oracle_has_all_of_the_bound_and_the_random_walk_none(episodes: list[Episode]) -> None:
     table = StepTable.from_episodes(episodes, tasks=True)
-    found = measure_goals(table, goal_settings(table.worlds))
+    found = directed(table)
     by = {(one.agent, one.hypothesis): one for one in found.estimates}
     goal = by["oracle", "goal"]
     assert goal.value == pytest.approx(goal.bound) and goal.beta == math.inf
@@ -48,7 +48,7 @@ def test_the_oracle_has_all_of_the_bound_and_the_random_walk_none(episodes: list
 
 def test_it_is_the_shared_curve_of_the_worlds_at_returns_counted_by_hand(episodes: list[Episode]) -> None:
     table = StepTable.from_episodes(episodes, tasks=True)
-    found = measure_goals(table, GoalSettings(hypotheses=("goal",)))
+    found = directed(table, "goal")
     mine = [episode for episode in episodes if episode.agent == "greedy"]
     worlds = {episode.world.id: episode.world.task_map for episode in mine}
     curves, returns = [], []
@@ -66,12 +66,12 @@ def test_it_is_the_shared_curve_of_the_worlds_at_returns_counted_by_hand(episode
 def test_single_nodes_and_what_has_no_meaning(episodes: list[Episode]) -> None:
     table = StepTable.from_episodes(episodes, tasks=True)
     name = next(iter(episodes[0].world.task_map.nodes))
-    found = measure_goals(table, goal_settings(table.worlds, hypotheses=(f"node {name}",)))
+    found = directed(table, f"node {name}")
     assert {one.hypothesis for one in found.estimates} == {f"node {name}"}
-    with pytest.raises(ValueError, match="some hypothesis must have a meaning"):
-        measure_goals(table, goal_settings(table.worlds, hypotheses=("key",)))
+    with pytest.raises(ValueError, match="'key' does in none"):
+        directed(table, "key")
     with pytest.raises(ValueError, match="sub-goals"):
-        goal_settings(table.worlds, hypotheses=("node nobody",))
+        directed(table, "node nobody")
 
 
 def test_the_command_takes_runs_in_task_worlds(tmp_path: Path) -> None:
