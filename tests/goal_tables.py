@@ -34,9 +34,11 @@ def held_out(episodes: Iterable[Episode] | StepTable, **options: Any) -> tuple[H
     return held_out_goals(states_of(table_of(episodes)), **options)
 
 
-def restricted(episodes: Iterable[Episode] | StepTable, unseen: Unseen, **options: Any) -> RunDirectedness:
+def restricted(
+    episodes: Iterable[Episode] | StepTable, unseen: Unseen, *, by: tuple[str, ...] = (), **options: Any
+) -> RunDirectedness:
     """Return `measure_restricted` of all episodes together."""
-    return measure_restricted(states_of(table_of(episodes)), unseen=unseen, **options)
+    return measure_restricted(states_of(table_of(episodes), by=by), unseen=unseen, by=by, **options)
 
 
 def finite(grid: Grid, horizon: int = 1, key: Position | None = None) -> FiniteWorld:

@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 
 from goalscope.agents import EpsilonGreedy, Optimal
-from goalscope.measures import StepTable, roll_out
-from goalscope.goals import (
-    Belief,
-    GoalEstimate,
-    RunDirectedness,
-    GoalSettings,
-    HypothesisDraw,
-    measure_beliefs,
-    measure_goals,
-)
+from goalscope.goals import Belief, GoalEstimate, RunDirectedness, directedness, measure_beliefs
 from goalscope.goals.beliefs import _elsewhere
-from goalscope.goals.returns import episode_returns
-from goalscope.goals.settings import process
+from goalscope.goals.curves import process_of_episode
+from goalscope.goals.directedness import Line, MeasuredLines
+from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
+from goalscope.hypotheses.definition import Mask
+from goalscope.hypotheses.states import States, states_of
+from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
@@ -47,21 +42,44 @@ def cells_drawn(episodes: list[Episode], draws: int) -> list[dict[str, Position]
     return found
 
 
+def states(episodes: list[Episode]) -> list[States]:
+    return states_of(StepTable.from_episodes(episodes))
+
+
+def at(cells: dict[str, Position]) -> Hypothesis:
+    """Return a hypothesis with its own cell in each world, which may be a wall; worlds without one are left out."""
+
+    def there(world: FiniteWorld) -> Mask:
+        if world.world.id not in cells:
+            raise Undefined("no cell was drawn in this world")
+        return world.at(cells[world.world.id])
+
+    return Hypothesis.of("event", there, "a drawn cell")
+
+
+def measured(own: list[States], lines: dict[str, list[Line]], less: dict[str, str] | None = None) -> RunDirectedness:
+    """Return what is measured of hypotheses with several draws."""
+    found = MeasuredLines(own)
+    found.measure(lines, less=less)
+    return found.found(list(lines))
+
+
+def drawn(cells: list[dict[str, Position]], own: list[States]) -> list[Line]:
+    """Return the lines of several draws."""
+    return [Line(at(draw), own, everywhere=True) for draw in cells]
+
+
 def line(found: RunDirectedness, hypothesis: str) -> GoalEstimate:
     (estimate,) = (entry for entry in found.estimates if entry.hypothesis == hypothesis)
     return estimate
 
 
 def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> None:
-    episodes, draws = rooms(), 4
-    cells = cells_drawn(episodes, draws)
-    settings = GoalSettings(
-        hypotheses=("goal", "elsewhere"),
-        drawn={"elsewhere": [HypothesisDraw(cells=one) for one in cells]},
-        less={"elsewhere": "x"},
-    )
-    found = measure_goals(episodes, settings)
-    single = [measure_goals(episodes, GoalSettings(hypotheses=("goal", "one"), cells={"one": one})) for one in cells]
+    own_states, draws = states(rooms()), 4
+    cells = cells_drawn(rooms(), draws)
+    goal = {"goal": [Line(parse("goal"), own_states)]}
+    found = measured(own_states, {**goal, "elsewhere": drawn(cells, own_states)}, {"elsewhere": "x"})
+    single = [measured(own_states, {**goal, "one": drawn([draw], own_states)}) for draw in cells]
     own, each = line(found, "elsewhere"), [line(one, "one") for one in single]
     for name in ("signed", "bound", "bound_lowest", "utility", "uniform_utility", "highest_utility", "cross_fitted"):
         assert getattr(own, name) == pytest.approx(np.mean([getattr(one, name) for one in each])), name
@@ -82,30 +100,27 @@ def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> No
 
 
 def test_draws_have_the_supremum_that_another_solver_finds() -> None:
-    episodes = rooms()
-    cells = cells_drawn(episodes, 3)
-    found = measure_goals(
-        episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=one) for one in cells]})
-    ).estimates[0]
+    own, cells = states(rooms()), cells_drawn(rooms(), 3)
+    found = measured(own, {"x": drawn(cells, own)}).estimates[0]
     signed = []
-    for one in cells:
-        returns = episode_returns(StepTable.from_episodes(episodes), ("x",), utility="steps", cells={"x": one})
+    for draw in cells:
+        utilities = [at(draw).utility(entry.world) for entry in own]
         curves = [
-            RationalityCurve(process(unit.grid, unit.masks["x"], unit.horizon, utility="steps", invalid="no-op"))
-            for unit in returns.units
+            RationalityCurve(process_of_episode(entry.world, utility, kind="steps", invalid="no-op"))
+            for entry, utility in zip(own, utilities, strict=True)
         ]
-        means = [float(returns.values["x"][returns.unit == number].mean()) for number in range(len(curves))]
+        means = [float(entry.utilities(utility).mean()) for entry, utility in zip(own, utilities, strict=True)]
         signed.append(meg_shared(curves, means).signed)
     assert found.signed == pytest.approx(np.mean(signed), abs=2e-4 * found.bound)
 
 
 def test_a_single_draw_is_the_hypothesis_itself_and_equal_draws_have_no_spread() -> None:
     episodes = rooms(16, size=7)
-    cells = {e.world.id: e.world.grid.goal for e in episodes if e.world.grid.goal}
-    plain = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": cells}))
-    once = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=cells)]}))
+    own, cells = states(episodes), {e.world.id: e.world.grid.goal for e in episodes if e.world.grid.goal}
+    plain = directedness(own, {"x": at(cells)})
+    once = measured(own, {"x": drawn([cells], own)})
     assert once.estimates == plain.estimates and once.contrasts == plain.contrasts
-    same = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=cells)] * 3}))
+    same = measured(own, {"x": drawn([cells] * 3, own)})
     for name in ("signed", "low", "high", "beta", "null", "null_p", "grids"):
         assert getattr(same.estimates[0], name) == pytest.approx(getattr(plain.estimates[0], name)), name
     assert math.isfinite(same.estimates[0].beta)
@@ -124,7 +139,8 @@ def test_two_worlds_have_one_shuffle_whose_mean_is_that_of_the_swap() -> None:
         draws=6,
     )
     swap = {first: goals[second], second: goals[first]}
-    swapped = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": swap})).estimates[0]
+    two_worlds = states(episodes)
+    swapped = measured(two_worlds, {"x": drawn([swap], two_worlds)}).estimates[0]
     own = line(found, "believed goal, shuffled")
     assert own.signed == pytest.approx(swapped.signed) and own.bound == pytest.approx(swapped.bound)
     assert "mean of 6 draws, their standard deviation 0 nats" in own.note
@@ -156,15 +172,22 @@ def test_draws_that_stand_in_other_worlds_count_where_all_stand() -> None:
     names = sorted({e.world.id for e in episodes})
     grids = {e.world.id: e.world.grid for e in episodes}
     (cells,) = cells_drawn(episodes, 1)
-    some = [HypothesisDraw(cells=cells, grids={name: grids[name] for name in part}) for part in (names[:4], names[1:])]
-    found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": some}))
+    own = states(episodes)
+
+    def on_maps(part: list[str]) -> Line:
+        """Return a draw that is measured on the maps of some worlds, which are the true ones here."""
+        kept = [entry for entry in own if entry.world.world.id in part]
+        there = [entry.in_world(entry.world.on_map(grids[entry.world.world.id])) for entry in kept]
+        return Line(at(cells), there, everywhere=True)
+
+    goal = {"goal": [Line(parse("goal"), own)]}
+    found = measured(own, {**goal, "x": [on_maps(names[:4]), on_maps(names[1:])]})
     kept = {name: cells[name] for name in names[1:4]}
-    plain = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), cells={"x": kept}))
+    plain = measured(own, {**goal, "x": drawn([kept], own)})
     assert line(found, "x").worlds == 3 and line(found, "x").signed == pytest.approx(line(plain, "x").signed)
     (one,), (other,) = found.contrasts, plain.contrasts
     assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high))
-    apart = [HypothesisDraw(cells=cells, grids={name: grids[name]}) for name in names[:2]]
-    with_none = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": apart}))
+    with_none = measured(own, {**goal, "x": [on_maps([name]) for name in names[:2]]})
     assert [entry.hypothesis for entry in with_none.estimates] == ["goal"] and not with_none.contrasts
 
 
@@ -172,10 +195,6 @@ def test_what_cannot_be_drawn_is_refused_in_words() -> None:
     episodes = rooms(2)
     grids: dict[str, Grid] = {e.world.id: e.world.grid for e in episodes}
     beliefs = {name: Belief(walls=grid.walls, goal=(1, 1)) for name, grid in grids.items()}
-    with pytest.raises(ValueError, match="one draw or more"):
-        GoalSettings(hypotheses=("x",), drawn={"x": []})
-    with pytest.raises(ValueError, match="name of its own"):
-        GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells={})]}, cells={"x": {}})
     for draws in (0, 1001, True, 2.5):
         with pytest.raises(ValueError, match="draws of the shuffled control"):
             measure_beliefs(episodes, beliefs, label="x", draws=draws)  # type: ignore[arg-type]

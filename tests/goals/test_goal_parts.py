@@ -10,18 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goal_tables import directed, held_out, restricted
 from goalscope.agents import EpsilonGreedy, Uniform
+from goalscope.goals import directedness, held_out_goals, measure_restricted, resamples
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.hypotheses import parse
+from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out, sample_episodes
-from goalscope.goals import (
-    GoalSettings,
-    HypothesisDraw,
-    goal_settings,
-    held_out_goals,
-    measure_goals,
-    measure_goals_by_parts,
-    measure_restricted,
-    resamples,
-)
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld, Store
@@ -37,22 +32,22 @@ def lines(rows: Rows) -> list[str]:
     return [repr((row.measure, row.value, row.cluster, sorted(row.tags.items()))) for row in rows]
 
 
+def states_in_parts(tables: list[StepTable], by: tuple[str, ...] = ()) -> list[States]:
+    return [entry for table in tables for entry in states_of(table, by=by)]
+
+
 def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
     with Store(tmp_path, "w") as store:
         store.put_episodes(episodes_of("optimal", "random"))
         whole = StepTable.from_episodes(store.episodes())
-        settings = goal_settings(whole.worlds, by=("size",))
         parts = list(parts_of(store, most=10))
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts]
-        assert len(tables) > 2 and sum(len(table.length) for table in tables) == len(whole.length)
-        wanted, found = measure_goals(whole, settings), measure_goals_by_parts(iter(tables), settings)
-        assert found.to_plain() == wanted.to_plain()
-        assert lines(found.rows) == lines(wanted.rows) and len(found.rows)
-    drawn = GoalSettings(hypotheses=("goal",), drawn={"goal": (HypothesisDraw(cells={}),)})
-    with pytest.raises(ValueError, match="use measure_goals"):
-        measure_goals_by_parts(iter(tables), drawn)
-    with pytest.raises(ValueError, match="got none"):
-        measure_goals_by_parts(iter([]), settings)
+    assert len(tables) > 2 and sum(len(table.length) for table in tables) == len(whole.length)
+    wanted = directed(whole, by=("size",))
+    hypotheses = asked_hypotheses((), whole.worlds)
+    found = directedness(states_in_parts(tables, ("size",)), hypotheses, by=("size",))
+    assert found.to_plain() == wanted.to_plain()
+    assert lines(found.rows) == lines(wanted.rows) and len(found.rows)
 
 
 def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
@@ -62,14 +57,14 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
         store.put_episodes(episode for episode in kept if episode.world.id in few)
         whole = StepTable.from_episodes(store.episodes())
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts_of(store, most=20)]
-    settings, told = goal_settings(whole.worlds), list[tuple[int, int]]()
+    told, total = list[tuple[int, int]](), len(whole.length)
     assert len(tables) > 1 and {agent for table in tables for agent in table.agent} == {"optimal", "random"}
-    wanted = held_out_goals([whole], settings, total=len(whole.length))
+    wanted = held_out(whole, total=total)
     found = held_out_goals(
-        iter(tables), settings, total=len(whole.length), progress=lambda done, total: told.append((done, total))
+        iter(states_in_parts(tables)), total=total, progress=lambda done, total: told.append((done, total))
     )
     assert list(map(repr, found)) == list(map(repr, wanted)) and len(found) > 2
-    assert told[-1] == (len(whole.length), len(whole.length))
+    assert told[-1] == (total, total)
 
 
 def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: Path) -> None:
@@ -81,10 +76,12 @@ def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: P
         )
         whole, told = StepTable.from_episodes(store.episodes()), list[tuple[int, int]]()
         tables = [StepTable.from_episodes(store.episodes(worlds=part)) for part in parts_of(store, most=12)]
-    settings = GoalSettings(by=("size",))
-    wanted = measure_restricted([whole], settings, unseen="known", total=len(whole.length))
+    wanted = restricted(whole, "known", by=("size",))
     found = measure_restricted(
-        reversed(tables), settings, unseen="known", total=36, progress=lambda done, total: told.append((done, total))
+        states_in_parts(tables[::-1], ("size",)),
+        unseen="known",
+        by=("size",),
+        progress=lambda done, total: told.append((done, total)),
     )
     assert len(tables) == 3 and told[-1] == (36, 36)
     assert found.to_plain() == wanted.to_plain() and len(found.estimates) == 4
@@ -93,10 +90,9 @@ def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: P
 
 def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     table = StepTable.from_episodes(episodes_of("optimal", "random"))
-    settings = goal_settings(table.worlds)
-    wanted = measure_goals(table, settings)
+    wanted = directed(table)
     monkeypatch.setattr(resamples, "WORLDS", 7)
-    found = measure_goals(table, settings)
+    found = directed(table)
     assert len({row.cluster for row in wanted.rows}) > 7
     before: list[Any] = [*wanted.estimates, *wanted.contrasts]
     after: list[Any] = [*found.estimates, *found.contrasts]
@@ -108,19 +104,20 @@ def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.
     np.testing.assert_allclose(found.rows.value, wanted.rows.value, rtol=1e-6, atol=1e-9)
 
 
-def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:
+def test_tables_are_given_up_once_their_states_are_known(tmp_path: Path) -> None:
     def there() -> int:
         gc.collect()
         return sum(type(one) is StepTable for one in gc.get_objects())
 
     with Store(tmp_path, "w") as store:
         store.put_episodes(episodes_of("random"))
-        settings, before, seen = GoalSettings(hypotheses=("goal",)), there(), list[int]()
+        before, seen = there(), list[int]()
 
         def tables() -> Iterator[StepTable]:
             for worlds in islice(parts_of(store, most=4), 6):
                 seen.append(there() - before)
                 yield StepTable.from_episodes(store.episodes(worlds=worlds))
 
-        measure_goals_by_parts(tables(), settings)
+        states = [entry for table in tables() for entry in states_of(table)]
+        assert directedness(states, {"goal": parse("goal")}).estimates and there() == before
     assert len(seen) > 4 and max(seen) <= 1  # at most the last one beside the one that is read

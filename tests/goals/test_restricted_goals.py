@@ -62,8 +62,7 @@ def scores_of(episode: Episode, unseen: Unseen, invalid: Invalid = "no-op") -> A
     states = states_of(StepTable.from_episodes([episode]))
     scored = _ScoredEpisodes(unseen, by=(), kind="steps", invalid=invalid, confidence=0.95, seed=0)
     scored.add(states)
-    [nats] = scored._means([states])
-    return nats
+    return np.asarray(scored._means([states])[0])
 
 
 def test_scores_are_sums_of_literal_choices() -> None:

@@ -12,8 +12,9 @@ from goal_tables import directed, finite, utility_in
 from goalscope.agents import Optimal, WrongGoal
 from goalscope.cli import app
 from goalscope.goals.curves import process_of_episode
-from goalscope.goals.separability import ENOUGH, LAPSE, DividedWorlds, _nats, _policy, _Side
+from goalscope.goals.separability import DividedWorlds, _nats, _policy, _Side
 from goalscope.hypotheses import FiniteWorld, parse
+from goalscope.hypotheses.separability import ENOUGH, LAPSE
 from goalscope.measures import roll_out
 from goalscope.planning.mdp import value_iteration
 from goalscope.rng import stream
