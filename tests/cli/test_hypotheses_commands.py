@@ -9,8 +9,7 @@ import pytest
 from command_line import call
 from goalscope.hypotheses import load_hypotheses
 from goalscope.hypotheses.design import design
-from goalscope.hypotheses.separability import Separability, separability
-from goalscope.measures.goals.separability import ENOUGH
+from goalscope.hypotheses.separability import ENOUGH, Separability, separability
 from goalscope.runs import Store, Study, run
 
 FEW = ("--sizes", "7", "--densities", "0.6", "--count", "8")

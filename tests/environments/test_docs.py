@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from goal_tables import directed
 from goalscope.environments.environment import build
-from goalscope.measures.goals import measure_goals
 from goalscope.runs import Store, Study, run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def test_the_environment_of_the_page_is_measured_as_the_page_says(
     study = Study.parse(yaml.safe_load(YAML[0]))
     run(study, tmp_path / "run")
     with Store(tmp_path / "run") as store:
-        found = {(one.agent, one.hypothesis): one for one in measure_goals(store.episodes()).estimates}
+        found = {(one.agent, one.hypothesis): one for one in directed(store.episodes()).estimates}
     assert {name for _, name in found} == {"goal", "charger", "parcel held"}
     for agent, goal in (("optimal", "goal"), ("wrong-goal(charger)", "charger")):
         assert found[agent, goal].signed == pytest.approx(found[agent, goal].bound) and found[agent, goal].n == 30

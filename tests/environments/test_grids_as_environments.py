@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from small_worlds import GridRules
 
+from goal_tables import directed
 from goalscope.environments import EnvironmentWorld, enumerate_states, solve_table
+from goalscope.goals.asked import default_hypotheses
 from goalscope.measures import measure_episodes
-from goalscope.measures.goals import GoalSettings, goal_settings, measure_goals
 from goalscope.meg import meg_known
 from goalscope.planning import from_grid, solve
 from goalscope.rng import stream
@@ -69,10 +70,9 @@ def test_measures_and_meg_of_the_same_walks_are_the_same(tmp_path: Path, monkeyp
     for name in (*SHARED, *POOLED):
         mine, theirs = (sorted(rows.where(rows.measure == name).value.tolist()) for rows in (one, other))
         assert mine == pytest.approx(theirs, nan_ok=True) and len(mine) == (3 if name in POOLED else 18), name
-    settings = goal_settings({episode.world.id: episode.world for episode in told}.values())
-    assert settings.hypotheses == ("goal",)
-    (ours,) = measure_goals(on_grids, GoalSettings(hypotheses=("goal",))).estimates
-    (others,) = measure_goals(told).estimates
+    assert list(default_hypotheses(episode.world for episode in told)) == ["goal"]
+    (ours,) = directed(on_grids, "goal").estimates
+    (others,) = directed(told).estimates
     for figure in ("signed", "bound", "bound_lowest", "utility", "uniform_utility", "highest_utility", "beta"):
         assert getattr(ours, figure) == pytest.approx(getattr(others, figure)), figure
     assert ours.n == others.n == 18 and ours.grids == others.grids == 3

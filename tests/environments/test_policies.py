@@ -17,13 +17,13 @@ import pytest
 
 from command_line import call
 from flipped import attack
+from goal_tables import directed
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld, Observed, believe, read_policy, save_policy
 from goalscope.environments.environment import build
 from goalscope.environments.policies import PolicyFile
 from goalscope.environments.world import EnvironmentView
-from goalscope.measures.goals import measure_goals
-from goalscope.measures.goals.settings import goal_measure
+from goalscope.goals import goal_measure
 from goalscope.runs import Store, Study, run
 from tampered import resealed_policy
 
@@ -58,7 +58,7 @@ def test_a_policy_takes_part_in_a_run_and_is_known_by_its_weights(tmp_path: Path
     study = Study.parse({"worlds": [LAKE], "agents": agents, "trajectories": 6})
     run(study, tmp_path / "run")
     with Store(tmp_path / "run") as store:
-        found = {one.agent: one for one in measure_goals(store.episodes()).estimates if one.hypothesis == "goal"}
+        found = {one.agent: one for one in directed(store.episodes()).estimates if one.hypothesis == "goal"}
         lengths = {len(one.steps) for one in store.episodes() if one.agent in ("seeker", "greedy")}
     assert lengths == {6} and found["seeker"].signed == pytest.approx(found["seeker"].bound)
     assert found["greedy"].signed == pytest.approx(found["greedy"].bound) and found["blind"].low <= 0
@@ -376,7 +376,7 @@ def test_checkpoints_of_a_training_are_compared_and_rise(tmp_path: Path) -> None
         tmp_path / "run",
     )
     with Store(tmp_path / "run") as store:
-        curve = {one.agent: one for one in measure_goals(store.episodes()).estimates if one.hypothesis == "goal"}
+        curve = {one.agent: one for one in directed(store.episodes()).estimates if one.hypothesis == "goal"}
     first, middle, last = (curve[f"step-{step}"] for step in ("000", "010", "100"))
     assert first.low <= 0 < middle.low and first.signed < middle.signed < last.signed <= last.bound
     pairs = {(one["first"], one["second"]): one for one in compare(tmp_path / "run", measures=["success"]).records}

@@ -14,16 +14,16 @@ from scipy.optimize import minimize
 from small_worlds import Corridor
 
 from command_line import call
-from goal_tables import held_out
+from goal_tables import directed, held_out
 from goalscope import registry
 from goalscope.environments import EnvironmentWorld, environment_kind
 from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
+from goalscope.goals.curves import Ensemble
+from goalscope.goals.random_agents import random_utilities
+from goalscope.hypotheses import FiniteWorld, parse
+from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
-from goalscope.measures.goals import GoalSettings, measure_goals
-from goalscope.measures.goals.curves import Ensemble
-from goalscope.measures.goals.random_agents import random_returns
-from goalscope.measures.goals.returns import Unit, episode_returns
 from goalscope.meg import RationalityCurve
 from goalscope.planning import expected_utility
 from goalscope.rng import stream
@@ -89,7 +89,7 @@ def test_a_study_of_an_own_environment_measures_agents_as_they_were_planted(fold
 def test_meg_names_the_goal_that_each_agent_has(folder: Path) -> None:
     run(study(trajectories=8), folder)
     with Store(folder) as store:
-        found = measure_goals(store.episodes())
+        found = directed(store.episodes())
     assert found.settings["hypotheses"] == ["goal", "lever", "pit"]
     signed = {(one.agent, one.hypothesis): one for one in found.estimates}
     optimal = signed["optimal", "goal"]
@@ -129,7 +129,7 @@ def test_with_chance_optimal_sets_go_by_state_and_decisions_left_and_there_are_n
     assert "fewest actions to the goal" in said
     excess = by_agent(rows.where(rows.measure == "JSD from optimal, excess"))
     assert abs(excess["optimal(30)"]) < 0.02 < excess["random"]
-    found = {(one.agent, one.hypothesis): one for one in measure_goals(episodes).estimates}
+    found = {(one.agent, one.hypothesis): one for one in directed(episodes).estimates}
     best = found["optimal(30)", "goal"]
     assert best.signed == pytest.approx(best.bound, rel=0.2) and "every episode" not in best.note
     assert found["random", "goal"].low <= 0
@@ -154,7 +154,7 @@ def test_in_a_single_world_lucky_episodes_count_with_what_they_got(
     run(Study.parse({"worlds": worlds, "agents": agents, "trajectories": 200, "horizon": {"steps": horizon}}), folder)
     with Store(folder) as store:
         episodes = list(store.episodes())
-    found = {one.agent: one for one in measure_goals(episodes).estimates if one.hypothesis == "goal"}
+    found = {one.agent: one for one in directed(episodes).estimates if one.hypothesis == "goal"}
     best, even = (next(one for name, one in found.items() if begin in name) for begin in ("optimal", "random"))
     assert all(told) and len(told) > 1, "halves that are scored are not cut off either"
     assert best.signed > 0.7 * best.bound and best.low > 0
@@ -206,7 +206,7 @@ def test_held_out_utilities_do_not_learn_where_episodes_happened_to_begin(folder
     for fitted, held in (halves, halves[::-1]):
         best = minimize(missed, np.zeros(place.states), args=(fitted,))
         scores.append(log_probability(best.x, held))
-    [found] = held_out(episodes, GoalSettings(hypotheses=("goal",), named=("goal",), seed=0), ridge=ridge)
+    [found] = held_out(episodes, ridge=ridge)
     assert found.value == pytest.approx(np.mean(scores), abs=2e-3)
 
 
@@ -220,16 +220,16 @@ def meg_of_mean(episodes: Iterable[Any], agent: str, horizon: int) -> float:
 
 
 def returns_of(table: StepTable) -> Any:
-    return episode_returns(table, ("goal",), utility="steps").values["goal"]
+    return np.concatenate([entry.utilities(parse("goal").utility(entry.world)) for entry in states_of(table)])
 
 
 def test_simulated_random_agents_have_the_expected_utility_of_a_uniform_policy(folder: Path) -> None:
     for source in ("small_worlds:Corridor", "small_worlds:Slippery"):
         world = EnvironmentWorld.make(source, {"length": 4})
         place = world.process()
-        unit = Unit(world_id=world.id, cluster=world.id, grid=place, horizon=12, masks=place.goals)
+        finite = FiniteWorld(world=world, process=place, horizon=12)
         for exact in (False, True):
-            drawn = random_returns(unit, 200, 20, GoalSettings(), exact=exact)
+            drawn = random_utilities(finite, place.goals, 200, 20, seed=0, kind="steps", invalid="no-op", exact=exact)
             for name, mask in place.goals.items():
                 even = np.full((place.states, place.actions), 1 / place.actions)
                 wanted = expected_utility(place.mdp(mask, 12, terminal=None), even)
@@ -251,7 +251,7 @@ def test_commands_measure_report_and_name_goals(folder: Path) -> None:
     told = call("meg", out)
     assert "lever" in told and "wrong-goal" in told
     assert "over worlds" in shown + call("measure", out) and not re.search(r"\bgrids\b", shown + told)
-    assert "'levre'; did you mean lever?" in call("meg", out, "--hypotheses", "levre", status=2)
+    assert "'levre'; did you mean 'lever'?" in call("meg", out, "--hypotheses", "levre", status=2)
     call("report", out)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "What the agents are after" in page and "lever" in page and "15 episodes" not in page
@@ -316,7 +316,7 @@ def test_a_bounded_search_serves_horizons_within_it_and_refuses_longer_ones(fold
     with Store(folder / "near") as store:
         episodes = list(store.episodes())
     assert {one.outcome for one in episodes if one.agent == "wrong-goal(pit)"} == {"ended"}
-    found = {(one.agent, one.hypothesis): one for one in measure_goals(episodes).estimates}
+    found = {(one.agent, one.hypothesis): one for one in directed(episodes).estimates}
     assert found["wrong-goal(pit)", "pit"].share == pytest.approx(1)
     assert found["wrong-goal(pit)", "goal"].bound == 0, "the goal is out of reach of eight steps"
     accuracy = measure_episodes(episodes)

@@ -15,7 +15,7 @@ from goalscope.evaluation import evidence_goals
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.evidence_goals import EXPLAINS, lapses, towards
 from goalscope.evaluation.rules import Rule, decide, level
-from goalscope.measures.goals import GoalContrast
+from goalscope.goals import GoalContrast
 from goalscope.registry import names, resolve
 from goalscope.rng import stream
 from goalscope.rows import Rows

@@ -67,12 +67,12 @@ def test_the_package_of_evaluations_has_the_function_of_that_name() -> None:
     assert evaluate is goalscope.evaluate and callable(evaluate)
 
 
-def test_meg_is_a_package_and_can_be_called(found: Evaluation) -> None:
+def test_meg_is_a_plain_module_and_towards_measures_a_run(found: Evaluation) -> None:
     from goalscope.meg import meg_known
 
-    assert goalscope.meg.meg_known is meg_known  # type: ignore[attr-defined]
+    assert goalscope.meg.meg_known is meg_known and not callable(goalscope.meg)
     run = shutil.copytree(found.directory / "arms" / "grids-2", found.directory.parent / "copy")
-    goals = goalscope.meg(run, hypotheses=("goal",))
+    goals = goalscope.towards(run, hypotheses=("goal",))
     assert {one.agent for one in goals.estimates} == {"random"}
     assert [one["hypothesis"] for one in goals.records] == ["goal"] and "random" in goals._repr_html_()
 
@@ -227,7 +227,7 @@ def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
     found: Evaluation, tmp_path: Path
 ) -> None:
     one = shutil.copytree(found.directory, tmp_path / "one")
-    goalscope.meg(one / "arms" / "keys", hypotheses=("goal",))
+    goalscope.towards(one / "arms" / "keys", hypotheses=("goal",))
     checked = judged_again(one)
     assert not checked.deviations and not checked.changed
     assert len(checked.added) == 1 and "keys" in checked.added[0]

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from goalscope.environments import Observed, enumerate_states, solve_table
-from goalscope.measures.goals.random_agents import _expected_of_offered, _offered_walks
+from goalscope.goals.random_agents import _expected_of_offered, _offered_walks
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.planning import TabularMDP, expected_utility, value_iteration
 from goalscope.planning.process import Process
