@@ -15,10 +15,13 @@ import numpy.typing as npt
 
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
-from goalscope.measures.goals import GoalSettings, measure_goals
-from goalscope.measures.goals.curves import Curves, interval, with_random
-from goalscope.measures.goals.resamples import weigh
-from goalscope.measures.goals.settings import place, process
+from goalscope.goals import directedness
+from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.curves import Curves, interval, process_of_episode, with_random
+from goalscope.goals.resamples import weigh
+from goalscope.hypotheses import FiniteWorld, parse
+from goalscope.hypotheses.states import states_of
+from goalscope.measures import StepTable
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve
 from goalscope.planning import solve
@@ -34,7 +37,7 @@ BANK, DRAWS, NULLS = 300, 200, 200
 
 
 def timing() -> None:
-    """Print the time of `measure_goals` at the size of a study."""
+    """Print the time of `directedness` at the size of a study."""
     agents: tuple[Agent, ...] = (Optimal(), EpsilonGreedy(0.3), Uniform())
     episodes = []
     for size in (7, 9, 11, 13, 15):
@@ -43,13 +46,14 @@ def timing() -> None:
                 world = GridWorld(grid=grid, tags={"size": size, "density": density, "index": index})
                 for agent in agents:
                     episodes += roll_out(agent, world, seed=1, trajectories=10)
-    for what, settings in (
-        ("five hypotheses", GoalSettings()),
-        ("five hypotheses, also by size and density", GoalSettings(by=("size", "density"))),
-        ("the goal alone", GoalSettings(hypotheses=("goal",))),
+    usual, goal = default_hypotheses(episode.world for episode in episodes), {"goal": parse("goal")}
+    for what, hypotheses, by in (
+        ("five hypotheses", usual, ()),
+        ("five hypotheses, also by size and density", usual, ("size", "density")),
+        ("the goal alone", goal, ()),
     ):
         began, worked = time.perf_counter(), time.process_time()
-        measure_goals(episodes, settings)
+        directedness(states_of(StepTable.from_episodes(episodes), by=by), hypotheses, by=by)
         print(f"{what}: {time.perf_counter() - began:.1f} s ({time.process_time() - worked:.1f} s of one core)")
 
 
@@ -64,9 +68,9 @@ def coverage() -> None:
     horizons = [int(np.ceil(1.5 * shortest_length(grid))) for grid in grids]
     curves = []
     for grid, horizon in zip(grids, horizons, strict=True):
-        mask = place("goal", grid, None)
-        assert mask is not None
-        curves.append(Curves.of(RationalityCurve(process(grid, mask, horizon, utility="steps", invalid="no-op"))))
+        finite = FiniteWorld(world=GridWorld(grid=grid), process=grid_process(grid), horizon=horizon)
+        episode = process_of_episode(finite, parse("goal").utility(finite), kind="steps", invalid="no-op")
+        curves.append(Curves.of(RationalityCurve(episode)))
     rng = stream(7, "coverage")
     banks = {
         epsilon: np.stack([_bank(grid, horizon, epsilon, rng) for grid, horizon in zip(grids, horizons, strict=True)])
@@ -106,8 +110,7 @@ def coverage() -> None:
 def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """Return the utilities of many episodes of an epsilon-greedy agent in one world."""
     table = grid_process(grid).transitions
-    mask = place("goal", grid, None)
-    assert mask is not None
+    at_goal = np.arange(len(table)) == grid.goal[0] * grid.width + grid.goal[1]
     best = solve(grid).optimal.reshape(len(table), 4)
     count = best.sum(axis=1, keepdims=True)
     greedy = np.where(count > 0, best / np.maximum(count, 1), 0.25)
@@ -116,7 +119,7 @@ def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) ->
     state = np.full(BANK, first[0] * grid.width + first[1])
     total = np.zeros(BANK)
     for _ in range(horizon):
-        total += mask[state]
+        total += at_goal[state]
         action = np.minimum((rng.random(BANK)[:, None] >= chances[state]).sum(axis=1), 3)
         state = table[state, action]
     return total

@@ -8,24 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from goalscope.measures.goals import (
-    Belief,
-    GoalEstimate,
-    GoalFindings,
-    GoalSettings,
-    joined,
-    measure_beliefs,
-    measure_goals,
-)
-from goalscope.measures.goals.beliefs import decode_beliefs
-from goalscope.measures.goals.settings import place
 from typer.testing import CliRunner
 
+from goal_tables import directed, finite, utility_in
 from goalscope.activations import Activations
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app
 from goalscope.front import goals
+from goalscope.goals import Belief, GoalEstimate, RunDirectedness, joined, measure_beliefs
+from goalscope.goals.beliefs import decode_beliefs
 from goalscope.measures import roll_out
+from goalscope.planning.shortest import distances_to
 from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.progress import Stage
 from goalscope.rng import stream
@@ -45,17 +38,27 @@ def episodes_of(agent: Agent, count: int = 80, trajectories: int = 2) -> list[Ep
     worlds = [
         GridWorld(grid=grid, tags={"size": SIZE})
         for grid in generate_batch(SIZE, 0.4, seed=5, count=count, minimum_distance=3)
-        if place("top-right", grid, None) is not None and grid.start != corner(grid)
+        if comes_to_corner(grid) and grid.start != corner(grid)
     ]
     return [e for world in worlds for e in roll_out(agent, world, seed=2, trajectories=trajectories)]
 
 
 def corner(grid: Grid, name: str = "top-right") -> Position:
     """Where WrongGoal goes, by its definition; see the hypotheses."""
-    mask = place(name, grid, None)
-    assert mask is not None and name in CORNERS
-    row, col = divmod(int(mask.argmax()), grid.width)
+    place = utility_in(finite(grid), f"corner {name}")
+    assert place is not None and name in CORNERS
+    row, col = divmod(int(place.argmax()), grid.width)
     return row, col
+
+
+def comes_to_corner(grid: Grid) -> bool:
+    """Return whether the top-right corner is the goal, or can be come to without it, which would end the episode."""
+    place = utility_in(finite(grid), "corner top-right")
+    if place is None or grid.start is None:
+        return False
+    solid = grid.walls.copy()
+    solid[grid.goal] = True
+    return corner(grid) == grid.goal or distances_to(solid, [grid.start])[corner(grid)] >= 0
 
 
 def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> ProbeInputs:
@@ -134,7 +137,7 @@ MAP_LINE = f"believed goal{MAP}"
 CHANCE = ("permuted", "shuffled")
 
 
-def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
+def line(found: RunDirectedness, hypothesis: str) -> GoalEstimate:
     (estimate,) = (entry for entry in found.estimates if entry.hypothesis == hypothesis)
     return estimate
 
@@ -196,7 +199,7 @@ def test_noise_is_not_above_its_controls(seeking: list[Episode]) -> None:
     check_differences(found)
 
 
-def check_differences(found: GoalFindings) -> None:
+def check_differences(found: RunDirectedness) -> None:
     """Rows of differences have the difference as their mean, and goalscope.stats pairs the two lines to the same."""
     estimated = {str(one.key["measure"]): one.estimate for one in estimate_rows(found.rows, by=())}
     measures = found.rows.measure
@@ -232,7 +235,7 @@ def test_true_beliefs_are_the_true_goal_and_random_agents_seek_no_belief() -> No
             assert getattr(own, name) == getattr(true, name) == getattr(on_map, name), name
         assert all((one.beta == math.inf) if optimal else math.isnan(one.beta) for one in (own, true, on_map))
         assert (own.low <= 0 <= own.high) == (not optimal)
-        whole = joined([measure_goals(episodes, GoalSettings(hypotheses=("goal", "top-left"))), found])
+        whole = joined([directed(episodes, "goal", "corner top-left"), found])
         assert len(whole.estimates) == 2 + len(found.estimates) and whole.episodes == 24
         assert all(e.adjusted >= e.p_value for e in whole.contrasts) and len(whole.contrasts) == 4
         assert line(found, "believed goal, shuffled").signed < own.signed or not optimal
@@ -300,18 +303,18 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
 
     assert "must name a site and a layer" in call("meg", path, "--beliefs", "pre", status=2)
     with monkeypatch.context() as patch:  # what was not captured is told before anything long is begun
-        patch.setattr(goals, "measure_goals_by_parts", lambda *_, **__: pytest.fail("curves were begun"))
+        patch.setattr(goals, "directedness", lambda *_, **__: pytest.fail("curves were begun"))
         assert "nothing" in call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", status=2)
     assert "must come with a run" in call("meg", tmp_path / "x.json", "--beliefs", "pre:3", status=2)
 
-    def planted_beliefs(run: Path, where: str, settings: GoalSettings, draws: int, stage: Stage) -> GoalFindings:
+    def planted_beliefs(run: Path, where: str, options: dict[str, Any], draws: int, stage: Stage) -> RunDirectedness:
         from goalscope.runs import Store
 
         with Store(run) as store:
             episodes = [episode for episode in store.episodes() if episode.agent == "optimal"]
         grids = {episode.world.id: episode.world.grid for episode in episodes}
         held = {name: Belief(walls=grid.walls, goal=grid.goal) for name, grid in grids.items() if grid.goal}
-        found = measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids", draws=draws)
+        found = measure_beliefs(episodes, held, label=f"{where}, held-out grids", draws=draws, **options)
         return replace(found, beliefs=told | {"draws": draws})
 
     monkeypatch.setattr(goals, "_relative_to_beliefs", planted_beliefs)
@@ -347,7 +350,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
 def test_a_goal_that_is_believed_where_nobody_can_get_has_no_interval() -> None:
     episodes = episodes_of(Optimal(), count=8, trajectories=1)
     beliefs = {one.world.id: Belief(walls=one.world.grid.walls, goal=(0, 0)) for one in episodes}
-    found = measure_beliefs(episodes, beliefs, GoalSettings(), draws=2, label="corner")
+    found = measure_beliefs(episodes, beliefs, draws=2, label="corner")
     by_name = {one.hypothesis: one for one in found.estimates}
     nowhere = by_name["believed goal"]
     assert (nowhere.signed, nowhere.bound, nowhere.method, nowhere.null_p) == (0.0, 0.0, "none", 1.0)

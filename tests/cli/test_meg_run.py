@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tables_rows_and_the_same_bytes_twice(run: Path) -> None:
-    words = ("meg", run, "--by", "size", "--hypotheses", "goal,wrong goal", "--unknown")
+    words = ("meg", run, "--by", "size", "--hypotheses", "goal,corner top-right", "--unknown")
     first = call(*words)
     for text in (
         "optimal",
@@ -40,12 +40,12 @@ def test_tables_rows_and_the_same_bytes_twice(run: Path) -> None:
         "grids, beta refitted",
     ):
         assert text in first
-    assert "size 5" in first and "goal − top-right" in first and "held-out" in first
+    assert "size 5" in first and "goal − corner top-right" in first and "held-out" in first
     with Store(run) as store:
         before, info = content_hash(store), store.info()["meg"]
         rows = store.rows()
     assert len(rows.select(measure="MEG towards the goal", agent="optimal")) == 12
-    assert "success" in set(rows.measure) and info["settings"]["hypotheses"] == ["goal", "top-right"]
+    assert "success" in set(rows.measure) and info["settings"]["hypotheses"] == ["goal", "corner top-right"]
     again = call(*words)
     assert [line for line in again.splitlines() if "measured in" not in line] == [
         line for line in first.splitlines() if "measured in" not in line
@@ -120,7 +120,7 @@ def test_an_agent_without_a_valid_turn_has_no_meg_anywhere_and_that_is_said(inva
     assert np.isnan(stored.select(agent="silent").value).all() and len(stored.select(agent="silent")) == 4
     assert np.isfinite(stored.select(agent="optimal").value).all()
     shown = call("meg", path, "--invalid", invalid)
-    assert f"note: {words} (5 lines: silent, goal; silent, top-left; silent, top-right; ...)" in shown
+    assert f"note: {words} (5 lines: silent, goal; silent, corner top-left; silent, corner top-right; ...)" in shown
     call("report", path, "--ledger", tmp_path / "ledger.json")
     assert words in (path / "report.html").read_text(encoding="utf-8")
     table = json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8"))["tables"]["agent"]
@@ -130,7 +130,7 @@ def test_an_agent_without_a_valid_turn_has_no_meg_anywhere_and_that_is_said(inva
 
 
 def test_a_random_agent_is_given_no_share_and_no_rationality_in_any_output(run: Path, tmp_path: Path) -> None:
-    shown = call("meg", run, "--hypotheses", "goal,wrong goal")
+    shown = call("meg", run, "--hypotheses", "goal,corner top-right")
     random = [line.split() for line in shown.splitlines() if line.split()[:1] == ["random"]][:2]
     assert len(random) == 2 and all(line[6:8] == ["–", "–"] for line in random), random
     assert "note: cannot be told from chance, the interval holds 0: no share and no beta" in shown
@@ -144,7 +144,7 @@ def test_a_random_agent_is_given_no_share_and_no_rationality_in_any_output(run: 
 
 def test_options_that_do_not_fit_are_refused(run: Path, tmp_path: Path) -> None:
     assert "must come with a run directory" in call("meg", tmp_path / "x.json", "--by", "size", status=2)
-    assert "'gaol'; did you mean goal?" in call("meg", run, "--hypotheses", "gaol", status=2)
+    assert "'gaol'; did you mean 'goal'?" in call("meg", run, "--hypotheses", "gaol", status=2)
     assert "must name tags" in call("meg", run, "--by", "colour", status=2)
     (tmp_path / "empty").mkdir()
     assert "run.db" in call("meg", tmp_path / "empty", status=2)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from goalscope.measures.goals import GoalSettings
 
 from command_line import call
+from goalscope.goals.asked import IN_GRIDS
 from goalscope.preflight.study_files import names
 from goalscope.runs import Store, Study, content_hash
 
@@ -143,7 +143,7 @@ def test_the_help_names_every_shipped_study_and_every_hypothesis() -> None:
         said = flat(call(command, "--help")).replace("- ", "-")
         assert all(name in said for name in names())
     said = flat(call("meg", "--help")).replace("- ", "-")
-    assert all(name in said for name in GoalSettings().hypotheses)
+    assert all(name in said for name in IN_GRIDS)
 
 
 def test_a_penalty_without_what_it_is_the_penalty_of_is_refused(folder: Path) -> None:

@@ -67,10 +67,10 @@ def test_the_package_of_evaluations_has_the_function_of_that_name() -> None:
     assert evaluate is goalscope.evaluate and callable(evaluate)
 
 
-def test_meg_is_a_package_and_can_be_called(found: Evaluation) -> None:
+def test_meg_is_a_plain_module_and_towards_measures_a_run(found: Evaluation) -> None:
     from goalscope.meg import meg_known
 
-    assert goalscope.meg.meg_known is meg_known  # type: ignore[attr-defined]
+    assert goalscope.meg.meg_known is meg_known and not callable(goalscope.meg)
     run = shutil.copytree(found.directory / "arms" / "grids-2", found.directory.parent / "copy")
     goals = goalscope.towards(run, hypotheses=("goal",))
     assert {one.agent for one in goals.estimates} == {"random"}
@@ -216,7 +216,7 @@ def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     def refuses(*_: object) -> None:
         raise ValueError("it must be allowed")
 
-    monkeypatch.setattr("goalscope.evaluation.evidence.directedness", refuses)
+    monkeypatch.setattr("goalscope.evaluation.evidence.measure_goals", refuses)
     shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
     assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1

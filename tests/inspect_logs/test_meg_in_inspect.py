@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.front.goals import meg as meg_of_run
+from goalscope.front.goals import towards
 from goalscope.goals import RunDirectedness
 from goalscope.importers import import_into
 
@@ -79,7 +79,7 @@ def expected(findings: RunDirectedness) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "options", [{"hypotheses": "goal, top-left,key,beside goal"}, {"utility": "arrival", "invalid": "action"}]
+    "options", [{"hypotheses": "goal, corner top-left,key,beside goal"}, {"utility": "arrival", "invalid": "action"}]
 )
 def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_path: Path) -> None:
     log = played(tmp_path / "logs")
@@ -89,7 +89,7 @@ def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_
     shown.pop("key held episodes", None)
     assert not import_into(tmp_path / "logs", tmp_path / "run").problems
     asked = tuple(name.strip() for name in options.get("hypotheses", "").split(",") if name)
-    findings = meg_of_run(
+    findings = towards(
         tmp_path / "run", hypotheses=asked, utility=options.get("utility", ""), invalid=options.get("invalid", "")
     )
     assert shown == pytest.approx(expected(findings), abs=1e-12)
@@ -103,7 +103,7 @@ def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: 
     shown = figures(played(tmp_path / "logs", task=task), hypotheses="goal")
     assert shown.pop("left out") == 0
     import_into(tmp_path / "logs", tmp_path / "run")
-    assert shown == pytest.approx(expected(meg_of_run(tmp_path / "run", hypotheses=("goal",))), abs=1e-12)
+    assert shown == pytest.approx(expected(towards(tmp_path / "run", hypotheses=("goal",))), abs=1e-12)
     assert {"goal (transform identity)", "goal (transform rotate)"} <= set(shown)
 
 
@@ -129,7 +129,7 @@ def test_worlds_that_name_their_goals_are_scored_towards_these(tmp_path: Path) -
     shown = figures(played(tmp_path / "logs", ("up", "down", "left", "right"), task_maps(count=2)))
     assert shown.pop("left out") == 0
     import_into(tmp_path / "logs", tmp_path / "run")
-    assert shown == pytest.approx(expected(meg_of_run(tmp_path / "run")), abs=1e-12)
+    assert shown == pytest.approx(expected(towards(tmp_path / "run")), abs=1e-12)
     assert {"goal", "sub-goals"} <= set(shown)
 
 

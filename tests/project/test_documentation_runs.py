@@ -262,7 +262,7 @@ SCENARIOS = {
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
             ),
-            "goalscope meg runs/scripted --hypotheses 'goal,key held,wrong goal,cell 3 4'",
+            "goalscope meg runs/scripted --hypotheses 'goal,key held,corner top-right,cell 3 4'",
         ),
     ),
     "keys": Scenario(
