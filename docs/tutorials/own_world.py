@@ -94,7 +94,7 @@ for group in found.groups:
 # Towards what is each agent directed: the goal, or the sofa?
 
 # %%
-goals = goalscope.meg("runs/corridors")
+goals = goalscope.towards("runs/corridors")
 for one in goals.estimates:
     print(one)
 

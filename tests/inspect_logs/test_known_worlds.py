@@ -14,7 +14,7 @@ from foreign_mazes import MAZES, optimal, walked
 
 from command_line import call
 from goalscope.environments import EnvironmentWorld
-from goalscope.front.goals import meg
+from goalscope.front.goals import towards
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn
 from goalscope.inspect_ai.recorded import recorded_episode
 from goalscope.planning import shortest_length
@@ -118,7 +118,7 @@ def test_a_log_of_somebody_elses_task_is_evaluated_in_its_worlds(logged: Any, tm
     worlds = [{"kind": "text", "grids": list(MAZES.values())}]
     agents = {"agents": [{"kind": "optimal"}], "trajectories": 1, "horizon": {"factor": 1.5}}
     run(Study.parse({"worlds": worlds, **agents}), tmp_path / "own")
-    found, own = (meg(tmp_path / name, hypotheses=("goal",)).estimates[0] for name in ("runs/maze", "own"))
+    found, own = (towards(tmp_path / name, hypotheses=("goal",)).estimates[0] for name in ("runs/maze", "own"))
     assert found.n == own.n and found.signed == pytest.approx(own.signed, rel=1e-9) and found.low > 0
     call(*judged)
     assert "towards the goal" in (tmp_path / "runs/maze-verdict/ledger.json").read_text()
