@@ -65,9 +65,9 @@ FLOORS = {
     "verifiers": 10,
     "openenv": 10,
 }
-# The arrows drawn on a floor: directedness is measured towards hypotheses, and read by attribution, reports and checks of
-# studies; the command line calls the importers; the statistics read rows, and probabilities are checked by the checks of
-# arrays.
+# The arrows drawn on a floor: directedness is measured towards hypotheses; attribution, reports and checks of studies
+# read it; the command line calls the importers; the statistics read rows, and probabilities are checked by the checks
+# of arrays.
 ARROWS = {
     ("distributions", "checks"),
     ("bounded", "untrusted"),

@@ -120,56 +120,20 @@ class _ScoredEpisodes:
     def add(self, entries: Sequence[States]) -> None:
         """Score the episodes of all agents in one world."""
         self._states += entries
-        world, horizon = entries[0].world.world, entries[0].world.horizon
+        world = entries[0].world.world
         suitable = "grid" in world.offers and world.fog_radius is not None
-        complete = [entry.chosen(entry.complete) for entry in entries if entry.complete.any()]
-        if not suitable or world.grid.key is not None or world.grid.door is not None or not complete:
+        used = [entry for entry in entries if entry.complete.any()]
+        if not suitable or world.grid.key is not None or world.grid.door is not None or not used:
             return
-        maze = FoggedMaze(world.grid, world.fog_radius or 1, self._unseen)
-        arrival, idle = self._kind == "arrival", len(Action)
-        actions = idle + (self._invalid == "action")
-        names = (world.id, horizon, self._invalid)
-        drawn = stream(self._seed, "random walks of the class", *names).integers(0, actions, (RANDOM_WALKS, horizon))
-        random_moves = [[None if action == idle else action for action in row] for row in drawn.tolist()]
-        weights, moves = list[Array](), list[list[int | None]]()
-        for entry in complete:
-            weights += _weights(entry, actions)
-            moves += _moves(entry)
-        # One call for all walks of the world: they share the plans of the class.
-        scores = walk_scores(
-            maze.begin,
-            [*weights, *np.eye(actions)[drawn]],
-            [*moves, *random_moves],
-            horizon=horizon,
-            rationalities=KNOTS,
-            arrival=arrival,
+        complete = [entry.chosen(entry.complete) for entry in used]
+        scored, scores, returns = score_walks(
+            complete, self._unseen, kind=self._kind, invalid=self._invalid, seed=self._seed
         )
-        seeking, avoiding = (
-            own_member(
-                maze.begin,
-                horizon=horizon,
-                most=MOST_FOLLOWED,
-                rng=stream(self._seed, "members of the class", *names, rationality),
-                rationality=rationality,
-                actions=actions,
-                arrival=arrival,
-            )
-            for rationality in (LARGEST, -LARGEST)
-        )
-        self._worlds[world.id, horizon] = _Scored(
-            cluster=entries[0].cluster,
-            random=scores[len(moves) :],
-            random_return=_mean_return(maze, random_moves, horizon, arrival),
-            seeking=seeking,
-            avoiding=avoiding,
-        )
-        rows = iter(scores[: len(moves)])
-        goal = parse("goal").utility(entries[0].world)
-        for entry in entries:
-            if entry.complete.any():
-                chosen = replace(entry.chosen(entry.complete), policy=None)  # what was earned, not what was expected
-                self._pieces[id(entry)] = [self._spill.add(next(rows).tobytes()) for _ in range(len(chosen))]
-                self._returns[id(entry)] = chosen.utilities(goal, arrival=arrival)
+        self._worlds[world.id, entries[0].world.horizon] = scored
+        rows = iter(scores)
+        for entry, earned in zip(used, returns, strict=True):
+            self._pieces[id(entry)] = [self._spill.add(next(rows).tobytes()) for _ in earned]
+            self._returns[id(entry)] = earned
 
     def found(self) -> RunDirectedness:
         """Return the estimates; worlds are in the order of their ids."""
@@ -271,6 +235,62 @@ class _ScoredEpisodes:
             cluster=[world.cluster for world in worlds],
             tags={tag: column_of([entry.get(tag) for entry in first]) for tag in tags} | {TOWARDS: name},
         )
+
+
+def score_walks(
+    states: Sequence[States], unseen: Unseen, *, kind: Utility, invalid: Invalid, seed: int
+) -> tuple[_Scored, Array, list[Array]]:
+    """Return what is known of the class in one maze, and the scores and the utilities of episodes there.
+
+    Args:
+        states: complete episodes of all agents in the maze.
+        unseen: the assumption of the class about unseen cells.
+        kind, invalid, seed: as in `measure_restricted`.
+
+    Returns:
+        What is known of the class, ``[m, B]`` scores of the m episodes, and for each entry of ``states`` the utilities
+        of its episodes.
+    """
+    world, horizon = states[0].world.world, states[0].world.horizon
+    maze = FoggedMaze(world.grid, world.fog_radius or 1, unseen)
+    arrival, idle = kind == "arrival", len(Action)
+    actions = idle + (invalid == "action")
+    names = (world.id, horizon, invalid)
+    drawn = stream(seed, "random walks of the class", *names).integers(0, actions, (RANDOM_WALKS, horizon))
+    random_moves = [[None if action == idle else action for action in row] for row in drawn.tolist()]
+    moves = [walk for entry in states for walk in _moves(entry)]
+    # One call for all walks of the world: they share the plans of the class.
+    scores = walk_scores(
+        maze.begin,
+        [*(weights for entry in states for weights in _weights(entry, actions)), *np.eye(actions)[drawn]],
+        [*moves, *random_moves],
+        horizon=horizon,
+        rationalities=KNOTS,
+        arrival=arrival,
+    )
+    seeking, avoiding = (
+        own_member(
+            maze.begin,
+            horizon=horizon,
+            most=MOST_FOLLOWED,
+            rng=stream(seed, "members of the class", *names, rationality),
+            rationality=rationality,
+            actions=actions,
+            arrival=arrival,
+        )
+        for rationality in (LARGEST, -LARGEST)
+    )
+    scored = _Scored(
+        cluster=states[0].cluster,
+        random=scores[len(moves) :],
+        random_return=_mean_return(maze, random_moves, horizon, arrival),
+        seeking=seeking,
+        avoiding=avoiding,
+    )
+    goal = parse("goal").utility(states[0].world)
+    # What was earned, not what was expected.
+    earned = [replace(entry, policy=None).utilities(goal, arrival=arrival) for entry in states]
+    return scored, scores[: len(moves)], earned
 
 
 def _weights(states: States, actions: int) -> list[Array]:
