@@ -15,8 +15,8 @@
 Results have `.to_frame()` (pandas) and are tables in a notebook. Each of these is one command of `goalscope --help`.
 Lines on progress go to standard error, or to the logger "goalscope" where logging is set up for INFO.
 
-Packages, there without an import of their own: `goalscope.worlds`, `planning`, `measures`, `meg`, `stats`, `runs`,
-`environments`, `probing`, `report`, `evaluation`; `@goalscope.measures.measure` declares a measure of your own.
+Packages, there without an import of their own: `goalscope.worlds`, `planning`, `measures`, `meg`, `goals`, `stats`,
+`runs`, `environments`, `probing`, `report`, `evaluation`; `@goalscope.measures.measure` declares a measure of your own.
 """
 
 import sys
@@ -66,7 +66,8 @@ _OFFERED: Final = {
 """Name -> module and name there."""
 
 _PACKAGES: Final = (
-    *("worlds", "planning", "measures", "meg", "stats", "runs", "environments", "probing", "report", "evaluation"),
+    *("worlds", "planning", "measures", "meg", "goals", "stats", "runs", "environments", "probing", "report"),
+    "evaluation",
 )
 
 

@@ -65,12 +65,12 @@ FLOORS = {
     "verifiers": 10,
     "openenv": 10,
 }
-# The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
-# read rows, and probabilities are checked by the checks of arrays.
+# The arrows drawn on a floor: directedness is measured towards hypotheses; attribution, reports and checks of studies
+# read it; the command line calls the importers; the statistics read rows, and probabilities are checked by the checks
+# of arrays.
 ARROWS = {
     ("distributions", "checks"),
     ("bounded", "untrusted"),
-    ("measures", "probing"),
     ("cli", "importers"),
     ("cli", "evaluation"),
     ("cli", "front"),
@@ -86,11 +86,9 @@ ARROWS = {
     ("__init__", "runs"),
     ("__init__", "worlds"),
     ("__main__", "cli"),
-    ("goals", "hypotheses"),
     ("attribution", "hypotheses"),
-    ("attribution", "goals"),
-    ("preflight", "goals"),
-    ("report", "goals"),
+    ("goals", "hypotheses"),
+    *((reader, "goals") for reader in ("attribution", "preflight", "report")),
     ("report", "interventions"),
     ("report", "attribution"),
     ("report", "hypotheses"),
@@ -141,6 +139,7 @@ LIGHT_PACKAGES = (
     "measures",
     "environments",
     "hypotheses",
+    "goals",
 )
 
 

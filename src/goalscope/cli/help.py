@@ -40,9 +40,10 @@ STUDIES: Final = "A study file (YAML), or the name of a registered study, see be
 """Help text of the argument STUDY of `run` and `estimate`."""
 
 HYPOTHESES: Final = (
-    "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', or of what "
-    "environments name as goals, or in grids written places such as 'beside goal', with commas or ';' between them. By "
-    "default all but cells and places, as far as they make sense there."
+    "Runs: written hypotheses such as goal, key, key held, corner top-left, corner top-right, corner bottom-left, "
+    "corner bottom-right, 'cell ROW COL' or 'beside goal', or names of goals that environments give, with commas or "
+    "';' between them. By default goal, key, key held and the four corners where they make sense, or the goals that "
+    "the environments name."
 )
 """Help text of the option --hypotheses of `meg`."""
 
@@ -143,7 +144,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope meg world.json",
         "goalscope meg world.npz --unknown --json",
         "goalscope meg runs/demo --by size,density",
-        "goalscope meg runs/demo --hypotheses 'goal,wrong goal'",
+        "goalscope meg runs/demo --hypotheses 'goal,corner top-right'",
         "goalscope meg runs/inside --beliefs pre:7",
     ),
     "score": (

@@ -68,8 +68,8 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
     """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
 
     Args:
-        hypotheses: names of goals or, in grids, written places, e.g. ``"goal,top-left,beside goal"``; all names that
-            make sense in a world where empty.
+        hypotheses: written forms, e.g. ``"goal,corner top-left,beside goal"``, or names of goals that the worlds
+            declare; the usual ones of the worlds where empty.
         utility: "steps" (spent there) or "arrival" (being there last).
         invalid: what a turn without an action is: "no-op" or "action".
     """
