@@ -62,7 +62,6 @@ _EVALUATED: Final = {"pairs": "all", "state_blind": True}  # as an arm of an eva
 MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "grids": {
         "as evaluated": {"by": ("size",), **_EVALUATED},
-        "by phase": {"by": ("phase",)},
         "one world": {"hypotheses": ("goal", "top-right")},
     },
     "key-door": {

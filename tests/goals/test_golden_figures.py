@@ -10,7 +10,7 @@ from golden_runs import MAKERS, make_runs
 
 from goalscope.hypotheses import parse
 
-CHANGED = ("estimates", ("grids", "as evaluated", "noisy", "", "goal"), "signed")
+CHANGED = ("estimates", ("grids", "as evaluated", "noisy", "phase trained", "goal"), "signed")
 """Kind, key and field of one value of the golden figures."""
 
 
