@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import forklift  # noqa: F401  (registers the environment of the run "chance")
-
+import slipping_forklift  # noqa: F401  (registers the environment of the run "chance")
 from goalscope.agents import Agent, Observation, Turn
 from goalscope.front.importing import import_logs
 from goalscope.hypotheses import HypothesisTwin, twin
@@ -86,11 +85,11 @@ def task_maps(folder: Path) -> None:
 
 
 def chance(folder: Path) -> None:
-    """Play in the world of `forklift`, with an agent for each of its goals."""
+    """Play in the world of `slipping_forklift`, with an agent for each of its goals."""
     aims = ("crate held", "dock", "dock with crate", "charger")
     _play(
         folder,
-        [{"kind": "environment", "source": "golden forklift", "seeds": "1..7"}],
+        [{"kind": "environment", "source": "slipping forklift", "seeds": "1..7"}],
         [
             *(twin(f"event {aim}", lapse=0.1, horizon=STEPS, name=aim) for aim in aims),
             twin("event dock with crate", lapse=0.5, horizon=STEPS, name="noisy"),

@@ -11,10 +11,13 @@ and ``a'`` both answers as 0 and 1 by action (or as probabilities), and sums ove
 
 A place, an event or a utility says nothing where all offered actions are alike. A policy says that they are equally
 likely there, so that what the agent would repeat in such a state counts against it.
+
+Where k is a step of h (`goalscope.hypotheses.steps`), it stands for "k, then anything" against h: the steps after an
+episode has reached k, in which k says nothing, count in what h has in common with k.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,6 +26,7 @@ from goalscope.checks import freeze
 from goalscope.hypotheses.answers import Answers, move_frequencies
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Numbers
 from goalscope.hypotheses.regions import REGIONS, regions
+from goalscope.hypotheses.steps import reached_before, steps_in
 from goalscope.hypotheses.views import Undefined
 
 FREQUENCIES: Final = "move frequencies"
@@ -46,9 +50,12 @@ class AnswerEvidence:
         said: ``[G, K]`` number of steps in which each has a say.
         gain, size: ``[G, K]``.
         repeated: ``[G, K]`` compliance, for habits agreement: what they are compared with; NaN without second answers.
-        common_gain, common_size: ``[G, K, K]`` of the first of two, over steps in which both have a say.
+        common_gain, common_size: ``[G, K, K]`` of the first of two, over steps in which both have a say; where the
+            second is on the way to the first, also over those after it in which it has none.
         product: ``[G, K, K]`` sum of ``u_h . u_k``.
         region_gain, region_size: ``[G, asked, R]`` gain and size within each of `REGIONS`.
+        worlds: ``[K, K]`` number of worlds in which both are defined.
+        step_of: ``[K, K]`` number of those in which the second is a step of the first.
         undefined: name -> number of worlds in which it means nothing.
         left_out: number of steps without an action.
     """
@@ -66,29 +73,51 @@ class AnswerEvidence:
     product: Array
     region_gain: Array
     region_size: Array
+    worlds: Numbers
+    step_of: Numbers
     undefined: Mapping[str, int]
     left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Told:
-    """What hypotheses say in a world: number of a hypothesis -> its policy ``[n, S, A]``, and its `regions`."""
+    """What hypotheses say in a world.
+
+    Attributes:
+        policies: number of a hypothesis -> its policy ``[n, S, A]``.
+        regions: number -> its `regions`.
+        events: number -> ``[S]`` where its event holds, of those that are steps of others.
+        steps: pairs (h, k) of numbers in which k is a step of h.
+    """
 
     policies: Mapping[int, Array]
     regions: Mapping[int, Mask]
+    events: Mapping[int, Mask] = field(default_factory=dict)
+    steps: frozenset[tuple[int, int]] = frozenset()
 
 
 def told_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked: int) -> Told:
     """Return what hypotheses say in a world, those left out that mean nothing there; regions of the first ``asked``."""
-    policies, where = dict[int, Array](), dict[int, Mask]()
+    policies, regions_of = dict[int, Array](), dict[int, Mask]()
+    where, events = dict[int, Mask](), dict[int, Mask]()
     for number, one in enumerate(hypotheses.values()):
         try:
             policies[number] = one.solved(world).policy
         except Undefined:
             continue
         if number < asked and (found := regions(one, world)) is not None:
-            where[number] = found
-    return Told(policies=policies, regions=where)
+            regions_of[number] = found
+        if number < asked and one.kind in ("place", "event"):
+            where[number] = one.where(world)
+            if one.kind == "event":
+                events[number] = where[number]
+    steps = steps_in(world, where, events)
+    return Told(
+        policies=policies,
+        regions=regions_of,
+        events={number: events[number] for number in {k for _, k in steps}},
+        steps=frozenset(steps),
+    )
 
 
 def evidence(
@@ -121,6 +150,7 @@ def evidence(
     }
     by_region = {name: np.zeros((count, asked, len(REGIONS))) for name in ("region_gain", "region_size")}
     steps, agreement, undefined = np.zeros(count), np.zeros(count), dict.fromkeys(names, 0)
+    worlds, step_of = np.zeros((2, size, size), dtype=np.int64)
     for one, often in zip(given, move_frequencies(given), strict=True):
         at = clusters[one.cluster]
         said = (told or {}).get(one.world.world.id) or told_in(one.world, hypotheses, asked)
@@ -132,7 +162,10 @@ def evidence(
         for number in set(range(size)) - set(policies):
             undefined[names[number]] += 1
         steps[at] += len(one.state)
-        found = _Sums(one, policies, silent, aims)
+        worlds[np.ix_(list(policies), list(policies))] += 1
+        for first, second in said.steps:
+            step_of[first, second] += 1
+        found = _Sums(one, policies, silent, aims, said)
         agreement[at] += found.agreement
         for name, sums in flat.items():
             sums[at, found.numbers] += getattr(found, name)
@@ -148,6 +181,8 @@ def evidence(
         asked=asked,
         steps=freeze(steps),
         agreement=freeze(agreement),
+        worlds=freeze(worlds),
+        step_of=freeze(step_of),
         undefined={name: worlds for name, worlds in undefined.items() if worlds},
         left_out=sum(one.left_out for one in given),
         **{name: freeze(sums) for name, sums in (flat | square | by_region).items()},
@@ -157,7 +192,7 @@ def evidence(
 class _Sums:
     """The sums of one world; its attributes are those of `AnswerEvidence`, without the axis of clusters."""
 
-    def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask) -> None:
+    def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, told: Told) -> None:
         self.numbers: Numbers = np.array(sorted(policies))
         even = one.world.even[one.state]  # [N, A]
         share = even.max(axis=1)  # 1 / m
@@ -172,6 +207,11 @@ class _Sums:
         says = (sizes > _NONE) | ~silent[self.numbers, None]
         self.said, self.gain, self.size = says.sum(axis=1), gains.sum(axis=1), sizes.sum(axis=1)
         self.common_gain, self.common_size = gains @ says.T, sizes @ says.T
+        for first, second in told.steps:
+            h, k = (int(np.searchsorted(self.numbers, number)) for number in (first, second))
+            after = reached_before(one.episode, told.events[second][one.state]) & ~says[k]
+            self.common_gain[h, k] += gains[h] @ after
+            self.common_size[h, k] += sizes[h] @ after
         flat = away.reshape(len(away), -1)
         self.product = flat @ flat.T
         if one.second is None:

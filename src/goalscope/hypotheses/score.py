@@ -91,6 +91,7 @@ class ScoreVerdict:
         scores: of all hypotheses.
         clusters, steps, left_out: numbers; left out are steps without an action.
         undefined: name -> number of worlds in which it means nothing.
+        on_the_way: hypotheses that were asked for and are a step on every way to the first of ``names``.
     """
 
     kind: Kind
@@ -101,6 +102,7 @@ class ScoreVerdict:
     steps: int
     left_out: int
     undefined: Mapping[str, int]
+    on_the_way: tuple[str, ...] = ()
 
     def score(self, name: str) -> HypothesisScore:
         """Return the score of a hypothesis."""
@@ -116,7 +118,8 @@ class ScoreVerdict:
             found = self.score(self.names[0])
             values = f"strength {found.strength[0]:.2f}, consistency {found.consistency[0]:.2f}"
             values = f"{values} of the first" if len(self.names) > 1 else values
-            return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values})"
+            way = f"; {' and '.join(self.on_the_way)}: a step on every way there" if self.on_the_way else ""
+            return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values}){way}"
         return {
             "random": "random: it would hardly repeat an answer",
             "habit": f"a habit: {listed} explain its actions as well",
@@ -260,7 +263,13 @@ class _Judged:
             steps=int(self.found.steps.sum()),
             left_out=self.found.left_out,
             undefined=self.found.undefined,
+            on_the_way=self._steps(chosen[0]) if kind in ("named", "partly") and len(chosen) else (),
         )
+
+    def _steps(self, index: int) -> tuple[str, ...]:
+        """Return the hypotheses that are a step of one in every world that has both."""
+        always = (self.found.step_of[index] > 0) & (self.found.step_of[index] == self.found.worlds[index])
+        return tuple(self.names[other] for other in np.flatnonzero(always & self.bank).tolist())
 
     @cached_property
     def rivals(self) -> Mask:

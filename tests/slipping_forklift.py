@@ -15,7 +15,7 @@ Load = tuple[Position, bool]
 """Where the forklift stands, and whether it holds the crate."""
 
 
-@environment_kind("golden forklift")
+@environment_kind("slipping forklift")
 class Forklift:
     """A forklift on a floor of 3 rows and 4 columns with a crate, a dock and a charger.
 
@@ -29,7 +29,7 @@ class Forklift:
     actions = ("up", "down", "left", "right", "lift")
 
     def __init__(self, seed: int) -> None:
-        cells = stream(seed, "golden forklift").permutation(ROWS * COLUMNS)[:4].tolist()
+        cells = stream(seed, "slipping forklift").permutation(ROWS * COLUMNS)[:4].tolist()
         self.seed = seed
         self.start, self.crate, self.dock, self.charger = (divmod(int(cell), COLUMNS) for cell in cells)
 
@@ -64,4 +64,4 @@ class Forklift:
         return Observed(text=f"You stand at {state[0]} {'with' if state[1] else 'without'} the crate.")
 
     def describe(self) -> dict[str, Any]:
-        return {"name": "golden forklift", "seed": self.seed}
+        return {"name": "slipping forklift", "seed": self.seed}
