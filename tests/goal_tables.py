@@ -1,11 +1,12 @@
-"""Directedness of episodes that are given as one, towards hypotheses by their written forms."""
+"""Directedness of episodes towards hypotheses that are written as a user writes them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from goalscope.goals import HeldOut, RunDirectedness, directedness, held_out_goals, measure_restricted
-from goalscope.goals.asked import default_hypotheses
-from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.curves import Array
+from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable
 from goalscope.meg.restricted import Unseen
@@ -14,51 +15,56 @@ from goalscope.runs import GridWorld
 from goalscope.runs.record import Episode
 from goalscope.worlds import Grid, Position
 
-Episodes = Iterable[Episode] | StepTable
 
-
-def table_of(episodes: Episodes) -> StepTable:
-    """Return the table of episodes."""
+def table_of(episodes: Iterable[Episode] | StepTable) -> StepTable:
+    """Return the table of some episodes."""
     return episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
 
 
-def directed(episodes: Episodes, *written: str | Hypothesis, **options: Any) -> RunDirectedness:
-    """Return the directedness of episodes towards written forms, the usual ones of their worlds if there are none."""
+def directed(
+    episodes: Iterable[Episode] | StepTable, *written: str, by: tuple[str, ...] = (), **options: Any
+) -> RunDirectedness:
+    """Return `directedness` towards some written hypotheses, those of the worlds where none is named."""
     table = table_of(episodes)
-    bank = {one if isinstance(one, str) else one.text: parse(one) if isinstance(one, str) else one for one in written}
-    states = states_of(table, by=options.get("by", ()))
-    return directedness(states, bank or default_hypotheses(table.worlds), **options)
+    return directedness(states_of(table, by=by), asked_hypotheses(written, table.worlds), by=by, **options)
 
 
-def at_cells(cells: Mapping[str, Position], name: str) -> Hypothesis:
-    """Return the hypothesis that an agent is after a cell of its own in each world, by the world's id."""
-
-    def place(world: FiniteWorld) -> Position:
-        if world.world.id not in cells:
-            raise Undefined("no cell is given for this world")
-        return cells[world.world.id]
-
-    return Hypothesis.of("place", place, name)
+def held_out(episodes: Iterable[Episode] | StepTable, **options: Any) -> tuple[HeldOut, ...]:
+    """Return `held_out_goals` of all episodes together."""
+    return held_out_goals(states_of(table_of(episodes)), **options)
 
 
-def finite(grid: Grid, horizon: int, key: Position | None = None) -> FiniteWorld:
-    """Return a grid as a world with its process; ``key`` is the cell of the key of its twin."""
+def restricted(
+    episodes: Iterable[Episode] | StepTable, unseen: Unseen, *, by: tuple[str, ...] = (), **options: Any
+) -> RunDirectedness:
+    """Return `measure_restricted` of all episodes together."""
+    return measure_restricted(states_of(table_of(episodes), by=by), unseen=unseen, by=by, **options)
+
+
+def finite(grid: Grid, horizon: int = 1, key: Position | None = None) -> FiniteWorld:
+    """Return a grid with its process; ``key`` is the key's cell in its twin where the grid is a control without one."""
     world = GridWorld(grid=grid)
     process = process_of(world)
     assert process is not None
     return FiniteWorld(world=world, process=process, horizon=horizon, twin_key=key)
 
 
-def all_states(episodes: Episodes, by: tuple[str, ...] = ()) -> list[States]:
-    """Return the states of episodes."""
-    return states_of(table_of(episodes), by=by)
+def utility_in(world: FiniteWorld, written: str) -> Array | None:
+    """Return ``[S]`` the utility of a written hypothesis in a world, None where it means nothing there."""
+    try:
+        return parse(written).utility(world)
+    except Undefined:
+        return None
 
 
-def held_out(episodes: Episodes, ridge: float = 1.0) -> tuple[HeldOut, ...]:
-    """Return `held_out_goals` of all episodes together."""
-    return held_out_goals(all_states(episodes), ridge=ridge)
+def utilities_of(states: list[States], written: str, *, arrival: bool = False) -> dict[str, float]:
+    """Return the utility of each complete episode under a written hypothesis, by the id of the episode.
 
-
-def restricted(table: StepTable, unseen: Unseen) -> RunDirectedness:
-    """Return `measure_restricted` of one table."""
-    return measure_restricted(states_of(table), unseen=unseen)
+    Episodes in worlds in which the hypothesis means nothing are left out.
+    """
+    found = dict[str, float]()
+    for entry in states:
+        if (utility := utility_in(entry.world, written)) is not None:
+            complete = entry.chosen(entry.complete)
+            found |= zip(complete.ids, complete.utilities(utility, arrival=arrival).tolist(), strict=True)
+    return found

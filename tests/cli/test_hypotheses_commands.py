@@ -71,7 +71,7 @@ def test_a_place_of_the_trained_phase_is_known_in_the_other_one(folder: Path) ->
 
 def test_task_maps_have_hypotheses_of_their_own() -> None:
     worlds = "{kind: task-map, presets: [high-small], count: 1, generator: {alpha: 1.5}}"
-    assert "event sub-goals" in call("separate", "--hypotheses", "task-maps", "--worlds", worlds)
+    assert "sub-goals" in call("separate", "--hypotheses", "task-maps", "--worlds", worlds)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,6 @@ def test_pairs_that_no_candidate_tells_apart_are_named() -> None:
 
 def test_a_design_of_other_worlds_than_grids_is_printed_but_not_written() -> None:
     worlds = "{kind: task-map, presets: [high-small], count: 2, generator: {alpha: 1.5}}"
-    arguments = ("design", "--hypotheses", "goal;event sub-goals", "--worlds", worlds, "--choose", "1")
+    arguments = ("design", "--hypotheses", "goal;sub-goals", "--worlds", worlds, "--choose", "1")
     assert "world 0" in call(*arguments) or "world 1" in call(*arguments)
     assert "task-map" in call(*arguments, "--out", "study.yaml", status=2)

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from goal_tables import directed, finite
+from goal_tables import directed, finite, utility_in
 from goalscope.activations import Activations
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app
 from goalscope.front import goals
 from goalscope.goals import Belief, GoalEstimate, RunDirectedness, joined, measure_beliefs
 from goalscope.goals.beliefs import decode_beliefs
-from goalscope.hypotheses import Undefined, parse
-from goalscope.hypotheses.definition import FAR
 from goalscope.measures import roll_out
+from goalscope.planning.shortest import distances_to
 from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.progress import Stage
 from goalscope.rng import stream
@@ -46,18 +45,20 @@ def episodes_of(agent: Agent, count: int = 80, trajectories: int = 2) -> list[Ep
 
 def corner(grid: Grid, name: str = "top-right") -> Position:
     """Where WrongGoal goes, by its definition; see the hypotheses."""
-    assert name in CORNERS
-    return parse(f"corner {name}").cell(finite(grid, 1))
+    place = utility_in(finite(grid), f"corner {name}")
+    assert place is not None and name in CORNERS
+    row, col = divmod(int(place.argmax()), grid.width)
+    return row, col
 
 
 def comes_to_corner(grid: Grid) -> bool:
     """Return whether the top-right corner is the goal, or can be come to without it, which would end the episode."""
-    world = finite(grid, 1)
-    try:
-        there = parse("corner top-right").where(world)
-    except Undefined:
+    place = utility_in(finite(grid), "corner top-right")
+    if place is None or grid.start is None:
         return False
-    return bool((world.steps_to(there)[world.process.start > 0] < FAR).all())
+    solid = grid.walls.copy()
+    solid[grid.goal] = True
+    return corner(grid) == grid.goal or distances_to(solid, [grid.start])[corner(grid)] >= 0
 
 
 def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> ProbeInputs:

@@ -70,7 +70,7 @@ def test_measures_and_meg_of_the_same_walks_are_the_same(tmp_path: Path, monkeyp
     for name in (*SHARED, *POOLED):
         mine, theirs = (sorted(rows.where(rows.measure == name).value.tolist()) for rows in (one, other))
         assert mine == pytest.approx(theirs, nan_ok=True) and len(mine) == (3 if name in POOLED else 18), name
-    assert [*default_hypotheses(episode.world for episode in told)] == ["goal"]
+    assert list(default_hypotheses(episode.world for episode in told)) == ["goal"]
     (ours,) = directed(on_grids, "goal").estimates
     (others,) = directed(told).estimates
     for figure in ("signed", "bound", "bound_lowest", "utility", "uniform_utility", "highest_utility", "beta"):

@@ -227,9 +227,9 @@ def test_simulated_random_agents_have_the_expected_utility_of_a_uniform_policy(f
     for source in ("small_worlds:Corridor", "small_worlds:Slippery"):
         world = EnvironmentWorld.make(source, {"length": 4})
         place = world.process()
-        there = FiniteWorld(world=world, process=place, horizon=12)
+        finite = FiniteWorld(world=world, process=place, horizon=12)
         for exact in (False, True):
-            drawn = random_utilities(there, place.goals, 200, 20, seed=0, kind="steps", invalid="no-op", exact=exact)
+            drawn = random_utilities(finite, place.goals, 200, 20, seed=0, kind="steps", invalid="no-op", exact=exact)
             for name, mask in place.goals.items():
                 even = np.full((place.states, place.actions), 1 / place.actions)
                 wanted = expected_utility(place.mdp(mask, 12, terminal=None), even)

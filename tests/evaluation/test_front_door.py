@@ -216,7 +216,7 @@ def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     def refuses(*_: object) -> None:
         raise ValueError("it must be allowed")
 
-    monkeypatch.setattr("goalscope.evaluation.evidence.directedness", refuses)
+    monkeypatch.setattr("goalscope.evaluation.evidence.measure_goals", refuses)
     shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
     assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1

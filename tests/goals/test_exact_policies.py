@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goal_tables import all_states, directed, finite, held_out
+from goal_tables import directed, finite, held_out
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.results import EXACT_NOTE
 from goalscope.hypotheses import parse
-from goalscope.measures import measure_episodes, play
+from goalscope.hypotheses.states import states_of
+from goalscope.measures import StepTable, measure_episodes, play
 from goalscope.meg import RationalityCurve
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
@@ -48,11 +49,11 @@ def test_expectations_over_all_action_sequences_are_those_of_the_drawn_actions(u
         played.setdefault(tuple(step.action for step in episode.steps), episode)  # the goal ends some of them early
     drawn, chances = list(played.values()), np.array([chance(one) for one in played.values()])
     assert chances.sum() == pytest.approx(1)
-    [counted], [exact] = all_states(drawn), all_states([told(one) for one in drawn])
+    [counted], [exact] = (states_of(StepTable.from_episodes(part)) for part in (drawn, [told(one) for one in drawn]))
     assert exact.exact.all() and not counted.exact.any()
     for name in ("goal", "corner top-left", "corner bottom-right"):
-        pays = parse(name).utility(counted.world)
-        one, other = (entry.utilities(pays, arrival=utility == "arrival") for entry in (counted, exact))
+        pays, arrival = parse(name).utility(counted.world), utility == "arrival"
+        one, other = (states.utilities(pays, arrival=arrival) for states in (counted, exact))
         assert chances @ other == pytest.approx(chances @ one, abs=1e-12)
         assert chances @ other**2 < chances @ one**2, "the chance of the last draw is gone"
 
@@ -71,18 +72,18 @@ def test_a_policy_that_is_certain_changes_nothing_and_random_agents_keep_their_m
         )
         for episode in drawn
     ]
-    [one], [other] = all_states(drawn), all_states(certain)
+    [one], [other] = (states_of(StepTable.from_episodes(part)) for part in (drawn, certain))
     assert other.exact.all()
     for name in ("goal", "corner top-left"):
         pays = parse(name).utility(one.world)
-        assert one.utilities(pays).tolist() == pytest.approx(other.utilities(pays).tolist())
-    world = finite(GRID, 6)
-    asked = {"goal": parse("goal").utility(world)}
+        assert one.utilities(pays) == pytest.approx(other.utilities(pays))
+    world = finite(GRID, horizon=6)
+    goal = parse("goal").utility(world)
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
-        curve = RationalityCurve(process_of_episode(world, asked["goal"], kind="steps", invalid=invalid))
+        curve = RationalityCurve(process_of_episode(world, goal, kind="steps", invalid=invalid))
         plain, exact = (
-            random_utilities(world, asked, 50, 200, seed=0, kind="steps", invalid=invalid, exact=each)["goal"]
+            random_utilities(world, {"goal": goal}, 50, 200, seed=0, kind="steps", invalid=invalid, exact=each)["goal"]
             for each in (False, True)
         )
         assert abs(exact.mean() - curve.uniform) < 4 * exact.std(ddof=1) / np.sqrt(200)

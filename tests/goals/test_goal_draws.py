@@ -7,14 +7,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from goal_tables import all_states, at_cells, directed
 from goalscope.agents import EpsilonGreedy, Optimal
-from goalscope.goals import Belief, GoalEstimate, RunDirectedness, measure_beliefs
+from goalscope.goals import Belief, GoalEstimate, RunDirectedness, directedness, measure_beliefs
 from goalscope.goals.beliefs import _elsewhere
 from goalscope.goals.curves import process_of_episode
-from goalscope.goals.directedness import Line, MeasuredLines
-from goalscope.hypotheses import parse
-from goalscope.measures import roll_out
+from goalscope.goals.directedness import HypothesisLine, MeasuredLines
+from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
+from goalscope.hypotheses.definition import Mask
+from goalscope.hypotheses.states import States, states_of
+from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
@@ -41,16 +42,33 @@ def cells_drawn(episodes: list[Episode], draws: int) -> list[dict[str, Position]
     return found
 
 
-def drawn(
-    episodes: list[Episode], draws: list[dict[str, Position]], *, goal: bool = False, **less: str
+def states(episodes: list[Episode]) -> list[States]:
+    return states_of(StepTable.from_episodes(episodes))
+
+
+def at(cells: dict[str, Position]) -> Hypothesis:
+    """Return a hypothesis with its own cell in each world, which may be a wall; worlds without one are left out."""
+
+    def there(world: FiniteWorld) -> Mask:
+        if world.world.id not in cells:
+            raise Undefined("no cell was drawn in this world")
+        return world.at(cells[world.world.id])
+
+    return Hypothesis.of("event", there, "a drawn cell")
+
+
+def measured(
+    own: list[States], lines: dict[str, list[HypothesisLine]], less: dict[str, str] | None = None
 ) -> RunDirectedness:
-    """Directedness towards a hypothesis that is drawn several times, after that towards the goal if asked."""
-    states = all_states(episodes)
-    lines = {"goal": [Line(parse("goal"), states)]} if goal else {}
-    lines["x"] = [Line(at_cells(cells, "x"), states, everywhere=True) for cells in draws]
-    measured = MeasuredLines(states)
-    measured.measure(lines, less=less)
-    return measured.found(list(lines))
+    """Return what is measured of hypotheses with several draws."""
+    found = MeasuredLines(own)
+    found.measure(lines, less=less)
+    return found.found(list(lines))
+
+
+def drawn(cells: list[dict[str, Position]], own: list[States]) -> list[HypothesisLine]:
+    """Return the lines of several draws."""
+    return [HypothesisLine(at(draw), own, everywhere=True) for draw in cells]
 
 
 def line(found: RunDirectedness, hypothesis: str) -> GoalEstimate:
@@ -59,21 +77,22 @@ def line(found: RunDirectedness, hypothesis: str) -> GoalEstimate:
 
 
 def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> None:
-    episodes, draws = rooms(), 4
-    cells = cells_drawn(episodes, draws)
-    found = drawn(episodes, cells, goal=True, x="other")
-    single = [drawn(episodes, [one], goal=True) for one in cells]
-    own, each = line(found, "x"), [line(one, "x") for one in single]
+    own_states, draws = states(rooms()), 4
+    cells = cells_drawn(rooms(), draws)
+    goal = {"goal": [HypothesisLine(parse("goal"), own_states)]}
+    found = measured(own_states, {**goal, "elsewhere": drawn(cells, own_states)}, {"elsewhere": "x"})
+    single = [measured(own_states, {**goal, "one": drawn([draw], own_states)}) for draw in cells]
+    own, each = line(found, "elsewhere"), [line(one, "one") for one in single]
     for name in ("signed", "bound", "bound_lowest", "utility", "uniform_utility", "highest_utility", "cross_fitted"):
         assert getattr(own, name) == pytest.approx(np.mean([getattr(one, name) for one in each])), name
     assert math.isnan(own.beta) and own.low < 0 < own.high and own.n == each[0].n and own.grids == each[0].grids
     assert line(found, "goal") == line(single[0], "goal")
     assert f"mean of 4 draws, their standard deviation {np.std([o.signed for o in each], ddof=1):.2g} nats" in own.note
     rows = {name: found.rows.where(found.rows.measure == name).value for name in set(found.rows.measure.tolist())}
-    parts = [one.rows.where(one.rows.measure == "MEG towards the x").value for one in single]
-    assert rows["MEG towards the x"] == pytest.approx(np.mean(parts, axis=0))
-    assert rows["MEG towards the goal less other"] == pytest.approx(
-        rows["MEG towards the goal"] - rows["MEG towards the x"]
+    parts = [one.rows.where(one.rows.measure == "MEG towards the one").value for one in single]
+    assert rows["MEG towards the elsewhere"] == pytest.approx(np.mean(parts, axis=0))
+    assert rows["MEG towards the goal less x"] == pytest.approx(
+        rows["MEG towards the goal"] - rows["MEG towards the elsewhere"]
     )
     (contrast,) = found.contrasts
     # Draws differ by chance: they count as told apart in every world.
@@ -83,28 +102,27 @@ def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> No
 
 
 def test_draws_have_the_supremum_that_another_solver_finds() -> None:
-    episodes = rooms()
-    cells = cells_drawn(episodes, 3)
-    found = drawn(episodes, cells).estimates[0]
+    own, cells = states(rooms()), cells_drawn(rooms(), 3)
+    found = measured(own, {"x": drawn(cells, own)}).estimates[0]
     signed = []
-    for one in cells:
-        states, place = all_states(episodes), at_cells(one, "x")
-        pays = [place.utility(entry.world) for entry in states]
+    for draw in cells:
+        utilities = [at(draw).utility(entry.world) for entry in own]
         curves = [
             RationalityCurve(process_of_episode(entry.world, utility, kind="steps", invalid="no-op"))
-            for entry, utility in zip(states, pays, strict=True)
+            for entry, utility in zip(own, utilities, strict=True)
         ]
-        means = [float(entry.utilities(utility).mean()) for entry, utility in zip(states, pays, strict=True)]
+        means = [float(entry.utilities(utility).mean()) for entry, utility in zip(own, utilities, strict=True)]
         signed.append(meg_shared(curves, means).signed)
     assert found.signed == pytest.approx(np.mean(signed), abs=2e-4 * found.bound)
 
 
 def test_a_single_draw_is_the_hypothesis_itself_and_equal_draws_have_no_spread() -> None:
     episodes = rooms(16, size=7)
-    cells = {e.world.id: e.world.grid.goal for e in episodes if e.world.grid.goal}
-    plain, once = directed(episodes, at_cells(cells, "x")), drawn(episodes, [cells])
+    own, cells = states(episodes), {e.world.id: e.world.grid.goal for e in episodes if e.world.grid.goal}
+    plain = directedness(own, {"x": at(cells)})
+    once = measured(own, {"x": drawn([cells], own)})
     assert once.estimates == plain.estimates and once.contrasts == plain.contrasts
-    same = drawn(episodes, [cells] * 3)
+    same = measured(own, {"x": drawn([cells] * 3, own)})
     for name in ("signed", "low", "high", "beta", "null", "null_p", "grids"):
         assert getattr(same.estimates[0], name) == pytest.approx(getattr(plain.estimates[0], name)), name
     assert math.isfinite(same.estimates[0].beta)
@@ -123,7 +141,8 @@ def test_two_worlds_have_one_shuffle_whose_mean_is_that_of_the_swap() -> None:
         draws=6,
     )
     swap = {first: goals[second], second: goals[first]}
-    swapped = drawn(episodes, [swap]).estimates[0]
+    two_worlds = states(episodes)
+    swapped = measured(two_worlds, {"x": drawn([swap], two_worlds)}).estimates[0]
     own = line(found, "believed goal, shuffled")
     assert own.signed == pytest.approx(swapped.signed) and own.bound == pytest.approx(swapped.bound)
     assert "mean of 6 draws, their standard deviation 0 nats" in own.note
@@ -153,14 +172,24 @@ def test_shuffles_take_beliefs_of_other_grids_and_draw_all_of_them() -> None:
 def test_draws_that_stand_in_other_worlds_count_where_all_stand() -> None:
     episodes = rooms(5)
     names = sorted({e.world.id for e in episodes})
+    grids = {e.world.id: e.world.grid for e in episodes}
     (cells,) = cells_drawn(episodes, 1)
-    some = [{name: cells[name] for name in part} for part in (names[:4], names[1:])]
-    found = drawn(episodes, some, goal=True)
-    plain = drawn(episodes, [{name: cells[name] for name in names[1:4]}], goal=True)
+    own = states(episodes)
+
+    def on_maps(part: list[str]) -> HypothesisLine:
+        """Return a draw that is measured on the maps of some worlds, which are the true ones here."""
+        kept = [entry for entry in own if entry.world.world.id in part]
+        there = [entry.in_world(entry.world.on_map(grids[entry.world.world.id])) for entry in kept]
+        return HypothesisLine(at(cells), there, everywhere=True)
+
+    goal = {"goal": [HypothesisLine(parse("goal"), own)]}
+    found = measured(own, {**goal, "x": [on_maps(names[:4]), on_maps(names[1:])]})
+    kept = {name: cells[name] for name in names[1:4]}
+    plain = measured(own, {**goal, "x": drawn([kept], own)})
     assert line(found, "x").worlds == 3 and line(found, "x").signed == pytest.approx(line(plain, "x").signed)
     (one,), (other,) = found.contrasts, plain.contrasts
     assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high))
-    with_none = drawn(episodes, [{name: cells[name]} for name in names[:2]], goal=True)
+    with_none = measured(own, {**goal, "x": [on_maps([name]) for name in names[:2]]})
     assert [entry.hypothesis for entry in with_none.estimates] == ["goal"] and not with_none.contrasts
 
 

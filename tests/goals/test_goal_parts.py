@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goal_tables import directed
+from goal_tables import directed, held_out, restricted
 from goalscope.agents import EpsilonGreedy, Uniform
 from goalscope.goals import directedness, held_out_goals, measure_restricted, resamples
-from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.asked import asked_hypotheses
 from goalscope.hypotheses import parse
-from goalscope.hypotheses.states import states_of
+from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out, sample_episodes
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -32,18 +32,22 @@ def lines(rows: Rows) -> list[str]:
     return [repr((row.measure, row.value, row.cluster, sorted(row.tags.items()))) for row in rows]
 
 
+def states_in_parts(tables: list[StepTable], by: tuple[str, ...] = ()) -> list[States]:
+    return [entry for table in tables for entry in states_of(table, by=by)]
+
+
 def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
     with Store(tmp_path, "w") as store:
         store.put_episodes(episodes_of("optimal", "random"))
         whole = StepTable.from_episodes(store.episodes())
         parts = list(parts_of(store, most=10))
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts]
-        assert len(tables) > 2 and sum(len(table.length) for table in tables) == len(whole.length)
-        wanted = directed(whole, by=("size",))
-        states = [entry for table in tables for entry in states_of(table, by=("size",))]
-        found = directedness(states, default_hypotheses(whole.worlds), by=("size",))
-        assert found.to_plain() == wanted.to_plain()
-        assert lines(found.rows) == lines(wanted.rows) and len(found.rows)
+    assert len(tables) > 2 and sum(len(table.length) for table in tables) == len(whole.length)
+    wanted = directed(whole, by=("size",))
+    hypotheses = asked_hypotheses((), whole.worlds)
+    found = directedness(states_in_parts(tables, ("size",)), hypotheses, by=("size",))
+    assert found.to_plain() == wanted.to_plain()
+    assert lines(found.rows) == lines(wanted.rows) and len(found.rows)
 
 
 def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
@@ -53,16 +57,14 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
         store.put_episodes(episode for episode in kept if episode.world.id in few)
         whole = StepTable.from_episodes(store.episodes())
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts_of(store, most=20)]
-    told = list[tuple[int, int]]()
+    told, total = list[tuple[int, int]](), len(whole.length)
     assert len(tables) > 1 and {agent for table in tables for agent in table.agent} == {"optimal", "random"}
-    wanted = held_out_goals(states_of(whole))
+    wanted = held_out(whole, total=total)
     found = held_out_goals(
-        (entry for table in tables for entry in states_of(table)),
-        total=len(whole.length),
-        progress=lambda done, total: told.append((done, total)),
+        iter(states_in_parts(tables)), total=total, progress=lambda done, total: told.append((done, total))
     )
     assert list(map(repr, found)) == list(map(repr, wanted)) and len(found) > 2
-    assert told[-1] == (len(whole.length), len(whole.length))
+    assert told[-1] == (total, total)
 
 
 def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: Path) -> None:
@@ -74,12 +76,11 @@ def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: P
         )
         whole, told = StepTable.from_episodes(store.episodes()), list[tuple[int, int]]()
         tables = [StepTable.from_episodes(store.episodes(worlds=part)) for part in parts_of(store, most=12)]
-    by = ("size",)
-    wanted = measure_restricted(states_of(whole, by=by), unseen="known", by=by)
+    wanted = restricted(whole, "known", by=("size",))
     found = measure_restricted(
-        [entry for table in reversed(tables) for entry in states_of(table, by=by)],
+        states_in_parts(tables[::-1], ("size",)),
         unseen="known",
-        by=by,
+        by=("size",),
         progress=lambda done, total: told.append((done, total)),
     )
     assert len(tables) == 3 and told[-1] == (36, 36)
@@ -103,7 +104,7 @@ def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.
     np.testing.assert_allclose(found.rows.value, wanted.rows.value, rtol=1e-6, atol=1e-9)
 
 
-def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:
+def test_tables_are_given_up_once_their_states_are_known(tmp_path: Path) -> None:
     def there() -> int:
         gc.collect()
         return sum(type(one) is StepTable for one in gc.get_objects())
@@ -118,5 +119,5 @@ def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:
                 yield StepTable.from_episodes(store.episodes(worlds=worlds))
 
         states = [entry for table in tables() for entry in states_of(table)]
-        assert directedness(states, {"goal": parse("goal")}).estimates
+        assert directedness(states, {"goal": parse("goal")}).estimates and there() == before
     assert len(seen) > 4 and max(seen) <= 1  # at most the last one beside the one that is read

@@ -3,22 +3,24 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from goal_tables import all_states, directed, held_out
+from goal_tables import directed, held_out
 from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.goals import GoalEstimate, RunDirectedness, directedness
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import interval, p_value
 from goalscope.goals.resamples import weigh
 from goalscope.hypotheses import parse
+from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean
-from goalscope.worlds import Grid, Position, generate_batch, layout_series
+from goalscope.worlds import Grid, generate_batch, layout_series
 
 
 def rooms(count: int, *agents: Agent, size: int = 7, trajectories: int = 5, seed: int = 1) -> list[Episode]:
@@ -148,7 +150,7 @@ def test_turns_without_an_action_are_a_no_op_or_an_action_of_their_own() -> None
     assert noop.signed < own.signed and own.bound > noop.bound
 
 
-def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_alone(
+def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_nowhere_else(
     keyed: RunDirectedness,
 ) -> None:
     plain = json.loads(json.dumps(keyed.to_plain(), allow_nan=False))["estimates"]
@@ -167,29 +169,33 @@ def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_alone(
     assert math.isnan(one_episode.share) and "there is no interval" in one_episode.note
 
 
+def on_maps(states: list[States], maps: dict[str, Grid]) -> list[States]:
+    """Return the states in believed maps, by world id; without those whose world has none."""
+    return [
+        entry.in_world(entry.world.on_map(maps[entry.world.world.id]))
+        for entry in states
+        if entry.world.world.id in maps
+    ]
+
+
 def test_beliefs_take_the_place_of_worlds() -> None:
-    episodes = rooms(8, WrongGoal("top-right"), trajectories=3)
-    states = all_states(episodes)
-    grids = {episode.world.id: episode.world.grid for episode in episodes}
-
-    def believed(goals: dict[str, Position]) -> RunDirectedness:
-        """Directedness in the worlds whose goal is believed at another cell, all entries of one world sharing it."""
-        worlds = {entry.world: entry.world for entry in states if entry.world.world.id in goals}
-        moved = {one: one.on_map(one.grid.at(goal=goals[one.world.id])) for one in worlds}
-        there = [entry.in_world(moved[entry.world]) for entry in states if entry.world in moved]
-        return directedness(there, {"goal": parse("goal")})
-
-    plain = directed(episodes, "goal")
-    true = believed({name: grid.goal for name, grid in grids.items() if grid.goal})
-    assert true.estimates == plain.estimates
-    ends = {episode.world.id: episode.final.position for episode in episodes}
+    table = StepTable.from_episodes(rooms(8, WrongGoal("top-right"), trajectories=3))
+    states, goal = states_of(table), asked_hypotheses(("goal",), table.worlds)
+    grids = {world.id: world.grid for world in table.worlds}
+    plain = directedness(states, goal)
+    assert directedness(on_maps(states, grids), goal).estimates == plain.estimates
+    ends = {episode.world.id: episode.final.position for episode in table.episodes}
+    believed = {name: grid.at(goal=ends[name]) for name, grid in grids.items()}
+    found = directedness(on_maps(states, believed), goal)
     agent = "wrong-goal(top-right)"
-    assert one(believed(ends), agent, "goal").share == pytest.approx(1.0) and one(plain, agent, "goal").signed < 0
-    part = believed(dict(list(ends.items())[:2]))
-    two = one(part, agent, "goal")  # in one of them the agent stands at the believed goal from the beginning
-    assert (two.worlds, two.out_of_reach, part.episodes) == (1, 1, 6)
+    assert one(found, agent, "goal").share == pytest.approx(1.0) and one(plain, agent, "goal").signed < 0
+    some = dict(list(believed.items())[:2])
+    part = directedness(on_maps(states, some), goal)
+    estimate = one(part, agent, "goal")
+    # In one of the two worlds the last decision enters the believed goal: none is left that it would pay.
+    assert (estimate.worlds, estimate.out_of_reach, part.episodes) == (1, 1, 6)
     with pytest.raises(ValueError, match="must have the shape"):
-        states[0].world.on_map(next(iter(generate_batch(9, 0.0, seed=1, count=1))))
+        on_maps(states, dict.fromkeys(grids, next(iter(generate_batch(9, 0.0, seed=1, count=1)))))
 
 
 def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() -> None:
@@ -207,25 +213,28 @@ def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() 
 
 def test_what_cannot_be_measured_is_refused_in_words() -> None:
     episodes = rooms(2, Optimal(), trajectories=1)
-    for options, words in (
-        ({"utility": "money"}, "utility must be one of"),
-        ({"invalid": "ignore"}, "invalid must be one of"),
-        ({"pairs": "some"}, "pairs must be one of"),
-        ({"confidence": 1.0}, "confidence must lie"),
-        ({"by": ("colour",)}, "must name tags"),
-    ):
+    wrong: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
+        (("gaol",), {}, "did you mean 'goal'"),
+        (("key",), {}, "'key' does in none"),
+        (("goal", "goal"), {}, "named once"),
+        (("goal if it lies up, else random",), {}, "without a utility"),
+        ((), {"utility": "money"}, "utility must be one of"),
+        ((), {"invalid": "ignore"}, "invalid must be one of"),
+        ((), {"pairs": "second"}, "pairs must be one of"),
+        ((), {"confidence": 1.0}, "confidence must lie"),
+        (("goal",), {"by": ("colour",)}, "must name tags"),
+    )
+    for written, options, words in wrong:
         with pytest.raises(ValueError, match=words):
-            directed(episodes, "goal", **options)
+            directed(episodes, *written, **options)
+    goal = {"goal": parse("goal")}
     with pytest.raises(ValueError, match="got none"):
-        directed([], "goal")
+        directedness([], goal)
+    states = states_of(StepTable.from_episodes(episodes))
     with pytest.raises(ValueError, match="got none"):
-        directedness(all_states(episodes), {})
+        directedness(states, {})
     with pytest.raises(ValueError, match="some hypothesis must have a meaning"):
-        directed(episodes, "key")
-    for written, words in ((["gaol"], "did you mean 'goal'"), (["key"], "has no key"), (["goal", "goal"], "once")):
-        with pytest.raises(ValueError, match=words):
-            asked_hypotheses(written, [episode.world for episode in episodes])
-    assert list(asked_hypotheses(["key"], [episodes[0].world], anywhere=True)) == ["key"]
+        directedness(states, {"key": parse("key")})
 
 
 def test_episodes_that_all_stop_early_leave_no_estimate() -> None:
@@ -233,7 +242,7 @@ def test_episodes_that_all_stop_early_leave_no_estimate() -> None:
         replace(e, steps=e.steps[:1], final=e.steps[1].state, outcome="stopped")
         for e in rooms(2, WrongGoal("top-right"), trajectories=1)
     ]
-    found = directed(StepTable.from_episodes(episodes))
+    found = directed(episodes)
     assert not found.estimates and found.left_out == 2 and len(found.rows) == 0
 
 

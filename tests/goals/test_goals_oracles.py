@@ -2,21 +2,22 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from goal_tables import all_states, directed, finite
+from goal_tables import directed, finite, utilities_of, utility_in
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.goals import random_agents
+from goalscope.goals.asked import IN_GRIDS
 from goalscope.goals.curves import TOP, Curves, Ensemble, process_of_episode
 from goalscope.goals.heldout import _fit, _normaliser
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.measures import roll_out
+from goalscope.hypotheses import parse
+from goalscope.hypotheses.states import states_of
+from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
@@ -36,24 +37,25 @@ PLAIN = drawn("#####", "#__A#", "#G#_#", "#___#", "#####")
 DOOR = drawn("######", "#AKDG#", "######")
 
 
-def of_episode(world: FiniteWorld, name: str, *, kind: Utility = "steps", invalid: Invalid = "no-op") -> TabularMDP:
-    return process_of_episode(world, parse(name).utility(world), kind=kind, invalid=invalid)
-
-
 def literal_places(grid: Grid) -> dict[str, Position]:
     """Where the hypotheses of these small worlds are, read off the pictures."""
-    cells: dict[Grid, tuple[tuple[str, Position], ...]] = {
-        KEYED: (
-            ("goal", (3, 3)),
-            ("key", (1, 3)),
-            ("top-left", (1, 1)),
-            ("top-right", (1, 3)),
-            ("bottom-left", (3, 1)),
-        ),
-        PLAIN: (("goal", (2, 1)), ("top-left", (1, 1)), ("bottom-left", (3, 1)), ("bottom-right", (3, 3))),
-        DOOR: (("goal", (1, 4)), ("key", (1, 2)), ("top-left", (1, 1)), ("top-right", (1, 4)), ("bottom-left", (1, 1))),
+    if grid == KEYED:
+        return {
+            "goal": (3, 3),
+            "key": (1, 3),
+            "corner top-left": (1, 1),
+            "corner top-right": (1, 3),
+            "corner bottom-left": (3, 1),
+        }
+    if grid == PLAIN:
+        return {"goal": (2, 1), "corner top-left": (1, 1), "corner bottom-left": (3, 1), "corner bottom-right": (3, 3)}
+    return {
+        "goal": (1, 4),
+        "key": (1, 2),
+        "corner top-left": (1, 1),
+        "corner top-right": (1, 4),
+        "corner bottom-left": (1, 1),
     }
-    return {name if name in ("goal", "key") else f"corner {name}": cell for name, cell in cells[grid]}
 
 
 def literal_utility(grid: Grid, states: list[State], name: str, utility: Utility) -> float:
@@ -82,13 +84,17 @@ def test_random_agents_are_the_same_in_parts(
     episodes: int, utility: Utility, invalid: Invalid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = Grid.parse("A____\n_##__\nG_#__\n_____\n___#_")
-    world = finite(grid, 11)
+    world = finite(grid, horizon=11)
     asked = {"goal": parse("goal").utility(world)}
+
+    def simulated(exact: bool) -> Array:
+        found = random_utilities(world, asked, episodes, 200, seed=0, kind=utility, invalid=invalid, exact=exact)
+        return found["goal"]
+
     for exact in (False, True):
-        options: dict[str, Any] = {"seed": 0, "kind": utility, "invalid": invalid, "exact": exact}
-        whole = random_utilities(world, asked, episodes, 200, **options)["goal"]
+        whole = simulated(exact)
         monkeypatch.setattr(random_agents, "_MOST_WALKS", 5 * episodes)
-        parts = random_utilities(world, asked, episodes, 200, **options)["goal"]
+        parts = simulated(exact)
         monkeypatch.undo()
         assert whole.std() > 0 and whole.tobytes() == parts.tobytes()
 
@@ -101,7 +107,8 @@ def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utilit
     names = [*literal_places(grid), *(["key held"] if grid.key else [])]
     for name in names:
         gained = np.array([literal_utility(grid, states, name, utility) for states in walks])
-        curve = RationalityCurve(of_episode(finite(grid, horizon), name, kind=utility, invalid=invalid))
+        world = finite(grid, horizon=horizon)
+        curve = RationalityCurve(process_of_episode(world, parse(name).utility(world), kind=utility, invalid=invalid))
         assert curve.uniform == pytest.approx(gained.mean(), abs=1e-12)
         assert curve.highest == pytest.approx(gained.max(), abs=1e-9)
         table = Curves.of(curve)
@@ -116,47 +123,47 @@ def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utilit
 
 
 def test_hypotheses_without_a_meaning_are_none_and_a_corner_is_that_cell_or_nothing() -> None:
-    plain = finite(PLAIN, 9)
-    for name in ("key", "key held", "cell 0 0", "cell 9 9"):
-        with pytest.raises(Undefined):
-            parse(name).utility(plain)
-    assert np.flatnonzero(parse("cell 3 2").utility(plain)).tolist() == [3 * 5 + 2]
-    assert np.flatnonzero(parse("key").utility(finite(PLAIN, 9, key=(1, 2)))).tolist() == [7]
-    behind = parse("corner top-right").utility(finite(DOOR, 9))
-    assert set((np.flatnonzero(behind) % 18).tolist()) == {1 * 6 + 4}, "the goal's cell"
-    through_the_goal = finite(drawn("#####", "#AG_#", "#####"), 9)
-    curve = RationalityCurve(of_episode(through_the_goal, "corner top-right"))
-    assert curve.span == 0, "only through the goal, which ends it"
-    with pytest.raises(Undefined):
-        parse("corner top-right").solved(through_the_goal)
+    plain = finite(PLAIN)
+    assert utility_in(plain, "key") is None and utility_in(finite(PLAIN, key=(1, 1)), "key held") is None
+    assert utility_in(plain, "cell 0 0") is None and utility_in(plain, "cell 9 9") is None
+    found = utility_in(plain, "cell 3 2")
+    assert found is not None and np.flatnonzero(found).tolist() == [3 * 5 + 2]
+    twin = utility_in(finite(PLAIN, key=(1, 2)), "key")
+    assert twin is not None and np.flatnonzero(twin).tolist() == [7]
+    behind = utility_in(finite(DOOR), "corner top-right")
+    assert behind is not None and set((np.flatnonzero(behind) % 18).tolist()) == {1 * 6 + 4}, "the goal's cell"
+    # A corner that is entered only through the goal, which ends the episode, is that cell, and out of reach.
+    grids = (drawn("#####", "#AG_#", "#####"), drawn("#####", "#GA_#", "#####"))
+    episodes = [one for grid in grids for one in roll_out(Uniform(), GridWorld(grid=grid), seed=1, trajectories=2)]
+    [corner] = directed(episodes, "corner top-right").estimates
+    assert (corner.worlds, corner.out_of_reach) == (1, 1)
 
 
 @pytest.mark.parametrize("utility", ["steps", "arrival"])
-def test_returns_are_what_a_literal_count_gives(utility: Utility) -> None:
+def test_utilities_of_episodes_are_what_a_literal_count_gives(utility: Utility) -> None:
     episodes: list[Episode] = []
     for grid in (KEYED, PLAIN, DOOR):
         for agent in (Uniform(), EpsilonGreedy(0.4), WrongGoal("bottom-left")):
             episodes += roll_out(agent, GridWorld(grid=grid), seed=3, trajectories=4, horizon=9, invalid=0.2)
-    by_id, checked = {episode.id: episode for episode in episodes}, 0
-    for entry in all_states(episodes):
-        for name in literal_places(entry.world.grid):
-            earned = entry.utilities(parse(name).utility(entry.world), arrival=utility == "arrival")
-            for identity, value in zip(entry.ids, earned, strict=True):
-                episode = by_id[identity]
-                states = [turn.state for turn in episode.steps]
-                states += [episode.final] * (9 + 1 - len(states))
-                assert value == literal_utility(episode.world.grid, states, name, utility)
-                checked += 1
-    assert checked > 100
+    states = states_of(StepTable.from_episodes(episodes))
+    found = {name: utilities_of(states, name, arrival=utility == "arrival") for name in IN_GRIDS}
+    checked = 0
+    for episode in episodes:
+        walked = [turn.state for turn in episode.steps]
+        walked += [episode.final] * (9 + 1 - len(walked))
+        for name in literal_places(episode.world.grid):
+            assert found[name][episode.id] == literal_utility(episode.world.grid, walked, name, utility)
+            checked += 1
+    assert checked > 100 and episodes[len(episodes) // 2].id not in found["key"]
 
 
 def test_random_agents_have_the_mean_of_the_curve() -> None:
-    world = finite(PLAIN, 6)
-    asked = {"goal": parse("goal").utility(world)}
+    world = finite(PLAIN, horizon=6)
+    goal = parse("goal").utility(world)
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
-        curve = RationalityCurve(of_episode(world, "goal", invalid=invalid))
-        drawn = random_utilities(world, asked, 50, 200, seed=0, kind="steps", invalid=invalid)["goal"]
+        curve = RationalityCurve(process_of_episode(world, goal, kind="steps", invalid=invalid))
+        drawn = random_utilities(world, {"goal": goal}, 50, 200, seed=0, kind="steps", invalid=invalid)["goal"]
         assert drawn.shape == (200,)
         error = drawn.std(ddof=1) / np.sqrt(200)
         assert abs(drawn.mean() - curve.uniform) < 4 * error
@@ -166,7 +173,9 @@ def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
     curves = []
     for size, density in ((7, 0.0), (9, 0.6), (11, 1.0)):
         for grid in generate_batch(size, density, seed=4, count=3, minimum_distance=4):
-            curves.append(RationalityCurve(of_episode(finite(grid, 14), "goal")))
+            world = finite(grid, horizon=14)
+            goal = parse("goal").utility(world)
+            curves.append(RationalityCurve(process_of_episode(world, goal, kind="steps", invalid="no-op")))
     table = Curves.joined([Curves.of(curve) for curve in curves])
     rng = stream(0, "weights")
     for share in (-0.9, -0.2, 1e-4, 0.02, 0.3, 0.7, 0.97, 1.0, 1.2):
@@ -187,10 +196,11 @@ def test_one_world_is_meg_known_with_returns() -> None:
     world = GridWorld(grid=PLAIN)
     episodes = roll_out(EpsilonGreedy(0.5), world, seed=1, trajectories=20, horizon=8)
     found = directed(episodes, "goal", "corner bottom-right")
-    [entry] = all_states(episodes)
     for estimate in found.estimates:
-        utility = parse(estimate.hypothesis).utility(entry.world)
-        known = meg_known(of_episode(entry.world, estimate.hypothesis), returns=entry.utilities(utility))
+        at = finite(PLAIN, horizon=8)
+        mdp = process_of_episode(at, parse(estimate.hypothesis).utility(at), kind="steps", invalid="no-op")
+        returns = utilities_of(states_of(StepTable.from_episodes(episodes)), estimate.hypothesis)
+        known = meg_known(mdp, returns=list(returns.values()))
         assert (estimate.signed, estimate.low, estimate.high) == (known.signed, known.signed_low, known.signed_high)
         assert estimate.beta == known.beta and estimate.method == known.method and estimate.n == 20
         assert estimate.bound == pytest.approx(known.bound)
@@ -201,7 +211,7 @@ def test_one_world_is_meg_known_with_returns() -> None:
 
 def test_unknown_utilities_have_the_normaliser_of_all_sequences_and_a_stationary_fit() -> None:
     horizon = 4
-    mdp = process_of_episode(finite(PLAIN, horizon), np.zeros(25), kind="steps", invalid="no-op")
+    mdp = process_of_episode(finite(PLAIN, horizon=horizon), np.zeros(25), kind="steps", invalid="no-op")
     dual = OccupancyDual(mdp, np.full((25, 4), 0.25), terminal=False)
     walks = literal_walks(PLAIN, horizon, 4)
     counts = np.zeros((len(walks), 25))
@@ -224,12 +234,9 @@ def test_an_episode_that_a_failure_ended_stands_still_and_a_stopped_one_is_left_
     cut = episodes[0].steps[:6]
     ended = replace(episodes[0], steps=cut, final=episodes[0].steps[6].state, outcome="failure")
     stopped = replace(episodes[1], steps=episodes[1].steps[:6], final=episodes[1].steps[6].state, outcome="stopped")
-    [entry] = all_states([ended, stopped, episodes[2]])
-    assert entry.failed == 1 and entry.complete.tolist() == [True, False, True]
-    complete = entry.chosen(entry.complete)
-    assert complete.utilities(parse("corner bottom-right").utility(entry.world)).tolist() == [7.0, 7.0]
-    found = directed([ended, stopped, episodes[2]], "corner bottom-right")
-    assert (found.left_out, found.failed, found.estimates[0].n) == (1, 1, 2)
+    [found] = states_of(StepTable.from_episodes([ended, stopped, episodes[2]]))
+    assert utilities_of([found], "corner bottom-right") == {ended.id: 7.0, episodes[2].id: 7.0}
+    assert found.failed == 1 and found.complete.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("lucky", [False, True])

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from command_line import call
-from goal_tables import all_states, restricted
+from goal_tables import restricted
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.goals import RunDirectedness
-from goalscope.goals.curves import KNOTS
+from goalscope.goals.curves import KNOTS, Array
 from goalscope.goals.random_agents import Invalid
 from goalscope.goals.restricted import restricted_name, score_walks
+from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, roll_out
+from goalscope.meg.restricted import Unseen
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Fog, Grid, Position, generate
@@ -34,7 +36,7 @@ def episodes(count: int = 12) -> list[Episode]:
 
 @pytest.fixture(scope="module")
 def found() -> RunDirectedness:
-    return restricted(StepTable.from_episodes(episodes()), "known")
+    return restricted(episodes(), "known")
 
 
 def test_explorers_have_the_bound_of_their_class_and_random_walkers_nothing(found: RunDirectedness) -> None:
@@ -53,6 +55,13 @@ def test_rows_have_the_signed_figure_as_their_mean(found: RunDirectedness) -> No
     for estimate in found.estimates:
         mine = found.rows.select(measure="MEG towards the goal, restricted class (known)", agent=estimate.agent)
         assert np.mean([row.value for row in mine]) == pytest.approx(estimate.signed, abs=1e-9)
+
+
+def scores_of(episode: Episode, unseen: Unseen, invalid: Invalid = "no-op") -> Array:
+    """Return ``[B]`` the nats of one episode at each rationality."""
+    states = states_of(StepTable.from_episodes([episode]))
+    _, [scores], _ = score_walks(states, unseen, kind="steps", invalid=invalid, seed=0)
+    return np.asarray(scores)
 
 
 def test_scores_are_sums_of_literal_choices() -> None:
@@ -81,27 +90,24 @@ def test_scores_are_sums_of_literal_choices() -> None:
     played = [
         one for agent in (Optimal(), Uniform()) for one in roll_out(agent, world, seed=1, trajectories=2, horizon=5)
     ]
-    states = all_states(played)
-    _, scores, _ = score_walks(states, "open", kind="steps", invalid="no-op", seed=0)
-    by_id = {episode.id: episode for episode in played}
-    for index, identity in enumerate(name for entry in states for name in entry.ids):
-        episode = by_id[identity]
+    for episode in played:
+        scores = scores_of(episode, "open")
         cells = [step.state.position for step in episode.steps]
         actions = [int(step.action) for step in episode.steps if step.action is not None]
         for knot in (10, 40, 60):
             expected = literal(world.grid, cells, actions, 5, float(KNOTS[knot]))
-            assert scores[index][knot] == pytest.approx(expected, abs=1e-9)
+            assert scores[knot] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("invalid", ["no-op", "action"])
 def test_turns_without_an_action_are_passed_over_or_scored_as_an_action(invalid: Invalid) -> None:
     world = fogged(1)[0]
     played = roll_out(Optimal(), world, seed=2, trajectories=3, invalid=0.5)
-    _, scores, _ = score_walks(all_states(played), "known", kind="steps", invalid=invalid, seed=0)
+    scores = [scores_of(episode, "known", invalid) for episode in played]
     assert all(any(step.action is None for step in episode.steps) for episode in played)
     # To stand still is never what the most rational member does while it has a use for its decisions.
-    assert (min(scores[index][-1] for index in range(3)) < -20) == (invalid == "action")
-    assert all(scores[index][KNOTS == 0] == pytest.approx(0, abs=1e-12) for index in range(3))
+    assert (min(nats[-1] for nats in scores) < -20) == (invalid == "action")
+    assert all(nats[KNOTS == 0] == pytest.approx(0, abs=1e-12) for nats in scores)
 
 
 def test_the_command_prints_and_stores_what_is_restricted(tmp_path: Path) -> None:
@@ -118,6 +124,6 @@ def test_the_command_prints_and_stores_what_is_restricted(tmp_path: Path) -> Non
 
 def test_worlds_without_fog_are_refused() -> None:
     plain = GridWorld(grid=fogged(1)[0].grid)
-    table = StepTable.from_episodes(roll_out(Uniform(), plain, seed=0, trajectories=1))
+    played = roll_out(Uniform(), plain, seed=0, trajectories=1)
     with pytest.raises(ValueError, match="leave --seen out"):
-        restricted(table, "open")
+        restricted(played, "open")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from goal_tables import directed, finite
+from goal_tables import directed, finite, utility_in
 from goalscope.agents import Optimal, WrongGoal
 from goalscope.cli import app
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.separability import DividedWorlds, _nats, _policy, _Side
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.hypotheses import FiniteWorld, parse
 from goalscope.hypotheses.separability import ENOUGH, LAPSE
 from goalscope.measures import roll_out
 from goalscope.planning.mdp import value_iteration
@@ -25,17 +25,18 @@ CORRIDOR = Grid.parse("#######\n#_A__G#\n#_#_#_#\n#_____#\n#######")
 AT_CORNER = Grid.parse("######\n#___G#\n#_A__#\n#____#\n######")
 
 
-def told_apart(at: FiniteWorld, first: str, second: str) -> bool:
-    return DividedWorlds("steps", "no-op").told_apart(at, parse(first).utility(at), parse(second).utility(at))
+def told_apart(world: FiniteWorld, *pair: str) -> bool:
+    """Return whether a world tells two written hypotheses apart."""
+    first, second = (parse(name).utility(world) for name in pair)
+    return DividedWorlds("steps", "no-op").told_apart(world, first, second)
 
 
-def literal_nats(at: FiniteWorld, first: str, second: str) -> float:
+def literal_nats(world: FiniteWorld, *pair: str) -> float:
     """KL of the two agents' action sequences, over all sequences, weighed by the first."""
-    utilities = [parse(name).utility(at) for name in (first, second)]
-    mdps = [process_of_episode(at, utility, kind="steps", invalid="no-op") for utility in utilities]
+    mdps = [process_of_episode(world, parse(name).utility(world), kind="steps", invalid="no-op") for name in pair]
     best = [value_iteration(mdp).optimal for mdp in mdps]
     start, total = int(np.argmax(mdps[0].start)), 0.0
-    for actions in itertools.product(range(4), repeat=at.horizon):
+    for actions in itertools.product(range(4), repeat=world.horizon):
         logs, state = [0.0, 0.0], start
         for time, action in enumerate(actions):
             for side in (0, 1):
@@ -46,26 +47,26 @@ def literal_nats(at: FiniteWorld, first: str, second: str) -> float:
     return total
 
 
-PAIRS = [("goal", "corner bottom-left"), ("goal", "corner top-left"), ("corner top-left", "corner bottom-right")]
-
-
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(
+    "pair",
+    [("goal", "corner bottom-left"), ("goal", "corner top-left"), ("corner top-left", "corner bottom-right")],
+)
 def test_nats_are_those_of_all_action_sequences(pair: tuple[str, str]) -> None:
-    at = finite(CORRIDOR, 6)
-    first, second = (_policy(_Side(at, parse(name).utility(at), "steps", "no-op")) for name in pair)
+    world = finite(CORRIDOR, horizon=6)
+    first, second = (_policy(_Side(world, parse(name).utility(world), "steps", "no-op")) for name in pair)
     assert first is not None and second is not None
     (left, mass), (right, other_mass) = first, second
-    assert _nats(left, right, mass) == pytest.approx(literal_nats(at, *pair), abs=1e-9)
-    assert _nats(right, left, other_mass) == pytest.approx(literal_nats(at, *pair[::-1]), abs=1e-9)
-    smaller = min(literal_nats(at, *pair), literal_nats(at, *pair[::-1]))
-    assert told_apart(at, *pair) == (smaller >= ENOUGH)
+    assert _nats(left, right, mass) == pytest.approx(literal_nats(world, *pair), abs=1e-9)
+    assert _nats(right, left, other_mass) == pytest.approx(literal_nats(world, *pair[::-1]), abs=1e-9)
+    smaller = min(literal_nats(world, *pair), literal_nats(world, *pair[::-1]))
+    assert told_apart(world, *pair) == (smaller >= ENOUGH)
 
 
 def test_one_cell_is_one_hypothesis_and_a_place_out_of_reach_tells_nothing() -> None:
-    same = finite(AT_CORNER, 9)
+    same = finite(AT_CORNER, horizon=9)
     assert np.array_equal(parse("goal").utility(same), parse("corner top-right").utility(same))
     assert not told_apart(same, "goal", "corner top-right")
-    assert not told_apart(finite(CORRIDOR, 2), "goal", "corner bottom-right")
+    assert not told_apart(finite(CORRIDOR, horizon=2), "goal", "corner bottom-right")
 
 
 def at_corner(count: int) -> list[Grid]:
@@ -100,10 +101,8 @@ def test_a_place_is_named_only_where_enough_worlds_tell_it_from_its_rival(shifte
 
 
 def _apart(grid: Grid) -> bool:
-    try:
-        return told_apart(finite(grid, 12), "goal", "corner top-right")
-    except Undefined:
-        return False
+    world = finite(grid, horizon=12)
+    return utility_in(world, "corner top-right") is not None and told_apart(world, "goal", "corner top-right")
 
 
 def test_random_worlds_mostly_tell_the_goal_from_a_corner() -> None:

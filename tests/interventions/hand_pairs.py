@@ -36,7 +36,7 @@ from transformers import PreTrainedTokenizerFast
 from goalscope.activations.sites import Sites
 from goalscope.agents import ChatAgent
 from goalscope.interventions import Batch, Pair, Side, generate
-from goalscope.interventions.reading import Passage, States
+from goalscope.interventions.reading import Passage, ReadStates
 from goalscope.models import Sampling
 from goalscope.report import WordedClaim
 from goalscope.report.sections import steering as section
@@ -202,7 +202,7 @@ class Null:
                 kept.append(pair_of(shown, cell, prompts[mine], written[mine], f"grid {pair}"))
         return kept
 
-    def seen(self) -> States:
+    def seen(self) -> ReadStates:
         """Return states whose cells' tokens are those of the site: goals, and others."""
         goals, others = self.order[:_STATES], self.order[_STATES:]
         views, passages = [], []
@@ -212,7 +212,7 @@ class Null:
             ids[grid.goal[0] * grid.width + grid.goal[1]] = JUNK + goals[at]
             views.append(GridView(grid=grid))
             passages.append(Passage(ids=tuple(ids.tolist()), replayed=0, places=np.arange(len(ids))))
-        return States(views=views, clusters=[f"state {at}" for at in range(_STATES)], passages={"grid": passages})
+        return ReadStates(views=views, clusters=[f"state {at}" for at in range(_STATES)], passages={"grid": passages})
 
 
 _DECIDES = _SITE_FACTORS[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.goals.directedness import Line, MeasuredLines, goal_measure
+from goalscope.goals.directedness import HypothesisLine, MeasuredLines, goal_measure
 from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import RunDirectedness, one_family
 from goalscope.hypotheses.definition import FiniteWorld, Hypothesis
@@ -118,7 +118,7 @@ def measure_beliefs(
         defined = {name: drawn for name, drawn in lines.items() if drawn[0].states}
         if first not in defined:  # all believed goals lie under the agent or outside: no map
             continue
-        goal = {"goal": [Line(parse("goal"), states)]} if true_goal else {}
+        goal = {"goal": [HypothesisLine(parse("goal"), states)]} if true_goal else {}
         measured.measure({first: defined[first], **goal, **defined}, less=controls)
         names += [*goal, *defined]
     findings = measured.found(names)
@@ -226,7 +226,7 @@ def joined(parts: Sequence[RunDirectedness]) -> RunDirectedness:
     )
 
 
-def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: bool) -> Line:
+def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: bool) -> HypothesisLine:
     """Return the line of some beliefs: the believed goals in the true worlds, or on the believed maps that exist.
 
     A believed goal may lie in a wall or outside of the grid: nobody comes to it then. Worlds without a belief are left
@@ -243,7 +243,9 @@ def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: b
 
     hypothesis = Hypothesis.of("event", place, "believed goal")
     if not on_map:
-        return Line(hypothesis, [entry for entry in states if entry.world.world.id in beliefs], everywhere=True)
+        return HypothesisLine(
+            hypothesis, [entry for entry in states if entry.world.world.id in beliefs], everywhere=True
+        )
     maps = {
         world: _map(entry.world.grid, beliefs[world]) for entry in states if (world := entry.world.world.id) in beliefs
     }
@@ -254,7 +256,7 @@ def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: b
             if entry.world not in believed_worlds:
                 believed_worlds[entry.world] = entry.world.on_map(grid)
             result.append(entry.in_world(believed_worlds[entry.world]))
-    return Line(hypothesis, result, everywhere=True)
+    return HypothesisLine(hypothesis, result, everywhere=True)
 
 
 def _elsewhere(

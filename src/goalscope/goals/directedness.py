@@ -103,7 +103,7 @@ def directedness(
         all_states, by=by, kind=utility, invalid=invalid, seed=seed, confidence=confidence, progress=progress
     )
     measured.measure(
-        {name: [Line(hypothesis, all_states)] for name, hypothesis in hypotheses.items()},
+        {name: [HypothesisLine(hypothesis, all_states)] for name, hypothesis in hypotheses.items()},
         pairs=pairs,
         state_blind=state_blind,
     )
@@ -146,7 +146,7 @@ class WorldSample:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class HypothesisLine:
     """A hypothesis and the episodes that it is measured on.
 
     Attributes:
@@ -161,7 +161,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class AgentSample:
     """One agent's episodes under one hypothesis.
 
     Attributes:
@@ -172,9 +172,9 @@ class Sample:
     worlds: Mapping[WorldKey, WorldSample]
     out_of_reach: int = 0
 
-    def on(self, keys: Sequence[WorldKey]) -> "Sample":
+    def on(self, keys: Sequence[WorldKey]) -> "AgentSample":
         """Return the sample in some of its worlds."""
-        return Sample({key: self.worlds[key] for key in keys}, self.out_of_reach)
+        return AgentSample({key: self.worlds[key] for key in keys}, self.out_of_reach)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,7 @@ class MeasuredLines:
 
     def measure(
         self,
-        lines: Mapping[str, Sequence[Line]],
+        lines: Mapping[str, Sequence[HypothesisLine]],
         *,
         pairs: Pairs = "first",
         state_blind: bool = False,
@@ -271,7 +271,7 @@ class MeasuredLines:
             self.bank.forget()
             contained = {self._place(entry) for entry in of_cell}
             for agent in sorted({entry.agent for entry in of_cell}):
-                samples: dict[str, list[Sample]] = {}
+                samples: dict[str, list[AgentSample]] = {}
                 for name, draws in lines.items():
                     chosen = [
                         [entry for entry in by_agent.get(agent, ()) if self._place(entry) in contained]
@@ -286,7 +286,7 @@ class MeasuredLines:
         self,
         agent: str,
         cell: Mapping[str, Tag],
-        samples: Mapping[str, list[Sample]],
+        samples: Mapping[str, list[AgentSample]],
         pairs: Sequence[tuple[str, str]],
         state_blind: bool,
         less: Mapping[str, str],
@@ -345,7 +345,7 @@ class MeasuredLines:
                 self._keys[place] = self.bank.add(world, utility)
         return self._keys[place]
 
-    def _sample(self, line: Line, states: Sequence[States]) -> Sample:
+    def _sample(self, line: HypothesisLine, states: Sequence[States]) -> AgentSample:
         """Return an agent's episodes under a hypothesis; a sample without worlds where it is undefined."""
         by_world: dict[WorldKey, list[States]] = {}
         for entry in states:
@@ -353,11 +353,11 @@ class MeasuredLines:
                 by_world.setdefault((entry.cluster, entry.world.world.id, entry.world.horizon), []).append(entry)
         worlds = {key: self._world_sample(line.hypothesis, by_world[key]) for key in sorted(by_world)}
         if line.everywhere:
-            return Sample(worlds)
+            return AgentSample(worlds)
         within = [key for key, world in worlds.items() if self._is_within(world.key)]
         if not within:  # then the value is 0 by definition, and a note says so
-            return Sample(worlds)
-        return Sample({key: worlds[key] for key in within}, len(worlds) - len(within))
+            return AgentSample(worlds)
+        return AgentSample({key: worlds[key] for key in within}, len(worlds) - len(within))
 
     def _is_within(self, key: tuple[int, Digest]) -> bool:
         """Return whether any policy changes the utility within the horizon."""
@@ -380,7 +380,7 @@ class MeasuredLines:
         return WorldSample(entries=entries, key=key, values=np.concatenate(values))
 
     def _fit(
-        self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[Sample]
+        self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[AgentSample]
     ) -> tuple[GoalEstimate, _Fit]:
         """Return the estimate of a hypothesis and its fit: means over its draws."""
         # Each resample of grids, and each random agent, is averaged over the draws: the interval is that of the mean,
@@ -430,7 +430,7 @@ class MeasuredLines:
         )
         return estimate, fit if acts else replace(fit, parts=np.full_like(fit.parts, np.nan))
 
-    def _fit_draw(self, sample: Sample, *, shared: bool) -> _Fit:
+    def _fit_draw(self, sample: AgentSample, *, shared: bool) -> _Fit:
         worlds = list(sample.worlds.values())
         keys, clusters = [world.key for world in worlds], [cluster for cluster, *_ in sample.worlds]
         ensemble = self.bank.ensemble(keys, clusters, shared=shared)
@@ -466,7 +466,7 @@ class MeasuredLines:
             ends=ends,
         )
 
-    def _with_state_blind(self, estimate: GoalEstimate, sample: Sample) -> GoalEstimate:
+    def _with_state_blind(self, estimate: GoalEstimate, sample: AgentSample) -> GoalEstimate:
         """Return an estimate with that of the agent's state-blind baseline in the same worlds."""
         worlds, clusters = list(sample.worlds.values()), [cluster for cluster, *_ in sample.worlds]
         of_episode = [name for name, world in zip(clusters, worlds, strict=True) for _ in world.values]
@@ -491,7 +491,7 @@ class MeasuredLines:
         note = joined_notes("one world: the interval speaks of this world alone", meg.note)
         return meg.signed, meg.beta, (meg.signed_low, meg.signed_high, meg.method, note)
 
-    def _add_rows(self, name: str, sample: Sample, parts: Array, **own: Tag) -> None:
+    def _add_rows(self, name: str, sample: AgentSample, parts: Array, **own: Tag) -> None:
         """Add a row for each world, with the tags of the first episode there."""
         states = [world.entries[0] for world in sample.worlds.values()]
         tags = dict.fromkeys(tag for entry in states for tag in entry.tags if tag not in PROVENANCE)
@@ -510,7 +510,7 @@ class MeasuredLines:
         self,
         first: str,
         second: str,
-        samples: Mapping[str, list[Sample]],
+        samples: Mapping[str, list[AgentSample]],
         fitted: _Fitted,
         less: Mapping[str, str],
     ) -> None:
@@ -545,7 +545,7 @@ class MeasuredLines:
             GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
         )
 
-    def _divided(self, first: Sample, second: Sample) -> tuple[list[WorldKey], list[WorldKey]]:
+    def _divided(self, first: AgentSample, second: AgentSample) -> tuple[list[WorldKey], list[WorldKey]]:
         """Return which worlds tell two hypotheses apart, and in which they are the same states."""
         apart, same = list[WorldKey](), list[WorldKey]()
         for key, world in first.worlds.items():
@@ -560,8 +560,8 @@ class MeasuredLines:
         self,
         first: str,
         second: str,
-        chosen: Sequence[Sample],
-        samples: Mapping[str, list[Sample]],
+        chosen: Sequence[AgentSample],
+        samples: Mapping[str, list[AgentSample]],
         fitted: _Fitted,
     ) -> tuple[tuple[GoalEstimate, _Fit], tuple[GoalEstimate, _Fit]]:
         """Return the fits of two hypotheses on the same worlds: ``chosen`` are their draws, the first's before."""
@@ -575,7 +575,7 @@ class MeasuredLines:
         return left, right
 
 
-def on_common(samples: Sequence[Sample]) -> list[Sample]:
+def on_common(samples: Sequence[AgentSample]) -> list[AgentSample]:
     """Return samples in the worlds common to all; none without such a world."""
     common = [key for key in samples[0].worlds if all(key in other.worlds for other in samples)]
     return [sample.on(common) for sample in samples] if common else []

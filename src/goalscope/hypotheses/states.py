@@ -113,7 +113,7 @@ class States:
         if self.policy is None:
             return np.zeros(len(self), dtype=bool)
         missing = np.isnan(self.policy[:, 0]) & (self.action >= 0)
-        return (np.bincount(self.episode, weights=missing, minlength=len(self)) == 0) & self.acted
+        return np.asarray((np.bincount(self.episode, weights=missing, minlength=len(self)) == 0) & self.acted)
 
     def chosen(self, episodes: Mask) -> "States":
         """Return some of the episodes, ``[E]`` a mask."""

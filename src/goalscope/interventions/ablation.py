@@ -28,7 +28,7 @@ from goalscope.interventions.pairs import Pair, local_model
 from goalscope.interventions.reading import (
     STAYS,
     Passage,
-    States,
+    ReadStates,
     acted,
     added,
     averaged,
@@ -103,7 +103,7 @@ class Ablation(OnPairs):
 def ablate(
     agent: ChatAgent,
     pairs: Sequence[Pair],
-    states: States,
+    states: ReadStates,
     settings: Ablation,
     thing: Thing,
     site: SiteName,
@@ -232,7 +232,7 @@ def _correlation(predicted: Array, true: Array) -> float:
 
 
 def _truth(
-    states: States, activations: Sequence[npt.NDArray[np.float32]], thing: Thing, site: SiteName, seed: int
+    states: ReadStates, activations: Sequence[npt.NDArray[np.float32]], thing: Thing, site: SiteName, seed: int
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """Return activations, the targets of a probe, and which rows are held back: a third of the grids."""
     rng = stream(seed, "held-back grids", thing, site)

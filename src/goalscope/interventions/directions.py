@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from goalscope.interventions.edits import Editor
 from goalscope.interventions.pairs import Pair
-from goalscope.interventions.reading import States, Where
+from goalscope.interventions.reading import ReadStates, Where
 from goalscope.models.local import LocalModel
 from goalscope.probing.fitting import fit
 from goalscope.probing.inputs import Features, Source
@@ -145,7 +145,7 @@ def _features(source: Source, vectors: Array, grids: Sequence[str] | None = None
 
 
 def fit_directions(
-    site: Where, layer: int, model: str, states: States, activations: Sequence[Array], *, seed: int
+    site: Where, layer: int, model: str, states: ReadStates, activations: Sequence[Array], *, seed: int
 ) -> Directions:
     """Fit the directions of one site and layer.
 

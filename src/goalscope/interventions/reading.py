@@ -248,7 +248,7 @@ def acted(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class States:
+class ReadStates:
     """Shown grids with their prompts, from which directions and subspaces are learned.
 
     Attributes:
@@ -264,7 +264,7 @@ class States:
 
 def states_of(
     agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int | None = None
-) -> States:
+) -> ReadStates:
     """Return states with their prompts; where a site lies in the output the agent is asked, at temperature 0.
 
     Args:
@@ -303,7 +303,7 @@ def states_of(
         kept.append(index)
         for site in names:
             passages[site].append(_up_to(located.positions[site], prompt, output))
-    return States(
+    return ReadStates(
         views=[views[index] for index in kept],
         clusters=[content_id("grid", views[index].grid.at(start=None).render()) for index in kept],
         passages=passages,

@@ -26,7 +26,7 @@ from goalscope.interventions.reading import (
     FOLLOWS,
     Answer,
     Passage,
-    States,
+    ReadStates,
     Where,
     acted,
     added,
@@ -98,7 +98,9 @@ class Steering(OnPairs):
         }
 
 
-def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Steering, site: Where, layer: int) -> Rows:
+def steer(
+    agent: ChatAgent, pairs: Sequence[Pair], states: ReadStates, settings: Steering, site: Where, layer: int
+) -> Rows:
     """Steer the first side of each pair towards its second at one site and layer.
 
     Args:

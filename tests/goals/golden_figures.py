@@ -1,0 +1,279 @@
+"""Golden figures: what an engine for goals says of the runs of `golden_runs`, to the last bit, in ``golden.json``.
+
+    python tests/goals/golden_figures.py --write      record the figures of an engine
+    python tests/goals/golden_figures.py --compare    compute them again and print each difference in any bit
+
+An engine is a function ``figures(runs)``: name of a run -> its directory, to `Figures`. Another engine becomes
+comparable by an entry in `ENGINES`. Its hypotheses are named in the keys as today's engine names them ("top-right");
+`written` returns the written form of such a name ("corner top-right").
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations, islice
+from pathlib import Path
+from typing import Any, Final
+
+from golden_runs import NODE, make_runs
+from goalscope.attribution.by_meg import towards
+from goalscope.attribution.definition import Trial
+from goalscope.attribution.strata import AgentAnswers
+from goalscope.hypotheses import parse
+from goalscope.hypotheses.score import LEVEL, judge
+from goalscope.measures import StepTable
+from goalscope.measures.goals import GoalFindings, GoalSettings, goal_settings, measure_goals
+from goalscope.measures.goals.returns import work_items
+from goalscope.measures.goals.separability import told_apart
+from goalscope.runs import Store
+from goalscope.worlds.grid import CORNERS
+
+GOLDEN: Final = Path(__file__).with_name("golden.json")
+
+Key = tuple[str, ...]
+Value = float | int | str | tuple[Any, ...]
+Figures = dict[str, dict[Key, dict[str, Value]]]
+"""Kind of a record (one of `FIELDS`) -> its key -> field -> value."""
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "estimates": (
+        *("signed", "low", "high", "bound", "bound_lowest", "cross_fitted", "null", "null_high", "null_p", "beta"),
+        *("utility", "uniform_utility", "highest_utility", "state_blind", "n", "worlds", "grids"),
+    ),
+    "contrasts": ("difference", "low", "high", "p_value", "adjusted", "grids", "common", "same"),
+    "told apart": ("worlds",),
+    "towards": ("value", "low", "high", "bound"),
+    "verdicts": ("kind", "names", "strengths", "consistencies"),
+}
+"""Kind of a record -> its fields, in the order in which ``golden.json`` holds them.
+
+Keys: of an estimate (run, measurement, agent, cell, hypothesis); of a contrast the same with both hypotheses; of what
+is told apart (run, first, second), whose worlds are numbers in the order of their ids; of a value "towards" (run,
+agent, stratum, hypothesis); of a verdict (run, agent, stratum), whose names are those of the bank or the written forms
+of sentinels, and whose strengths and consistencies are (name, estimate, lower end, upper end).
+"""
+
+_EVALUATED: Final = {"pairs": "all", "state_blind": True}  # as an arm of an evaluation asks
+MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    "grids": {
+        "as evaluated": {"by": ("size",), **_EVALUATED},
+        "by phase": {"by": ("phase",)},
+        "one world": {"hypotheses": ("goal", "top-right")},
+    },
+    "key-door": {
+        "default": {},
+        "arrival": {"hypotheses": ("goal", "key held", "cell 1 1"), "utility": "arrival"},
+    },
+    "task maps": {"a node": {"hypotheses": ("goal", "sub-goals", NODE), **_EVALUATED}},
+    "chance": {"as evaluated": _EVALUATED},
+    "log": {"default": {}, "a fifth action": {"hypotheses": ("goal", "top-left"), "invalid": "action"}},
+}
+"""Run -> name of a measurement -> settings beside those of `goal_settings`. "one world" reads the first world alone."""
+
+_TOWARDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "grids": ("corner", "noisy"),
+    "key-door": ("exact", "key and goal"),
+    "task maps": ("node", "noisy"),
+    "chance": ("crate held", "dock with crate"),
+    "log": ("noisy", "optimal", "random"),
+}
+"""Run -> the agents whose values "towards" hypotheses are recorded: each of them takes a second or more."""
+
+_SHOWN: Final = 200  # differences that are printed
+CLOSE: Final = 1e-9
+"""Relative tolerance between machines, whose linear algebra differs in the last bits."""
+
+
+def written(name: str) -> str:
+    """Return the written form of a hypothesis, `goalscope.hypotheses.parse`, from its name in today's engine."""
+    if name in CORNERS:
+        return f"corner {name}"
+    if name in ("goal", "key", "key held") or name.startswith("cell "):
+        return name
+    return f"event {name}"
+
+
+def figures_of_two_engines(runs: Mapping[str, Path]) -> Figures:
+    """Return what `measure_goals`, and beside it the engine of hypotheses, say of the runs today."""
+    found: Figures = {kind: {} for kind in FIELDS}
+    for run, path in runs.items():
+        with Store(path) as store:
+            episodes, tasks = list(store.episodes()), run == "task maps"
+            table, least = StepTable.from_episodes(episodes, tasks=tasks), min(one.world.id for one in episodes)
+            first = StepTable.from_episodes([one for one in episodes if one.world.id == least], tasks=tasks)
+            for name, settings in MEASUREMENTS[run].items():
+                measured = first if name == "one world" else table
+                findings = measure_goals(measured, goal_settings(measured.worlds, **settings))
+                _add_findings(found, (run, name), findings)
+            hypotheses = _hypotheses(run, table)
+            _add_told_apart(found, run, table, hypotheses)
+            _add_answers(found, run, store, hypotheses)
+    return found
+
+
+def _hypotheses(run: str, table: StepTable) -> tuple[str, ...]:
+    """Return the names of all hypotheses that the measurements of a run ask for."""
+    settings = [goal_settings(table.worlds, **asked) for asked in MEASUREMENTS[run].values()]
+    return tuple(dict.fromkeys(name for one in settings for name in one.hypotheses))
+
+
+def _add_findings(found: Figures, key: Key, findings: GoalFindings) -> None:
+    for estimate in findings.estimates:
+        own = (*key, estimate.agent, _cell(estimate.cell), estimate.hypothesis)
+        found["estimates"][own] = {field: getattr(estimate, field) for field in FIELDS["estimates"]}
+    for contrast in findings.contrasts:
+        own = (*key, contrast.agent, _cell(contrast.cell), contrast.first, contrast.second)
+        found["contrasts"][own] = {field: getattr(contrast, field) for field in FIELDS["contrasts"]}
+
+
+def _cell(tags: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in tags.items())
+
+
+def _add_told_apart(found: Figures, run: str, table: StepTable, hypotheses: Sequence[str]) -> None:
+    settings = goal_settings(table.worlds, hypotheses=hypotheses)
+    units = sorted(work_items(table, settings, None)[2].units, key=lambda unit: (unit.world_id, unit.horizon))
+    for first, second in combinations(hypotheses, 2):
+        both = [number for number, unit in enumerate(units) if {first, second} <= unit.masks.keys()]
+        apart = (n for n in both if told_apart(units[n], first, second, utility="steps", invalid="no-op"))
+        if both:
+            found["told apart"][run, first, second] = {"worlds": tuple(apart)}
+
+
+def _add_answers(found: Figures, run: str, store: Store, hypotheses: Sequence[str]) -> None:
+    """Add values towards the hypotheses and verdicts, phase by phase, at the level that `attribute` has."""
+    bank = {name: parse(written(name)) for name in hypotheses}
+    for agent in sorted({episode.agent for episode in store.episodes()}):
+        for stratum, answers in AgentAnswers.read(store, agent).strata():
+            trial = Trial(answers=answers, bank=bank)
+            asked = hypotheses if agent in _TOWARDS[run] else ()
+            for name, value in towards(trial, asked, level=2 * trial.level).items():
+                found["towards"][run, agent, stratum, name] = asdict(value)
+            if not trial.twice:
+                continue
+            verdict = judge(trial.evidence, seed=trial.seed, level=LEVEL)
+            found["verdicts"][run, agent, stratum] = {
+                "kind": verdict.kind,
+                "names": verdict.names,
+                "strengths": tuple((score.name, *score.strength) for score in verdict.scores),
+                "consistencies": tuple((score.name, *score.consistency) for score in verdict.scores),
+            }
+
+
+ENGINES: Final[Mapping[str, Callable[[Mapping[str, Path]], Figures]]] = {"today": figures_of_two_engines}
+"""Name of an engine -> its function."""
+
+
+def counts(figures: Figures) -> dict[str, int]:
+    """Return the number of estimates and of contrasts whose value and interval are finite."""
+    finite = {"estimates": ("signed", "low", "high"), "contrasts": ("difference", "low", "high")}
+    return {
+        kind: sum(all(math.isfinite(_number(record[name])) for name in names) for record in figures[kind].values())
+        for kind, names in finite.items()
+    }
+
+
+def _number(value: Value) -> float:
+    assert isinstance(value, int | float), value
+    return value
+
+
+def differences(expected: Figures, found: Figures, tolerance: float = 0.0) -> Iterator[str]:
+    """Yield a line for each record that one side lacks, and for each value that differs.
+
+    Args:
+        expected, found: figures; only the kinds that ``found`` has are compared.
+        tolerance: relative; of values nearer to 0 than 0.001 it is that of 0.001. 0 asks for the same bits.
+    """
+    for kind, records in found.items():
+        for key in dict.fromkeys((*expected[kind], *records)):
+            place = f"{kind}: {' | '.join(key)}"
+            if key not in records or key not in expected[kind]:
+                yield f"{place}: {'no longer there' if key in expected[kind] else 'new'}"
+                continue
+            for field, value in expected[kind][key].items():
+                if not _same(value, records[key][field], tolerance):
+                    yield f"{place}: {field} was {value!r}, is {records[key][field]!r}"
+
+
+def _same(first: Any, second: Any, tolerance: float) -> bool:
+    if isinstance(first, tuple | list):
+        return len(first) == len(second) and all(
+            _same(one, other, tolerance) for one, other in zip(first, second, strict=True)
+        )
+    if not isinstance(first, float):
+        return bool(first == second)
+    if not tolerance or not math.isfinite(first):
+        return first.hex() == float(second).hex()
+    return math.isclose(first, second, rel_tol=tolerance, abs_tol=tolerance / 1000)
+
+
+def to_text(figures: Figures) -> str:
+    """Return figures as JSON, a line for each record; floats are texts of `float.hex`."""
+    kinds = []
+    for kind in sorted(figures):
+        lines = [
+            f"{json.dumps(' | '.join(key))}: {json.dumps([_plain(record[field]) for field in FIELDS[kind]])}"
+            for key, record in sorted(figures[kind].items())
+        ]
+        kinds.append(f"{json.dumps(kind)}: " + "{\n" + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(kinds) + "\n}\n"
+
+
+def read(path: Path = GOLDEN) -> Figures:
+    """Return the figures of a file that `to_text` made."""
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        kind: {
+            tuple(key.split(" | ")): dict(zip(FIELDS[kind], map(_value, record), strict=True))
+            for key, record in records.items()
+        }
+        for kind, records in plain.items()
+    }
+
+
+_FLOAT: Final = "="
+"""Sign before the hexadecimal digits of a float, which sets it apart from other texts."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return f"{_FLOAT}{value.hex()}" if isinstance(value, float) else value
+
+
+def _value(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return tuple(map(_value, plain))
+    is_float = isinstance(plain, str) and plain.startswith(_FLOAT)
+    return float.fromhex(plain.removeprefix(_FLOAT)) if is_float else plain
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or compare the figures; return 1 where some differ."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--write", action="store_true", help=f"write the figures to {GOLDEN.name}")
+    task.add_argument("--compare", action="store_true", help="print every difference, exit with 1 if there is any")
+    parser.add_argument("--engine", choices=ENGINES, default="today")
+    parser.add_argument("--kinds", nargs="+", choices=FIELDS, default=[*FIELDS], help="compare these kinds only")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = ENGINES[chosen.engine](make_runs(Path(folder)))
+    print(", ".join(f"{len(records)} {kind}" for kind, records in figures.items()))
+    print("finite with their intervals:", ", ".join(f"{count} {kind}" for kind, count in counts(figures).items()))
+    if chosen.write:
+        GOLDEN.write_text(to_text(figures), encoding="utf-8")
+        return 0
+    lines = list(differences(read(), {kind: figures[kind] for kind in chosen.kinds}))
+    print("\n".join(islice(lines, _SHOWN)))
+    print(f"{len(lines)} differences" + (f", {_SHOWN} of them shown" if len(lines) > _SHOWN else ""))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
