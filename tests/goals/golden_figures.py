@@ -4,8 +4,7 @@
     python tests/goals/golden_figures.py --compare    compute them again and print each difference in any bit
 
 An engine is a function ``figures(runs)``: name of a run -> its directory, to `Figures`. Another engine becomes
-comparable by an entry in `ENGINES`. Its hypotheses are named in the keys as today's engine names them ("top-right");
-`written` returns the written form of such a name ("corner top-right").
+comparable by an entry in `ENGINES`. Hypotheses are named in the keys by their written forms.
 """
 
 import argparse
@@ -19,18 +18,20 @@ from itertools import combinations, islice
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from golden_runs import NODE, make_runs
+
 from goalscope.attribution.by_meg import towards
 from goalscope.attribution.definition import Trial
 from goalscope.attribution.strata import AgentAnswers
-from goalscope.hypotheses import parse
+from goalscope.goals import RunDirectedness, directedness
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.separability import DividedWorlds
+from goalscope.hypotheses import Undefined, parse
 from goalscope.hypotheses.score import LEVEL, judge
+from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable
-from goalscope.measures.goals import GoalFindings, GoalSettings, goal_settings, measure_goals
-from goalscope.measures.goals.returns import work_items
-from goalscope.measures.goals.separability import told_apart
 from goalscope.runs import Store
-from goalscope.worlds.grid import CORNERS
 
 GOLDEN: Final = Path(__file__).with_name("golden.json")
 
@@ -62,7 +63,7 @@ MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "grids": {
         "as evaluated": {"by": ("size",), **_EVALUATED},
         "by phase": {"by": ("phase",)},
-        "one world": {"hypotheses": ("goal", "top-right")},
+        "one world": {"hypotheses": ("goal", "corner top-right")},
     },
     "key-door": {
         "default": {},
@@ -70,9 +71,9 @@ MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     },
     "task maps": {"a node": {"hypotheses": ("goal", "sub-goals", NODE), **_EVALUATED}},
     "chance": {"as evaluated": _EVALUATED},
-    "log": {"default": {}, "a fifth action": {"hypotheses": ("goal", "top-left"), "invalid": "action"}},
+    "log": {"default": {}, "a fifth action": {"hypotheses": ("goal", "corner top-left"), "invalid": "action"}},
 }
-"""Run -> name of a measurement -> settings beside those of `goal_settings`. "one world" reads the first world alone."""
+"""Run -> name of a measurement -> options of `directedness`. "one world" reads the first world alone."""
 
 _TOWARDS: Final[Mapping[str, tuple[str, ...]]] = {
     "grids": ("corner", "noisy"),
@@ -88,44 +89,36 @@ CLOSE: Final = 1e-9
 """Relative tolerance between machines, whose linear algebra differs in the last bits."""
 
 
-def written(name: str) -> str:
-    """Return the written form of a hypothesis, `goalscope.hypotheses.parse`, from its name in today's engine."""
-    if name in CORNERS:
-        return f"corner {name}"
-    if name in ("goal", "key", "key held") or name.startswith("cell "):
-        return name
-    return f"event {name}"
-
-
-def figures_of_two_engines(runs: Mapping[str, Path]) -> Figures:
-    """Return what `measure_goals`, and beside it the engine of hypotheses, say of the runs today."""
+def figures_of_goals(runs: Mapping[str, Path]) -> Figures:
+    """Return what `directedness`, and beside it the score of hypotheses, say of the runs."""
     found: Figures = {kind: {} for kind in FIELDS}
     for run, path in runs.items():
         with Store(path) as store:
             episodes, tasks = list(store.episodes()), run == "task maps"
             table, least = StepTable.from_episodes(episodes, tasks=tasks), min(one.world.id for one in episodes)
             first = StepTable.from_episodes([one for one in episodes if one.world.id == least], tasks=tasks)
-            for name, settings in MEASUREMENTS[run].items():
-                measured = first if name == "one world" else table
-                findings = measure_goals(measured, goal_settings(measured.worlds, **settings))
-                _add_findings(found, (run, name), findings)
-            hypotheses = _hypotheses(run, table)
-            _add_told_apart(found, run, table, hypotheses)
-            _add_answers(found, run, store, hypotheses)
+            for name, options in MEASUREMENTS[run].items():
+                measured, asked = first if name == "one world" else table, dict(options)
+                hypotheses = asked_hypotheses(asked.pop("hypotheses", ()), measured.worlds)
+                states = states_of(measured, by=asked.get("by", ()))
+                _add_directedness(found, (run, name), directedness(states, hypotheses, **asked))
+            names = _hypotheses(run, table)
+            _add_told_apart(found, run, table, names)
+            _add_answers(found, run, store, names)
     return found
 
 
 def _hypotheses(run: str, table: StepTable) -> tuple[str, ...]:
     """Return the names of all hypotheses that the measurements of a run ask for."""
-    settings = [goal_settings(table.worlds, **asked) for asked in MEASUREMENTS[run].values()]
-    return tuple(dict.fromkeys(name for one in settings for name in one.hypotheses))
+    asked = [asked_hypotheses(options.get("hypotheses", ()), table.worlds) for options in MEASUREMENTS[run].values()]
+    return tuple(dict.fromkeys(name for one in asked for name in one))
 
 
-def _add_findings(found: Figures, key: Key, findings: GoalFindings) -> None:
-    for estimate in findings.estimates:
+def _add_directedness(found: Figures, key: Key, measured: RunDirectedness) -> None:
+    for estimate in measured.estimates:
         own = (*key, estimate.agent, _cell(estimate.cell), estimate.hypothesis)
         found["estimates"][own] = {field: getattr(estimate, field) for field in FIELDS["estimates"]}
-    for contrast in findings.contrasts:
+    for contrast in measured.contrasts:
         own = (*key, contrast.agent, _cell(contrast.cell), contrast.first, contrast.second)
         found["contrasts"][own] = {field: getattr(contrast, field) for field in FIELDS["contrasts"]}
 
@@ -135,18 +128,25 @@ def _cell(tags: Mapping[str, Any]) -> str:
 
 
 def _add_told_apart(found: Figures, run: str, table: StepTable, hypotheses: Sequence[str]) -> None:
-    settings = goal_settings(table.worlds, hypotheses=hypotheses)
-    units = sorted(work_items(table, settings, None)[2].units, key=lambda unit: (unit.world_id, unit.horizon))
+    places = {(entry.world.world.id, entry.world.horizon): entry.world for entry in states_of(table)}
+    worlds, divided = [places[key] for key in sorted(places)], DividedWorlds("steps", "no-op")
     for first, second in combinations(hypotheses, 2):
-        both = [number for number, unit in enumerate(units) if {first, second} <= unit.masks.keys()]
-        apart = (n for n in both if told_apart(units[n], first, second, utility="steps", invalid="no-op"))
+        both, apart = 0, list[int]()
+        for number, world in enumerate(worlds):
+            try:
+                left, right = (parse(name).utility(world) for name in (first, second))
+            except Undefined:
+                continue
+            both += 1
+            if not np.array_equal(left, right) and divided.told_apart(world, left, right):
+                apart.append(number)
         if both:
             found["told apart"][run, first, second] = {"worlds": tuple(apart)}
 
 
 def _add_answers(found: Figures, run: str, store: Store, hypotheses: Sequence[str]) -> None:
     """Add values towards the hypotheses and verdicts, phase by phase, at the level that `attribute` has."""
-    bank = {name: parse(written(name)) for name in hypotheses}
+    bank = {name: parse(name) for name in hypotheses}
     for agent in sorted({episode.agent for episode in store.episodes()}):
         for stratum, answers in AgentAnswers.read(store, agent).strata():
             trial = Trial(answers=answers, bank=bank)
@@ -164,7 +164,7 @@ def _add_answers(found: Figures, run: str, store: Store, hypotheses: Sequence[st
             }
 
 
-ENGINES: Final[Mapping[str, Callable[[Mapping[str, Path]], Figures]]] = {"today": figures_of_two_engines}
+ENGINES: Final[Mapping[str, Callable[[Mapping[str, Path]], Figures]]] = {"goals": figures_of_goals}
 """Name of an engine -> its function."""
 
 
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--write", action="store_true", help=f"write the figures to {GOLDEN.name}")
     task.add_argument("--compare", action="store_true", help="print every difference, exit with 1 if there is any")
-    parser.add_argument("--engine", choices=ENGINES, default="today")
+    parser.add_argument("--engine", choices=ENGINES, default="goals")
     parser.add_argument("--kinds", nargs="+", choices=FIELDS, default=[*FIELDS], help="compare these kinds only")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:

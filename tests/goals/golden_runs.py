@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import forklift  # noqa: F401  (registers the environment of the run "chance")
+
 from goalscope.agents import Agent, Observation, Turn
 from goalscope.front.importing import import_logs
 from goalscope.hypotheses import HypothesisTwin, twin

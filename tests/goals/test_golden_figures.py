@@ -3,12 +3,10 @@
 import math
 from pathlib import Path
 
-import pytest
-
 import golden_figures
-from golden_figures import CLOSE, Figures, counts, differences, figures_of_two_engines, read, to_text, written
+import pytest
+from golden_figures import CLOSE, Figures, counts, differences, figures_of_goals, read, to_text
 from golden_runs import MAKERS, make_runs
-from goalscope.hypotheses import parse
 
 CHANGED = ("estimates", ("grids", "as evaluated", "noisy", "", "goal"), "signed")
 """Kind, key and field of one value of the golden figures."""
@@ -19,8 +17,8 @@ def golden() -> Figures:
     return read()
 
 
-def test_todays_figures_are_the_recorded_ones(golden: Figures, tmp_path: Path) -> None:
-    found = figures_of_two_engines(make_runs(tmp_path))
+def test_figures_are_the_recorded_ones(golden: Figures, tmp_path: Path) -> None:
+    found = figures_of_goals(make_runs(tmp_path))
     assert list(differences(golden, found, CLOSE)) == []
 
 
@@ -44,15 +42,6 @@ def test_both_engines_agree_where_their_worlds_do(golden: Figures) -> None:
     for estimate, record in pairs:
         assert estimate["signed"] == pytest.approx(record["value"], rel=1e-6, abs=1e-9)
         assert estimate["bound"] == pytest.approx(record["bound"], rel=1e-6)
-
-
-def test_each_hypothesis_has_a_written_form(golden: Figures) -> None:
-    names = {key[-1] for key in golden["estimates"]}
-    assert {name: parse(written(name)).kind for name in sorted(names)} == {
-        **dict.fromkeys(("goal", "key", "cell 1 1", "top-left", "top-right", "bottom-left", "bottom-right"), "place"),
-        **dict.fromkeys(("key held", "crate held", "dock", "dock with crate", "charger", "sub-goals"), "event"),
-        "node 2ONX": "event",
-    }
 
 
 def test_figures_are_read_as_they_were_written(golden: Figures, tmp_path: Path) -> None:
@@ -82,7 +71,7 @@ def test_the_command_ends_with_one_where_a_figure_differs(
     kind, key, field = CHANGED
     changed = {**golden, kind: {**golden[kind], key: {**golden[kind][key], field: 0.0}}}
     monkeypatch.setattr(golden_figures, "make_runs", lambda folder: {})
-    monkeypatch.setattr(golden_figures, "ENGINES", {"today": lambda runs: golden, "other": lambda runs: changed})
+    monkeypatch.setattr(golden_figures, "ENGINES", {"goals": lambda runs: golden, "other": lambda runs: changed})
     assert golden_figures.main(["--compare"]) == 0
     assert golden_figures.main(["--compare", "--engine", "other", "--kinds", "contrasts"]) == 0
     assert golden_figures.main(["--compare", "--engine", "other"]) == 1

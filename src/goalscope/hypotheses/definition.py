@@ -294,6 +294,9 @@ class Hypothesis:
             Undefined: it means nothing there.
         """
         if self.kind in ("place", "event"):
+            named = world.process.goals.get(self.text)
+            if named is not None and ((named != 0) & (named != 1)).any():  # a count, such as achieved sub-goals
+                return by_decision(world, named.astype(np.float64))
             return towards(world, self.where(world), self.text)
         if self.kind == "utility":
             return by_decision(world, _numbers(self.text, self.value(world)))
