@@ -18,7 +18,6 @@ from itertools import combinations, islice
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from golden_runs import NODE, make_runs
 
 from goalscope.attribution.by_meg import towards
@@ -26,11 +25,13 @@ from goalscope.attribution.definition import Trial
 from goalscope.attribution.strata import AgentAnswers
 from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import asked_hypotheses
-from goalscope.goals.separability import DividedWorlds
+from goalscope.goals.curves import process_of_episode
 from goalscope.hypotheses import Undefined, parse
 from goalscope.hypotheses.score import LEVEL, judge
+from goalscope.hypotheses.separability import tells_apart
 from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable
+from goalscope.meg import RationalityCurve
 from goalscope.runs import Store
 
 GOLDEN: Final = Path(__file__).with_name("golden.json")
@@ -62,7 +63,6 @@ _EVALUATED: Final = {"pairs": "all", "state_blind": True}  # as an arm of an eva
 MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "grids": {
         "as evaluated": {"by": ("size",), **_EVALUATED},
-        "by phase": {"by": ("phase",)},
         "one world": {"hypotheses": ("goal", "corner top-right")},
     },
     "key-door": {
@@ -77,16 +77,21 @@ MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
 
 _TOWARDS: Final[Mapping[str, tuple[str, ...]]] = {
     "grids": ("corner", "noisy"),
-    "key-door": ("exact", "key and goal"),
-    "task maps": ("node", "noisy"),
-    "chance": ("crate held", "dock with crate"),
+    "key-door": ("exact",),
+    "task maps": ("noisy",),
+    "chance": ("dock with crate",),
     "log": ("noisy", "optimal", "random"),
 }
-"""Run -> the agents whose values "towards" hypotheses are recorded: each of them takes a second or more."""
+"""Run -> the agents whose values "towards" hypotheses are recorded: each of them takes up to a second."""
 
 _SHOWN: Final = 200  # differences that are printed
 CLOSE: Final = 1e-9
 """Relative tolerance between machines, whose linear algebra differs in the last bits."""
+_TIED: Final = ("null_p", "p_value", "adjusted")
+_TIES: Final = 0.2
+"""Tolerance of p values between machines: they are shares of simulated agents, many of which show the very value that
+the agent shows, so that the last bits decide whether these count. Other kernels of OpenBLAS changed them by up to 0.13.
+"""
 
 
 def figures_of_goals(runs: Mapping[str, Path]) -> Figures:
@@ -129,16 +134,20 @@ def _cell(tags: Mapping[str, Any]) -> str:
 
 def _add_told_apart(found: Figures, run: str, table: StepTable, hypotheses: Sequence[str]) -> None:
     places = {(entry.world.world.id, entry.world.horizon): entry.world for entry in states_of(table)}
-    worlds, divided = [places[key] for key in sorted(places)], DividedWorlds("steps", "no-op")
+    worlds = [places[key] for key in sorted(places)]
     for first, second in combinations(hypotheses, 2):
         both, apart = 0, list[int]()
         for number, world in enumerate(worlds):
             try:
-                left, right = (parse(name).utility(world) for name in (first, second))
+                utilities = [parse(name).utility(world) for name in (first, second)]
             except Undefined:
                 continue
             both += 1
-            if not np.array_equal(left, right) and divided.told_apart(world, left, right):
+            within = all(
+                RationalityCurve(process_of_episode(world, one, kind="steps", invalid="no-op")).span
+                for one in utilities
+            )
+            if within and tells_apart(world, parse(first), parse(second)):
                 apart.append(number)
         if both:
             found["told apart"][run, first, second] = {"worlds": tuple(apart)}
@@ -187,7 +196,8 @@ def differences(expected: Figures, found: Figures, tolerance: float = 0.0) -> It
 
     Args:
         expected, found: figures; only the kinds that ``found`` has are compared.
-        tolerance: relative; of values nearer to 0 than 0.001 it is that of 0.001. 0 asks for the same bits.
+        tolerance: relative; of values nearer to 0 than 0.001 it is that of 0.001. 0 asks for the same bits, and any
+            other tolerance lets p values differ by `_TIES`.
     """
     for kind, records in found.items():
         for key in dict.fromkeys((*expected[kind], *records)):
@@ -196,20 +206,21 @@ def differences(expected: Figures, found: Figures, tolerance: float = 0.0) -> It
                 yield f"{place}: {'no longer there' if key in expected[kind] else 'new'}"
                 continue
             for field, value in expected[kind][key].items():
-                if not _same(value, records[key][field], tolerance):
+                own, nearest = (_TIES, 1.0) if tolerance and field in _TIED else (tolerance, 1e-3)
+                if not _same(value, records[key][field], own, nearest):
                     yield f"{place}: {field} was {value!r}, is {records[key][field]!r}"
 
 
-def _same(first: Any, second: Any, tolerance: float) -> bool:
+def _same(first: Any, second: Any, tolerance: float, nearest: float) -> bool:
     if isinstance(first, tuple | list):
         return len(first) == len(second) and all(
-            _same(one, other, tolerance) for one, other in zip(first, second, strict=True)
+            _same(one, other, tolerance, nearest) for one, other in zip(first, second, strict=True)
         )
     if not isinstance(first, float):
         return bool(first == second)
     if not tolerance or not math.isfinite(first):
         return first.hex() == float(second).hex()
-    return math.isclose(first, second, rel_tol=tolerance, abs_tol=tolerance / 1000)
+    return math.isclose(first, second, rel_tol=tolerance, abs_tol=tolerance * nearest)
 
 
 def to_text(figures: Figures) -> str:
@@ -264,15 +275,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         figures = ENGINES[chosen.engine](make_runs(Path(folder)))
-    print(", ".join(f"{len(records)} {kind}" for kind, records in figures.items()))
-    print("finite with their intervals:", ", ".join(f"{count} {kind}" for kind, count in counts(figures).items()))
+    _show(", ".join(f"{len(records)} {kind}" for kind, records in figures.items()))
+    finite = ", ".join(f"{count} {kind}" for kind, count in counts(figures).items())
+    _show(f"finite with their intervals: {finite}")
     if chosen.write:
         GOLDEN.write_text(to_text(figures), encoding="utf-8")
         return 0
     lines = list(differences(read(), {kind: figures[kind] for kind in chosen.kinds}))
-    print("\n".join(islice(lines, _SHOWN)))
-    print(f"{len(lines)} differences" + (f", {_SHOWN} of them shown" if len(lines) > _SHOWN else ""))
+    for line in islice(lines, _SHOWN):
+        _show(line)
+    _show(f"{len(lines)} differences" + (f", {_SHOWN} of them shown" if len(lines) > _SHOWN else ""))
     return 1 if lines else 0
+
+
+def _show(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from golden_figures import CLOSE, Figures, counts, differences, figures_of_goals, read, to_text
 from golden_runs import MAKERS, make_runs
 
-CHANGED = ("estimates", ("grids", "as evaluated", "noisy", "", "goal"), "signed")
+CHANGED = ("estimates", ("grids", "as evaluated", "noisy", "phase trained", "goal"), "signed")
 """Kind, key and field of one value of the golden figures."""
 
 
@@ -28,20 +28,6 @@ def test_the_recorded_figures_hold_enough_with_their_intervals(golden: Figures) 
     assert {key[0] for key in golden["estimates"]} == {key[0] for key in golden["towards"]} == runs
     assert {key[0] for key in golden["verdicts"]} == runs - {"log"}  # a log with one answer has no verdict
     assert {record["kind"] for record in golden["verdicts"].values()} >= {"named", "set", "random", "undecided"}
-
-
-def test_both_engines_agree_where_their_worlds_do(golden: Figures) -> None:
-    """Without phases and controls both speak of the same worlds, and no place there is a corner out of reach."""
-    pairs = [
-        (golden["estimates"][run, measurement, agent, "", hypothesis], record)
-        for (run, agent, _, hypothesis), record in golden["towards"].items()
-        for name, measurement in (("chance", "as evaluated"), ("task maps", "a node"))
-        if run == name and hypothesis != "sub-goals"  # a count in one engine, an event in the other
-    ]
-    assert len(pairs) > 10
-    for estimate, record in pairs:
-        assert estimate["signed"] == pytest.approx(record["value"], rel=1e-6, abs=1e-9)
-        assert estimate["bound"] == pytest.approx(record["bound"], rel=1e-6)
 
 
 def test_figures_are_read_as_they_were_written(golden: Figures, tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ from goalscope.goals.results import (
     joined_notes,
     one_family,
 )
-from goalscope.goals.separability import DividedWorlds
 from goalscope.goals.state_blind import blind_visits, frequencies
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis
+from goalscope.hypotheses.separability import tells_apart
 from goalscope.hypotheses.states import States
 from goalscope.hypotheses.views import Undefined
 from goalscope.measures.table import CONDITIONS, PROVENANCE
@@ -225,7 +225,8 @@ class MeasuredLines:
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
-        self._apart = DividedWorlds(kind, invalid)
+        self._apart: dict[tuple[int, int, int], bool] = {}  # two hypotheses and a world -> whether it tells them apart
+        self._hypotheses: dict[str, Hypothesis] = {}
         self._drawn = set[str]()  # names of hypotheses that are drawn, or measured on other maps
         # Hypotheses, worlds and states are found by their identity, and are therefore kept.
         self._kept: list[object] = [states]
@@ -265,6 +266,7 @@ class MeasuredLines:
             raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(lines)}")
         names = list(lines)
         asked = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
+        self._hypotheses |= {name: draws[0].hypothesis for name, draws in lines.items()}
         self._drawn = {name for name, draws in lines.items() if len(draws) > 1 or draws[0].everywhere}
         members = {name: [_by_agent(line.states) for line in draws] for name, draws in lines.items()}
         for cell, of_cell in cells_of(self.states, self.by):
@@ -523,7 +525,7 @@ class MeasuredLines:
         # Hypotheses that are drawn, or measured on other maps, count as told apart: draws differ by chance.
         apart, same = list(common[0].worlds), list[WorldKey]()
         if not {first, second} & self._drawn:
-            apart, same = self._divided(common[0], common[1])
+            apart, same = self._divided(first, second, common)
         parts = {"grids": apart, "common": list(common[0].worlds), "same": same}
         counts = {name: len({cluster for cluster, *_ in keys}) for name, keys in parts.items()}
         about: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
@@ -545,16 +547,27 @@ class MeasuredLines:
             GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
         )
 
-    def _divided(self, first: AgentSample, second: AgentSample) -> tuple[list[WorldKey], list[WorldKey]]:
+    def _divided(self, first: str, second: str, common: Sequence[AgentSample]) -> tuple[list[WorldKey], list[WorldKey]]:
         """Return which worlds tell two hypotheses apart, and in which they are the same states."""
         apart, same = list[WorldKey](), list[WorldKey]()
-        for key, world in first.worlds.items():
-            left, right = (self.bank.utility(sample.worlds[key].key) for sample in (first, second))
-            if np.array_equal(left, right):
-                same.append(key)
-            elif self._apart.told_apart(world.world, left, right):
-                apart.append(key)
+        for place, world in common[0].worlds.items():
+            keys = [sample.worlds[place].key for sample in common]
+            if keys[0] == keys[1]:
+                same.append(place)
+            elif all(map(self._is_within, keys)) and self._tells_apart(world.world, first, second):
+                apart.append(place)
         return apart, same
+
+    def _tells_apart(self, world: FiniteWorld, first: str, second: str) -> bool:
+        """Return whether a world tells two hypotheses apart whose utilities differ and are within reach there."""
+        sides = self._hypotheses[first], self._hypotheses[second]
+        place = id(sides[0]), id(sides[1]), id(world)
+        if place not in self._apart:
+            try:
+                self._apart[place] = tells_apart(world, *sides)
+            except Undefined:  # too large for policies by decision
+                self._apart[place] = True
+        return self._apart[place]
 
     def _sides(
         self,

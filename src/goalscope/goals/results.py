@@ -180,7 +180,7 @@ def goal_estimate(
 class GoalContrast:
     """The signed MEG of one agent towards the first hypothesis minus that towards another.
 
-    It is measured on the worlds that have both and tell them apart (`goalscope.goals.separability`).
+    It is measured on the worlds that have both and tell them apart (`goalscope.hypotheses.separability`).
 
     Attributes:
         agent, cell: as in `GoalEstimate`.

@@ -243,6 +243,17 @@ def separability(
     )
 
 
+def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool:
+    """Return whether a world tells two hypotheses apart: at least `ENOUGH` nats each way, with lapse rate `LAPSE`.
+
+    Raises:
+        Undefined: one of them means nothing in the world, no way leads there, or the world is too large.
+    """
+    told = _Told(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
+    nats = told.crossed[0] - told.own[:, None]
+    return bool(min(nats[0, 1], nats[1, 0]) >= ENOUGH)
+
+
 class _Told:
     """What one world tells: sums over the episode of an agent after each of K hypotheses.
 
