@@ -68,8 +68,8 @@ def coverage() -> None:
     horizons = [int(np.ceil(1.5 * shortest_length(grid))) for grid in grids]
     curves = []
     for grid, horizon in zip(grids, horizons, strict=True):
-        finite = FiniteWorld(world=GridWorld(grid=grid), process=grid_process(grid), horizon=horizon)
-        episode = process_of_episode(finite, parse("goal").utility(finite), kind="steps", invalid="no-op")
+        world = _finite(grid, horizon)
+        episode = process_of_episode(world, parse("goal").utility(world), kind="steps", invalid="no-op")
         curves.append(Curves.of(RationalityCurve(episode)))
     rng = stream(7, "coverage")
     banks = {
@@ -107,10 +107,14 @@ def coverage() -> None:
             )
 
 
+def _finite(grid: Grid, horizon: int) -> FiniteWorld:
+    return FiniteWorld(world=GridWorld(grid=grid), process=grid_process(grid), horizon=horizon)
+
+
 def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """Return the utilities of many episodes of an epsilon-greedy agent in one world."""
-    table = grid_process(grid).transitions
-    at_goal = np.arange(len(table)) == grid.goal[0] * grid.width + grid.goal[1]
+    world = _finite(grid, horizon)
+    table, utility = np.asarray(world.process.transitions), parse("goal").utility(world)
     best = solve(grid).optimal.reshape(len(table), 4)
     count = best.sum(axis=1, keepdims=True)
     greedy = np.where(count > 0, best / np.maximum(count, 1), 0.25)
@@ -119,7 +123,7 @@ def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) ->
     state = np.full(BANK, first[0] * grid.width + first[1])
     total = np.zeros(BANK)
     for _ in range(horizon):
-        total += at_goal[state]
+        total += utility[state]
         action = np.minimum((rng.random(BANK)[:, None] >= chances[state]).sum(axis=1), 3)
         state = table[state, action]
     return total

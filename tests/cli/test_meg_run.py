@@ -1,6 +1,7 @@
 """`goalscope meg RUN`: tables, stored rows and figures, the section of the report."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,7 +110,9 @@ def test_an_agent_without_a_valid_turn_has_no_meg_anywhere_and_that_is_said(inva
         assert (entry["note"] == words) == silent and (entry["signed"] is None) == silent
         if silent:
             assert not any(entry[name] is not None for name in ("low", "high", "share", "beta", "cross_fitted"))
-            assert entry["n"] == 8 and entry["grids"] == 4
+            # Two episodes in each world within reach of the hypothesis.
+            assert entry["n"] == 2 * entry["grids"] and entry["grids"] + entry["out_of_reach"] == 4
+            assert entry["out_of_reach"] == 0 or entry["hypothesis"] != "goal"
     assert {entry["agent"] for entry in plain["contrasts"]} == {"optimal"}
     assert {(entry["agent"], entry["value"] is None) for entry in plain["held_out"]} == {
         ("silent", True),
@@ -131,8 +134,10 @@ def test_an_agent_without_a_valid_turn_has_no_meg_anywhere_and_that_is_said(inva
 
 def test_a_random_agent_is_given_no_share_and_no_rationality_in_any_output(run: Path, tmp_path: Path) -> None:
     shown = call("meg", run, "--hypotheses", "goal,corner top-right")
-    random = [line.split() for line in shown.splitlines() if line.split()[:1] == ["random"]][:2]
-    assert len(random) == 2 and all(line[6:8] == ["–", "–"] for line in random), random
+    cells = [re.split(r"\s{2,}", line.strip()) for line in shown.splitlines()]
+    random = [line for line in cells if line[0] == "random"][:2]
+    assert [line[1] for line in random] == ["goal", "corner top-right"]
+    assert all(line[5:7] == ["–", "–"] for line in random), random
     assert "note: cannot be told from chance, the interval holds 0: no share and no beta" in shown
     call("report", run, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ def test_the_door_is_light_and_fits_on_a_screen() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
-    offered = ["evaluate", "run", "measure", "meg", "compare", "open", "Study", "World", "Agent"]
+    offered = ["evaluate", "run", "measure", "towards", "compare", "open", "Study", "World", "Agent"]
     assert set(offered) <= set(dir(goalscope)) and len(dir(goalscope)) <= 15
     plain = pydoc.plaintext  # type: ignore[attr-defined]
     text = pydoc.render_doc(goalscope, renderer=plain).partition("PACKAGE CONTENTS")[0]
@@ -213,10 +213,10 @@ def test_numbers_of_another_machine_are_the_same_and_others_are_not(found: Evalu
 def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: object) -> None:
+    def refuses(*_: object, **__: object) -> None:
         raise ValueError("it must be allowed")
 
-    monkeypatch.setattr("goalscope.evaluation.evidence.measure_goals", refuses)
+    monkeypatch.setattr("goalscope.evaluation.evidence.directedness", refuses)
     shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
     assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1

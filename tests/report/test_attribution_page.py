@@ -2,12 +2,14 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from command_line import call
 from goalscope import attribute
+from goalscope.hypotheses import bind, read_hypotheses
 from goalscope.report.sections.attribution import judged_in, picture
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Analysis
@@ -83,13 +85,18 @@ def test_attribute_draws_the_same_picture(place: Path, tmp_path: Path) -> None:
     assert "twin: strength of each hypothesis" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [["goat"], [{"name": "a", "is": "goat"}], [{"name": "a"}], ["goal", "goal"], [3], [{"name": 1, "is": "goal"}]],
-)
+@pytest.mark.parametrize("entries", [[{"name": "a"}], ["goal", "goal"], [3], [{"name": 1, "is": "goal"}]])
 def test_a_study_names_hypotheses_that_there_are(entries: list[object]) -> None:
     with pytest.raises(ValueError, match="hypothes"):
         Analysis.model_validate({"hypotheses": entries})
+
+
+@pytest.mark.parametrize("entries", [["goat"], [{"name": "a", "is": "goat"}]])
+def test_a_name_that_no_world_gives_a_goal_is_refused_with_the_worlds(entries: list[Any]) -> None:
+    study = Study.parse({**STUDY, "analysis": {"hypotheses": entries}})
+    [named] = read_hypotheses(entries).values()
+    with pytest.raises(ValueError, match="'goat'; did you mean 'goal'"):
+        bind(named, study.worlds())
 
 
 def test_hypotheses_of_an_analysis_change_no_episode() -> None:
