@@ -88,6 +88,7 @@ ARROWS = {
     ("__main__", "cli"),
     ("attribution", "hypotheses"),
     ("goals", "hypotheses"),
+    ("preflight", "hypotheses"),
     *((reader, "goals") for reader in ("attribution", "preflight", "report")),
     ("report", "interventions"),
     ("report", "attribution"),

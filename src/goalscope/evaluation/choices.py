@@ -18,6 +18,7 @@ from goalscope.checks import near_miss
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
 from goalscope.hypotheses import load_hypotheses, write_hypotheses
+from goalscope.hypotheses.written import check_names, restore_hypotheses
 from goalscope.own import consent
 from goalscope.parts import attempt
 from goalscope.runs.study import Study
@@ -230,6 +231,7 @@ class Choices(StrictRecord):
     def _named(self, mapping: dict[str, Any]) -> None:
         if mapping.get("answers", 1) < 2:
             raise ValueError("its steps are answered once, which cannot tell hypotheses from noise")
+        check_names(restore_hypotheses(list(self.hypotheses)), Study.assemble(mapping).worlds)
         mapping["analysis"] = {**mapping.get("analysis", {}), "hypotheses": list(self.hypotheses)}
 
 

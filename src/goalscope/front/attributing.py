@@ -27,6 +27,7 @@ from goalscope.folder import Folder
 from goalscope.front.running import run
 from goalscope.hypotheses import FiniteWorld, Hypothesis, load_hypotheses, read_hypotheses
 from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.hypotheses.written import check_names
 from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.records import Records
@@ -181,6 +182,7 @@ def attribute(
             study = planned(str(agent), worlds, episodes=episodes, seed=seed)
             later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
             results = Folder(out)
+            check_names(bank, study.worlds)  # before anything is asked
             first = results.below("worlds").checked()
             other = None if later is None else results.below("separating").checked()
             tested_on = None if later is None else {"study": later.id}

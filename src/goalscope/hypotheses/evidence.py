@@ -207,9 +207,9 @@ class _Sums:
         says = (sizes > _NONE) | ~silent[self.numbers, None]
         self.said, self.gain, self.size = says.sum(axis=1), gains.sum(axis=1), sizes.sum(axis=1)
         self.common_gain, self.common_size = gains @ says.T, sizes @ says.T
-        for first, second in told.steps:
-            h, k = (int(np.searchsorted(self.numbers, number)) for number in (first, second))
-            after = reached_before(one.episode, told.events[second][one.state]) & ~says[k]
+        for goal, step in told.steps:
+            h, k = (int(np.searchsorted(self.numbers, number)) for number in (goal, step))
+            after = reached_before(one.episode, told.events[step][one.state]) & ~says[k]
             self.common_gain[h, k] += gains[h] @ after
             self.common_size[h, k] += sizes[h] @ after
         flat = away.reshape(len(away), -1)

@@ -53,5 +53,5 @@ def reached_before(episode: Numbers, inside: Mask) -> Mask:
         return inside
     total = np.cumsum(inside)
     begins = np.flatnonzero(np.concatenate([[True], episode[1:] != episode[:-1]]))
-    before = np.repeat(total[begins] - inside[begins], np.diff([*begins, len(episode)]))
+    before: Numbers = np.repeat(total[begins] - inside[begins], np.diff([*begins, len(episode)]))
     return np.asarray(total > before)

@@ -9,7 +9,7 @@ EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -364,6 +364,25 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
         return made(f"{one.form} [{{cells}}]", (one.parts[0], cells)) if cells else one
     parts = [_bound(part, worlds) for part in one.parts]
     return made(one.form, parts) if parts != list(one.parts) else one
+
+
+def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[World]]) -> None:
+    """Refuse hypotheses with a name that none of some worlds gives a goal.
+
+    Args:
+        bank: the hypotheses.
+        worlds: returns the worlds; called only where a hypothesis depends on them.
+
+    Raises:
+        ValueError: see `bind`.
+    """
+    named = {number: one for number, one in enumerate(bank.values(), 1) if depends_on_worlds(one)}
+    made_worlds = worlds() if named else ()
+    for number, one in named.items():
+        try:
+            bind(one, made_worlds)
+        except ValueError as error:
+            raise ValueError(f"entry {number} ({shorten(one.text)}) of the hypotheses: {error}") from error
 
 
 def depends_on_worlds(one: Hypothesis) -> bool:

@@ -11,6 +11,7 @@ from goalscope.checks import did_you_mean, note_namesake
 from goalscope.folder import Folder, NamedFile, package_files, package_text
 from goalscope.goals import goal_measure
 from goalscope.goals.asked import IN_GRIDS
+from goalscope.hypotheses.written import check_names, restore_hypotheses
 from goalscope.measures.invariance import check_declared
 from goalscope.runs import Study
 from goalscope.yaml_text import read_yaml_text
@@ -69,6 +70,8 @@ def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> St
             f"a study must be a file or the name of a shipped study ({', '.join(registered)}), got {str(name)!r}{close}"
         )
     study = study if change is None else change(study)
+    if study.analysis is not None and study.analysis.hypotheses:
+        check_names(restore_hypotheses(list(study.analysis.hypotheses)), study.worlds)
     if study.analysis is not None and study.analysis.invariance is not None:
         own = [entry if isinstance(entry, str) else entry["name"] for entry in study.analysis.hypotheses]
         check_declared(study.analysis.invariance.margin, [goal_measure(name) for name in (*IN_GRIDS, *own)])
