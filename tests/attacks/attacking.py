@@ -39,8 +39,8 @@ class Target:
     Attributes:
         place: the argument.
         file: the file below the path that it names, "" for that path itself.
-        state: "given" for a sample that is read; "new" for a place that is written first; "again" for one that the same
-            command has written before.
+        state: "given" for a sample that is read; "beside" for a file in the working directory that the sample names;
+            "new" for a place that is written first; "again" for one that the same command has written before.
     """
 
     place: Place
@@ -193,6 +193,8 @@ class Range:
         shutil.rmtree(self._case, ignore_errors=True)
         for name in ("work", "given", "written", "outside/folder"):
             (self._case / name).mkdir(parents=True)
+        for source in (file for sample in given.values() for file in sample.beside):
+            shutil.copy(source, self._case / "work")
         for name in ("canary.txt", "folder/canary.txt"):
             (self._case / "outside" / name).write_text(f"{MARK}\n", encoding="utf-8")
         words, paths, used = [call.command], dict[str, Path](), dict[str, int]()
@@ -250,6 +252,8 @@ class Range:
                 root = filled[place.argument].paths[0]
                 for file in kinds_of_files(root):
                     yield Target(place, file, "given"), root / file
+                for source in filled[place.argument].beside:
+                    yield Target(place, source.name, "beside"), source
                 continue
             yield Target(place, "", "new"), Path()
             if not written or place.form != "directory" or self.sound(call, given).status != 0:
@@ -276,6 +280,8 @@ class Range:
         again = target.place.argument if target.state == "again" else ""
         words, paths = self._prepare(call, dict(case.given))
         path, outside = paths[target.place.argument], self._case / "outside"
+        if target.state == "beside":
+            path = self._case / "work"
         if again:
             kept = self._again[(call, tuple(sample.name for _, sample in case.given), again)]
             shutil.copytree(kept, path, symlinks=True, dirs_exist_ok=True)
@@ -287,8 +293,8 @@ class Range:
         done = self._run(words, self._case / "work")
         done.opened = self._watch.events()
         problems = [] if state_of(outside) == before else ["changed what lies outside"]
-        if not target.file and target.state == "given" and attack.place:
-            done.opened = []  # the path that is typed may lead through links
+        if attack.place and (target.state == "beside" or (target.state == "given" and not target.file)):
+            done.opened = []  # a path that is typed, or that stands in a study, may lead through links
         problems += self._reached(attack, done)
         # How the sound sample fares takes as long again, so it is asked where it decides.
         if done.status == 0 and not self._must_be_same(case) and not self._strange(case, done, attacked, 0):
@@ -320,7 +326,7 @@ class Range:
         target = case.target
         if target.state == "new" or "--repair" in case.call.words:  # whose purpose is another result
             return False
-        ours = target.state == "again" or dict(case.given)[target.place.argument].ours
+        ours = target.state in ("again", "beside") or dict(case.given)[target.place.argument].ours
         return case.attack.place or ours
 
     def _reached(self, attack: Attack, done: Ended) -> list[str]:

@@ -24,6 +24,17 @@ _PLACES = re.compile(r"\b(FILE|DIR|RUN|RUN_A|PATH|STUDY|MODEL|AGENT|EVALUATION|S
 WAITING = ("--serve",)
 """Words that let a command wait for Ctrl-C."""
 _FOLDERS = re.compile(r"\b[Aa] folder\b")
+SHORT: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    "depends": (("--moved", "goal", ()), ("--changes", "1", ())),
+    "evaluate": (("--budget", "1s", ("200k-tokens",)), ("--arms", "keys", ("200k-tokens", "--worlds", "--hypotheses"))),
+    "patch": (
+        ("--kind", "patching", ()),
+        ("--pairs", "1", ()),
+        ("--layers", "2", ()),
+        ("--sites", "changed", ()),
+    ),
+}
+"""Options, and words beside which they are not used, that let examples of a command end within seconds, not minutes."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,19 @@ def _parsed(name: str, line: str) -> Call | None:
     return Call(name, tuple(found))
 
 
+def _shortened(call: Call) -> Call:
+    """Return a call with the options that let it end within seconds, see `SHORT`."""
+    words = list(call.words)
+    for option, value, unless in SHORT.get(call.command, ()):
+        if "--plan" in words or any(word in words for word in unless):
+            continue
+        if option in words:
+            words[words.index(option) + 1] = value
+        elif option != "--budget":
+            words += [option, value]
+    return Call(call.command, tuple(words))
+
+
 @cache
 def calls(name: str) -> tuple[Call, ...]:
     """Return the ways to call a command: its examples, and the first of them with each place that none has."""
@@ -149,4 +173,4 @@ def calls(name: str) -> tuple[Call, ...]:
             example = f"{place.argument}.{place.argument}" if place.form == "file" else place.argument
             option = (place.option,) if place.option else ()
             found.append(Call(name, (*found[0].words, *option, Slot(place, example))))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(map(_shortened, found)))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,6 +12,12 @@ from typing import Any, Final
 import numpy as np
 
 import goalscope
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+
+from gguf_bytes import SOUND as GGUF_ENTRIES
+from gguf_bytes import tensor as gguf_tensor
+from gguf_bytes import whole as gguf_file
 
 AGENTS: Final[list[dict[str, Any]]] = [
     {"kind": "epsilon-greedy", "epsilon": 0.2, "name": "Theseus"},
@@ -60,6 +67,12 @@ MAP: Final = {
     "nodes": {"A": {"cell": [0, 0], "options": []}, "G": {"cell": [3, 0], "options": [["A"]]}},
 }
 TASKS: Final[list[dict[str, Any]]] = [{"map": MAP, "actions": ["left", "right"], "agent": "a"}]
+POLICY: Final = "lake.policy"
+LAKE: Final = {
+    "worlds": [{"kind": "gymnasium", "environments": ["FrozenLake-v1"], "options": {"is_slippery": False}}],
+    "agents": [{"kind": "policy", "file": POLICY}, {"kind": "random"}],
+    "trajectories": 2,
+}
 HYPOTHESES: Final = {"hypotheses": ["goal", {"name": "corner", "is": "corner top-right"}]}
 
 
@@ -71,12 +84,14 @@ class Sample:
         name: of the sample.
         paths: where it lies; several where a command takes several of its kind.
         ours: whether goalscope wrote it, so that any change in it must be noticed.
+        beside: files that it names, which lie in the working directory; goalscope wrote them.
         heavy: whether it needs a model, so that it is left to the long tests.
     """
 
     name: str
     paths: tuple[Path, ...]
     ours: bool = True
+    beside: tuple[Path, ...] = ()
 
 
 Run = Callable[..., None]
@@ -107,7 +122,8 @@ class Samples:
     def _get(self, name: str) -> Sample:
         if name not in self._made:
             paths, ours = getattr(self, f"_{name}")(self._folder / name)
-            self._made[name] = Sample(name, tuple(paths), ours)
+            beside = tuple(self._folder / name / file for file in BESIDE.get(name, ()))
+            self._made[name] = Sample(name, tuple(paths), ours, beside)
         return self._made[name]
 
     def _path(self, name: str) -> Path:
@@ -170,7 +186,24 @@ class Samples:
         return [Path(shutil.copy(self._path("tiny_evaluation") / "evaluation.json", folder / "plan.json"))], False
 
     def _agent_file(self, folder: Path) -> tuple[Sequence[Path], bool]:
-        return [_json(folder / "agent.yaml", {"kind": "epsilon-greedy", "epsilon": 0.2})], False
+        return [
+            _json(folder / f"agent-{number}.yaml", {"kind": "epsilon-greedy", "epsilon": number / 10})
+            for number in (2, 6)
+        ], False
+
+    def _gguf_file(self, folder: Path) -> tuple[Sequence[Path], bool]:
+        folder.mkdir()
+        (folder / "tiny.gguf").write_bytes(gguf_file(*GGUF_ENTRIES, tensors=(gguf_tensor("w", [4, 4]),)))
+        return [folder / "tiny.gguf"], False
+
+    def _policy_study(self, folder: Path) -> tuple[Sequence[Path], bool]:
+        import torch
+
+        from goalscope.environments import save_policy
+
+        folder.mkdir()
+        save_policy([torch.nn.Linear(16, 4)], folder / POLICY)
+        return [_json(folder / "policy.yaml", LAKE)], False
 
     def _weights(self, folder: Path) -> tuple[Sequence[Path], bool]:
         bundled = Path(goalscope.__file__).parent / "theseus" / "weights"
@@ -211,18 +244,20 @@ THINGS: Final[dict[str, tuple[str, ...]]] = {
     "hypotheses": ("hypotheses_file",),
     "key": ("claimed_key",),
     "log": ("episodes_log", "folder_of_logs", "tasks_log", "inspect_logs"),
-    "model": ("weights",),
+    "model": ("weights", "gguf_file"),
     "organisms": ("tables",),
     "plan": ("plan_file",),
     "process": ("json_process", "array_process"),
     "prompt": ("prompt_file",),
     "run": ("tiny_run", "answered_run", "inside_run"),
     "shard": ("shards",),
-    "study": ("study_file",),
+    "study": ("study_file", "policy_study"),
 }
-HEAVY: Final = ("inside_run", "weights", "inspect_logs")
+HEAVY: Final = ("inside_run", "weights", "inspect_logs", "policy_study")
 """Samples that need a model or another library."""
-NEEDS: Final = {"inspect_logs": "inspect_ai"}
+BESIDE: Final = {"policy_study": (POLICY,)}
+"""Files that a sample names, by their names relative to the working directory."""
+NEEDS: Final = {"inspect_logs": "inspect_ai", "policy_study": "gymnasium"}
 """Samples that are left out where a library is not installed."""
 
 

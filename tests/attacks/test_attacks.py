@@ -18,8 +18,6 @@ from goalscope.cli.help import Reads
 
 MOST: Final = 60
 """Attacks on each command in `make test-full`, drawn such that all kinds are among them."""
-SLOW: Final = ("demo", "evaluate", "reproduce")
-"""Commands that take long where they are not refused, whose attacks are left to `make test-full`."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,7 @@ def test_an_argument_that_names_a_place_is_found_however_it_is_declared() -> Non
 
 def test_an_attack_on_each_command_is_refused_by_name_or_without_effect(light: Range) -> None:
     found = []
-    for name in [name for name in commands() if name not in SLOW]:
+    for name in commands():
         call = next((call for call in calls(name) if any(place.things for place in call.places)), calls(name)[0])
         [case] = drawn(list(light.cases_of(call, written=False)), 1, name)
         found += [f"{case.name}: {problem}" for problem in light.check(case)]

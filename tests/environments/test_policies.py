@@ -1,6 +1,7 @@
 """Trained policies as agents: what their files hold, what is refused, and that they act as they were trained."""
 
 import json
+import os
 import pickle
 import re
 import shlex
@@ -127,6 +128,9 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
         save_policy(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1)), tmp_path / "conv.policy")
     with pytest.raises(OSError, match="nowhere"):
         read_policy(tmp_path / "nowhere")
+    os.truncate(path, 10**11)
+    with pytest.raises(ValueError, match=r"changed\.policy must be a file of save_policy: .* 100000000000"):
+        read_policy(path)
 
 
 def test_values_that_are_not_finite_and_offered_actions_without_chance_are_refused(tmp_path: Path) -> None:

@@ -7,43 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from gguf_bytes import LIST, SOUND, TEXT, entry, tensor, text, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.models.folder_checks import check_folder
+from goalscope.models.folder_checks import check_folder, check_tokenizer
 from goalscope.models.folders import has_chat_template
 from goalscope.models.gguf_files import read_header
 
-U32, TEXT, LIST = 4, 8, 9
-
-
-def text(value: str | bytes) -> bytes:
-    octets = value.encode() if isinstance(value, str) else value
-    return struct.pack("<Q", len(octets)) + octets
-
-
-def entry(key: str | bytes, kind: int, body: bytes) -> bytes:
-    return text(key) + struct.pack("<I", kind) + body
-
-
-def tensor(name: str, dimensions: list[int], offset: int = 0, kind: int = 0) -> bytes:
-    numbers = b"".join(struct.pack("<Q", size) for size in dimensions)
-    return text(name) + struct.pack("<I", len(dimensions)) + numbers + struct.pack("<IQ", kind, offset)
-
-
-def whole(
-    *entries: bytes, tensors: tuple[bytes, ...] = (), data: bytes = bytes(64), counts: tuple[int, int] | None = None
-) -> bytes:
-    n_tensors, n_entries = counts or (len(tensors), len(entries))
-    return b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_entries) + b"".join((*entries, *tensors)) + data
-
-
-SOUND = (
-    entry("general.architecture", TEXT, text("llama")),
-    entry("llama.block_count", U32, struct.pack("<I", 2)),
-    entry("tokenizer.ggml.tokens", LIST, struct.pack("<IQ", TEXT, 3) + text("a") + text("b") + text("c")),
-    entry("tokenizer.chat_template", TEXT, text("{{ messages }}")),
-)
 ONE = tensor("w", [4, 4])
 FILES: dict[str, tuple[bytes, str]] = {
     "2^62 entries": (whole(counts=(0, 1 << 62)), "entries"),
@@ -81,6 +52,20 @@ def test_a_hostile_file_is_one_short_error(name: str, tmp_path: Path) -> None:
         read_header(file)
     assert time.process_time() - started < 30
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+
+
+def test_a_damaged_file_is_refused_before_packages_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goalscope.models.gguf_files.find_spec", lambda name: None)
+    file = tmp_path / "m.gguf"
+    file.write_bytes(whole(*SOUND, tensors=(ONE,)))
+    with pytest.raises(ImportError, match="gguf"):
+        check_tokenizer(file)
+    for octets in (bytes(5000), whole(counts=(0, 1 << 62)), b""):
+        file.write_bytes(octets)
+        with pytest.raises(ValueError, match=r"m\.gguf must be a GGUF file"):
+            check_tokenizer(file)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from goalscope.extras import lacking
 from goalscope.folder import NamedFile
 from goalscope.rows import Tag
 from goalscope.sealed import seal, unseal
-from goalscope.untrusted import decode_object, shorten
+from goalscope.untrusted import UntrustedError, decode_object, shorten
 from goalscope.worlds.world import View
 
 MOST_BYTES: Final = 1 << 28
@@ -228,7 +228,10 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    octets = NamedFile(path).load_bytes(MOST_BYTES)
+    try:
+        octets = NamedFile(path).load_bytes(MOST_BYTES)
+    except UntrustedError as error:
+        raise ValueError(f"{path} must be a file of save_policy: {error}") from error
     # The length of a header, with which a safetensors file begins, can look like the mark of an archive or a pickle.
     if octets[8:9] != b"{" and (octets[:2] == b"PK" or octets[:1] == b"\x80"):
         raise ValueError(

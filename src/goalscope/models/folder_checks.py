@@ -131,6 +131,7 @@ def check_tokenizer(folder: Path) -> dict[str, Any]:
     """Return the tokenizer's configuration in a model's folder, {} without one; refuse what must not be read of it."""
     _check_template_files(folder)
     if NamedFile(folder).is_there():
+        read_header(folder)  # a damaged file is refused before packages are asked for that could not read it either
         check_packages(folder)
     file = folder / "tokenizer_config.json"
     configuration = read_json(file) if NamedFile(file).is_there() else {}

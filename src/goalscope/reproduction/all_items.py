@@ -15,6 +15,7 @@ from goalscope.reproduction.working import asked_in, compute_exact, published_st
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.tables import DATABASE
+from goalscope.untrusted import UntrustedError
 
 _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")
 
@@ -108,7 +109,10 @@ def _around(path: Path) -> tuple[str, str]:
     """Return what stands before and after the table in a page, nothing where there is no page yet."""
     if not NamedFile(path).is_there():
         return "", ""
-    before, mark, rest = NamedFile(path).load_text().partition(_MARKS[0])
+    try:
+        before, mark, rest = NamedFile(path).load_text().partition(_MARKS[0])
+    except UntrustedError as error:
+        raise ValueError(f"{path} must be a page of text: {error}; give another file") from error
     _, end, after = rest.partition(_MARKS[1])
     if not mark or not end:
         raise ValueError(f"{path} must be a new file, or hold the lines {' and '.join(map(str.strip, _MARKS))}")

@@ -15,6 +15,7 @@ from goalscope.rows import Tag
 from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
+from goalscope.untrusted import UntrustedError
 from goalscope.worlds.world import World
 
 if TYPE_CHECKING:
@@ -192,7 +193,11 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
             names += [f"{name}/{file.name}" for file in place.files("*", name)]
         else:
             names.append(name)
-    earlier = place.load_text(CHECKSUMS).splitlines() if place.has_file(CHECKSUMS) else []
+    try:
+        earlier = place.load_text(CHECKSUMS).splitlines() if place.has_file(CHECKSUMS) else []
+    except UntrustedError as error:
+        path = place.path / CHECKSUMS
+        raise ValueError(f"{path} must be a list of checksums as goalscope writes it: {error}; remove it") from error
     lines = {found[1]: line for line in earlier if (found := _SUM.fullmatch(line))}
     for name in set(names):
         with place.open_file(name, most=_MOST_EXPORTED) as stream:
