@@ -21,6 +21,7 @@ from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_o
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.claims import runs_in
 from goalscope.evaluation.evidence import ArmRun
+from goalscope.evaluation.opening import Checked
 from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sentences import headline
 from goalscope.evaluation.sizing import choose_sizes
@@ -301,7 +302,8 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(
     assert dry.exit_code == 0 and "Mirrored and rotated worlds" in dry.output and not (tmp_path / "dry").exists()
     shown = CliRunner().invoke(app, ["ledger", str(small)])
     assert shown.exit_code == 0 and "optimal is directed at the goal" in shown.output
-    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 0)  # the claims were decided again just now
+    sound = Checked(deviations=(), changed=(), added=(), failed=())
+    monkeypatch.setattr("goalscope.evaluation.opening.judged_again", lambda directory: sound)  # as they just were
     card = CliRunner().invoke(app, ["ledger", str(small), "--card"])
     assert card.exit_code == 0 and len(card.output.strip().splitlines()) == 2
     plain = CliRunner().invoke(app, ["ledger", str(small), "--json"])
