@@ -20,6 +20,11 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = bytecode
 
+# One process of tests runs for each core: threads of the numeric libraries in each of them would wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(library, "1")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples of each law where the long tests are left out."""

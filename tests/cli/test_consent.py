@@ -3,6 +3,7 @@
 The commands, their arguments and their options are read from the program, so that a new one is tried, too.
 """
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -75,6 +76,22 @@ trajectories: 2
 answers: 2
 """
 
+NEXT = "---- the next command\n"
+IN_TURN = f"""
+import json, os, sys
+from goalscope.cli import main
+for number, words in enumerate(json.loads(sys.argv[1])):
+    if number:
+        print({NEXT!r}, end="", file=sys.stderr, flush=True)
+    child = os.fork()
+    if not child:
+        sys.argv[1:] = words
+        main()
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(status)
+"""
+"""Commands one after another, each in a process of its own that imports goalscope no more: that takes seconds."""
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -85,17 +102,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.yaml").write_text(study)
     grids = "{kind: grid, sizes: [5], densities: [0.0], count: 2}"
     bank = "goal;corner top-left;place evil:spot"
-    for words in (
+    given = (
         ["run", "world.yaml", "--out", "world"],
         ["run", "grids.yaml", "--out", "grids"],
         ["evaluate", "evil:Agent", "--quick", "--arms", "grids", "--sizes", "5", "--out", "judged"],
         ["attribute", "evil:Agent", "--hypotheses", bank, "--worlds", grids, "--out", "asked"],
-    ):
-        # In a process of its own, so that the module is not imported in that of the tests.
-        command = [sys.executable, "-c", "from goalscope.cli import main; main()", *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr + done.stdout
-        assert "evil:" in done.stderr and "is run" in done.stderr
+    )
+    # In a process of its own, so that the module is not imported in that of the tests.
+    command = [sys.executable, "-c", IN_TURN, json.dumps(given)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    said = done.stderr.split(NEXT)
+    assert len(said) == len(given) and all("evil:" in one and "is run" in one for one in said), done.stderr
     (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(folder / 'mark')!r}).touch()\n{AGENT}")
     return folder
 
@@ -156,7 +174,10 @@ def test_a_name_in_a_directory_imports_nothing(
 
 @pytest.mark.parametrize(
     "words",
-    ["attribute world --hypotheses goal;random", "evaluate --plan judged/evaluation.json --out again"],
+    [
+        "attribute world --hypotheses goal;random",
+        pytest.param("evaluate --plan judged/evaluation.json --out again", marks=pytest.mark.full),
+    ],
 )
 def test_the_user_can_allow_what_a_directory_names(made: Path, tmp_path: Path, words: str) -> None:
     folder = tmp_path / "here"
@@ -173,13 +194,19 @@ def test_the_user_can_allow_what_a_directory_names(made: Path, tmp_path: Path, w
             assert "evil:" in said and f"goalscope --own-code {shlex.join(words.split())}" in said
 
 
-def test_a_directory_goes_on_where_the_user_types_the_name_again(made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("evaluate evil:Agent --quick --arms grids --sizes 5 --out judged", marks=pytest.mark.full),
+        "run grids.yaml --out grids",
+    ],
+)
+def test_a_directory_goes_on_where_the_user_types_the_name_again(made: Path, tmp_path: Path, words: str) -> None:
     folder = tmp_path / "here"
     shutil.copytree(made, folder)
-    for words in ("evaluate evil:Agent --quick --arms grids --sizes 5 --out judged", "run grids.yaml --out grids"):
-        command = [sys.executable, "-c", "from goalscope.cli import main; main()", *words.split()]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", "from goalscope.cli import main; main()", *words.split()]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_workers_decide_as_the_process_that_began_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

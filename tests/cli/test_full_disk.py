@@ -75,7 +75,7 @@ def fill(disk: Path, room: int) -> None:
         "export {made}/run --out {disk}/tables",
         "merge {disk}/merged {made}/shard1 {made}/shard2",
         "import {log} --out {disk}/imported",
-        "evaluate random --quick --out {disk}/judged",
+        "evaluate random --quick --arms grids --sizes 5 --out {disk}/judged",
         "figure {made}/run --all {disk}/figures",
     ],
 )

@@ -21,6 +21,7 @@ from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_o
 from goalscope.evaluation.budget import Budget, divide
 from goalscope.evaluation.claims import runs_in
 from goalscope.evaluation.evidence import ArmRun
+from goalscope.evaluation.opening import Checked
 from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sentences import headline
 from goalscope.evaluation.sizing import choose_sizes
@@ -294,11 +295,15 @@ def test_the_default_budget_has_room_for_the_first_arm_and_a_named_one_may_not(
         choose_sizes(listed, [], 1, Budget.parse("14m"), {}, named=True)
 
 
-def test_the_command_line_says_the_verdict_and_the_ledger_again(small: Path, tmp_path: Path) -> None:
+def test_the_command_line_says_the_verdict_and_the_ledger_again(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dry = CliRunner().invoke(app, ["evaluate", "optimal", "--quick", "--dry-run", "--out", str(tmp_path / "dry")])
     assert dry.exit_code == 0 and "Mirrored and rotated worlds" in dry.output and not (tmp_path / "dry").exists()
     shown = CliRunner().invoke(app, ["ledger", str(small)])
     assert shown.exit_code == 0 and "optimal is directed at the goal" in shown.output
+    sound = Checked(deviations=(), changed=(), added=(), failed=())
+    monkeypatch.setattr("goalscope.evaluation.opening.judged_again", lambda directory: sound)  # as they just were
     card = CliRunner().invoke(app, ["ledger", str(small), "--card"])
     assert card.exit_code == 0 and len(card.output.strip().splitlines()) == 2
     plain = CliRunner().invoke(app, ["ledger", str(small), "--json"])
@@ -413,29 +418,46 @@ def test_a_model_and_an_arm_are_added_and_nothing_is_asked_again(tmp_path: Path)
         goalscope.evaluate(["optimal", "random"], place, arms=["grids"], **options)
 
 
+PLANNED = ("optimal", "epsilon-greedy:epsilon=0.5", "--quick", "--arms", "grids", "--sizes", "5", "--seed", "7")
+
+
+def planned(path: Path) -> dict[str, Any]:
+    """Print the plan of an evaluation into a file, and return it as plain values."""
+    path.write_text(call("evaluate", *PLANNED, "--dry-run", "--json", "--out", path.parent / "x"))
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
 def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
-    words = ("--quick", "--arms", "grids", "--sizes", "5", "--seed", "7")
-    models = ("optimal", "epsilon-greedy:epsilon=0.5")
-    printed = call("evaluate", *models, *words, "--dry-run", "--json", "--out", tmp_path / "x")
-    (tmp_path / "plan.json").write_text(printed)
+    edited = planned(tmp_path / "plan.json")
     plan = Plan.read(tmp_path / "plan.json")
     assert plan.sizes == {"grids": 6} and plan.names == ["optimal", "epsilon-greedy(0.5)"]
     call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "one")
-    call("evaluate", *models, *words, "--out", tmp_path / "two")
-    first, second = (Evaluation.read(tmp_path / name / judging.LEDGER) for name in ("one", "two"))
-    assert (first.models, first.differences) == (second.models, second.differences)
-    assert Plan.read(tmp_path / "one" / judging.PLAN) == Plan.read(tmp_path / "two" / judging.PLAN) == plan
-    edited = json.loads(printed)
+    assert Plan.read(tmp_path / "one" / judging.PLAN) == plan
     edited["looks"] = [{"grids": 1}]
     (tmp_path / "plan.json").write_text(json.dumps(edited))
     assert "changed since" in call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "3", status=2)
     del edited["digest"]
     (tmp_path / "plan.json").write_text(json.dumps(edited))
-    found = goalscope.evaluate(Plan.read(tmp_path / "plan.json", edited=True), tmp_path / "3")
-    assert found.models[0].arms[0].worlds == 3, "one of each density"
+    assert Plan.read(tmp_path / "plan.json", edited=True).sizes == {"grids": 1}
     assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
     refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
     assert "leave budget" in refused
+
+
+@pytest.mark.full
+def test_a_plan_gives_the_verdict_of_its_words_and_may_be_edited(tmp_path: Path) -> None:
+    edited = planned(tmp_path / "plan.json")
+    call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "one")
+    call("evaluate", *PLANNED, "--out", tmp_path / "two")
+    first, second = (Evaluation.read(tmp_path / name / judging.LEDGER) for name in ("one", "two"))
+    assert (first.models, first.differences) == (second.models, second.differences)
+    assert Plan.read(tmp_path / "one" / judging.PLAN) == Plan.read(tmp_path / "two" / judging.PLAN)
+    edited["looks"] = [{"grids": 1}]
+    del edited["digest"]
+    (tmp_path / "plan.json").write_text(json.dumps(edited))
+    found = goalscope.evaluate(Plan.read(tmp_path / "plan.json", edited=True), tmp_path / "3")
+    assert found.models[0].arms[0].worlds == 3, "one of each density"
 
 
 @pytest.mark.full

@@ -209,7 +209,7 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
     listed = [resolve("arm", name) for name in ("grids", "keys")]
     monkeypatch.setattr(evaluating, "arms", lambda: listed)
     monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
-    words = ("evaluate", "optimal", "--quick", "--out", tmp_path / "one")
+    words = ("evaluate", "optimal", "--quick", "--sizes", 5, "--out", tmp_path / "one")
     with monkeypatch.context() as patch:
         patch.setattr(Optimal, "act", lost_with_keys(lambda: RuntimeError("no key fits")))
         said = " ".join(call(*words, status=1).split())
@@ -221,6 +221,7 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
         said = call(*words, status=1)
     assert "ZeroDivisionError" in said and "optimal is directed at the goal" in said
     assert "failure" not in call(*words)
+    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 0)  # its claims were decided just now
     assert "optimal is directed at the goal" in call("ledger", tmp_path / "one")
 
 

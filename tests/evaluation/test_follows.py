@@ -67,6 +67,7 @@ def test_a_misgeneraliser_is_judged_by_phase(tmp_path: Path) -> None:
         asked(tmp_path / "found", TWIN, **{**given, "hypotheses": "goal"})
 
 
+@pytest.mark.full
 def test_hypotheses_that_coincide_everywhere_cannot_be_told(tmp_path: Path) -> None:
     (tmp_path / "corner.yaml").write_text(PHASES.replace("not top-right", "top-right"), encoding="utf-8")
     found = asked(tmp_path / "found", TWIN, worlds=str(tmp_path / "corner.yaml"), hypotheses="goal;corner top-right")

@@ -450,8 +450,8 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
     for _ in range(2):
         run = judging.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)
         judging.play(run, quiet)
-        with judging.opened(run) as data:
-            found = judging.judge(run, data)
+    with judging.opened(run) as data:
+        found = judging.judge(run, data)
     why = {one.name: one.why for one in found.models[0].arms}
     assert "on both sides" in why["patching"] and "larger --budget" in why["plans"]
     assert tried == ["grids"], "what was refused is not tried again on the same worlds"

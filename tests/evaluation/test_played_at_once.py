@@ -33,13 +33,22 @@ def played(directory: Path) -> dict[str, str]:
     return hashes
 
 
-def test_arms_together_have_the_answers_of_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = played(tmp_path / "together")
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The content hashes of arms that were played at once and that nobody stopped."""
+    return played(tmp_path_factory.mktemp("together") / "whole")
+
+
+def test_arms_together_have_the_answers_of_each_alone(
+    together: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(playing, "play_together", lambda *arguments: [])
     assert played(tmp_path / "alone") == together
 
 
-def test_an_interrupt_stops_all_arms_and_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_stops_all_arms_and_keeps_what_is_there(
+    together: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     act, asked = ChatAgent.act, list[int]()
 
     def interrupted(self: ChatAgent, observations: Sequence[Any], arrived: Any) -> Any:
@@ -48,7 +57,6 @@ def test_an_interrupt_stops_all_arms_and_keeps_what_is_there(tmp_path: Path, mon
             os.kill(os.getpid(), signal.SIGINT)
         return act(self, observations, arrived=arrived)
 
-    expected = played(tmp_path / "whole")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
     try:
         with monkeypatch.context() as patched:
@@ -58,4 +66,4 @@ def test_an_interrupt_stops_all_arms_and_keeps_what_is_there(tmp_path: Path, mon
     finally:
         signal.signal(signal.SIGINT, before)
     assert threading.active_count() < 10
-    assert played(tmp_path / "stopped") == expected
+    assert played(tmp_path / "stopped") == together

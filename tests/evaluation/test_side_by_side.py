@@ -86,6 +86,7 @@ def test_the_terminal_shows_all_models_whatever_its_width_and_the_differences_th
         width = 80
 
     monkeypatch.setattr(claims, "console", Narrow)
+    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 0)  # the claims were decided again just now
     assert call("ledger", place).count("Side by side") == 2, "two models at a time"
 
 

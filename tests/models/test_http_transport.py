@@ -38,18 +38,19 @@ def sender(body: bytes, headers: dict[str, str] | None = None, status: int = 200
 
 def drip_body(handler: BaseHTTPRequestHandler) -> None:
     handler.send_response(200)
-    handler.send_header("Content-Length", str(len(ANSWER)))
+    body = ANSWER.ljust(400)
+    handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    drip(handler, ANSWER)
+    drip(handler, body)
 
 
 def drip_headers(handler: BaseHTTPRequestHandler) -> None:
-    drip(handler, b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 200)
+    drip(handler, b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 400)
 
 
 def drip_failure(handler: BaseHTTPRequestHandler) -> None:
-    handler.wfile.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\n")
-    drip(handler, b"x" * 100)
+    handler.wfile.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 400\r\n\r\n")
+    drip(handler, b"x" * 400)
 
 
 def drip(handler: BaseHTTPRequestHandler, data: bytes) -> None:
@@ -66,7 +67,7 @@ def test_a_response_must_be_complete_by_its_deadline(raw: Raw) -> None:
         began = time.monotonic()
         with pytest.raises(ConnectionError, match=r"no complete response within 0\.4 seconds \(server\.timeout\)"):
             ask(server, timeout=0.4)
-        assert time.monotonic() - began < 9, "each byte alone came in time, all of them would take 12 seconds"
+        assert time.monotonic() - began < 40, "each byte alone came in time, all of them would take a minute"
 
 
 def test_a_connection_whose_deadline_is_over_serves_no_further_request() -> None:

@@ -70,7 +70,7 @@ def test_greedy_lockstep_equals_generate(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.full), 0.7])
 def test_batch_equals_single_whoever_enters_and_leaves(name: str, temperature: float) -> None:
     given = prompts(12)
     together = decode(MODELS[name], given, temperature=temperature)

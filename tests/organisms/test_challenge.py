@@ -39,11 +39,30 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="module")
+def once_sealed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a challenge and its key, for reading alone."""
+    folder = tmp_path_factory.mktemp("sealed")
+    names = seal(list(folders(made)), folder / "challenge", folder / "key.json", salt="nobody guesses")
+    assert names == ["sealed-000", "sealed-001"]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def once_opened(once_sealed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a challenge that was claimed about and opened, and its key, for reading alone."""
+    folder = tmp_path_factory.mktemp("opened")
+    shutil.copytree(once_sealed, folder, dirs_exist_ok=True)
+    claim(folder / "challenge", ["score"], "ours")
+    open_challenge(folder / "challenge", folder / "key.json")
+    return folder
+
+
 @pytest.fixture
-def sealed(made: Path, tmp_path: Path) -> tuple[Path, Path]:
-    out, key = tmp_path / "challenge", tmp_path / "key.json"
-    assert seal(list(folders(made)), out, key, salt="nobody guesses") == ["sealed-000", "sealed-001"]
-    return out, key
+def sealed(once_sealed: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A challenge and its key, which the test may change."""
+    shutil.copytree(once_sealed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "challenge", tmp_path / "key.json"
 
 
 def test_nothing_of_the_truth_is_in_the_clear(sealed: tuple[Path, Path], made: Path) -> None:
@@ -127,12 +146,12 @@ def test_a_claim_or_a_truth_that_was_changed_is_refused(sealed: tuple[Path, Path
 
 
 @pytest.fixture
-def readers(made: Path, sealed: tuple[Path, Path]) -> dict[str, tuple[Path, Callable[[], object]]]:
+def readers(made: Path, once_opened: Path, tmp_path: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     """Return the files of an opened challenge and of an organism, and what reads each of them back."""
-    out, key = sealed
-    claim(out, ["score"], "ours")
-    open_challenge(out, key)
-    organism = next(folders(made))
+    shutil.copytree(once_opened, tmp_path, dirs_exist_ok=True)
+    out, key = tmp_path / "challenge", tmp_path / "key.json"
+    organism = tmp_path / "organism"
+    shutil.copytree(next(folders(made)), organism)
     return {
         "card": (organism / "card.json", lambda: read_card(organism)),
         "weights": (organism / "weights.safetensors", lambda: cards.read_weights(organism, read_card(organism))),
@@ -224,7 +243,10 @@ def test_a_key_lies_outside_and_nothing_is_sealed_twice(made: Path, sealed: tupl
     assert without.exit_code == 2 and "--key" in without.output + without.stderr
 
 
-def test_the_same_salt_gives_the_same_seals_and_another_one_others(made: Path, tmp_path: Path) -> None:
+def test_the_same_salt_gives_the_same_seals_and_another_one_others(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(challenge, "WORLDS", 4)
     seals = []
     for number, salt in enumerate(("a", "a", "b")):
         seal(list(folders(made))[:1], tmp_path / str(number), tmp_path / f"{number}.json", salt=salt)

@@ -42,7 +42,9 @@ def correlations(data: ProbeInputs, maps: DecodedMaps) -> tuple[float, float]:
     return train, test
 
 
-@pytest.mark.parametrize(("head", "strength"), [("mlp", 0.0), ("mlp", 0.25), ("percell", 0.25)])
+@pytest.mark.parametrize(
+    ("head", "strength"), [pytest.param("mlp", 0.0, marks=pytest.mark.full), ("mlp", 0.25), ("percell", 0.25)]
+)
 def test_maps_of_training_and_tested_steps_are_equally_good(head: str, strength: float) -> None:
     data = planted(strength)
     own = data.activations[0]

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,13 @@ def problem(line: str, whole: bool = True) -> str | None:
     return None
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    """Yield file and text of each string of the package that is not a docstring; what is filled in is a zero byte."""
+@cache
+def messages() -> tuple[tuple[str, str], ...]:
+    """Return file and text of each string of the package that is not a docstring; what is filled in is a zero byte."""
+    return tuple(_messages())
+
+
+def _messages() -> Iterator[tuple[str, str]]:
     for file in sorted((ROOT / "src" / "goalscope").rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

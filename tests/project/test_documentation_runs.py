@@ -109,15 +109,22 @@ SCENARIOS = {
     "hypotheses": Scenario(
         files={"mine.yaml": ("hypotheses.md yaml 1",)},
         steps=(
-            "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20 --out matrix.svg",
-            "goalscope separate --hypotheses 'goal;beside goal;key if not key held, else goal' --worlds key-no-door "
-            "--count 20",
+            (
+                "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20 --out "
+                "matrix.svg",
+                "--count 4",
+            ),
+            (
+                "goalscope separate --hypotheses 'goal;beside goal;key if not key held, else goal' --worlds "
+                "key-no-door --count 20",
+                "--count 4",
+            ),
             (
                 "goalscope design --hypotheses 'grids;beside goal' --worlds grid --choose 8 --out study.yaml",
-                "--sizes 7 --count 20",
+                "--sizes 7 --count 10",
             ),
             "goalscope run study.yaml --out runs/designed && goalscope measure runs/designed",
-            "goalscope separate --hypotheses mine.yaml --worlds key-no-door --count 20",
+            ("goalscope separate --hypotheses mine.yaml --worlds key-no-door --count 20", "--count 4"),
             "hypotheses.md python 1",
         ),
     ),
@@ -456,7 +463,7 @@ SCENARIOS = {
 LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
-    *("iso-difficulty", "fog", "papers", "the goal or the place"),
+    *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 

@@ -16,6 +16,7 @@ from goalscope.cli.errors import PROBLEMS
 from goalscope.cli.help import RunDirectory, flag, option
 
 if TYPE_CHECKING:
+    from goalscope.evaluation.judging import Reopened
     from goalscope.runs import Store
     from goalscope.runs.verify import VerifiedPart
 
@@ -32,7 +33,7 @@ def verify(
     1 where something is damaged, or a claim, the page or the content hash is another one, 2 where the run cannot be
     opened.
     """
-    from goalscope.evaluation.opening import AGAIN, is_evaluation, judged_again, run_folders
+    from goalscope.evaluation.opening import is_evaluation, run_folders
 
     if expect and is_evaluation(run):
         raise ValueError("--expect is the hash of one run, got an evaluation: give the run of an arm")
@@ -40,18 +41,7 @@ def verify(
     sound = all(one["content_hash"] for one in found.values())
     record: dict[str, Any] = {"runs": found}
     if sound and is_evaluation(run):
-        checked = judged_again(run)
-        record |= asdict(checked)
-        for line in (*checked.failed, *checked.deviations, *checked.changed, *checked.added):
-            say(line, error=True)
-        if checked.failed:
-            say("the claims could not all be decided again, so none was compared", error=True)
-        elif not checked.deviations:
-            say("every claim is the one that the runs lead to", error=as_json)
-        if checked.deviations or checked.changed:
-            say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
-        same = not (checked.failed or checked.deviations or checked.changed)
-        sound = _sound_page(run, record, rebuild=same and not checked.added) and same
+        sound = _sound_evaluation(run, record, as_json=as_json)
     if as_json:
         say(json_text(record if is_evaluation(run) else found[""]))
     if expect and sound and expect != found[""]["content_hash"]:
@@ -62,12 +52,32 @@ def verify(
         raise typer.Exit(PROBLEMS)
 
 
-def _sound_page(evaluation: Path, record: dict[str, Any], *, rebuild: bool) -> bool:
+def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool) -> bool:
+    """Compare the claims and the page of an evaluation with its runs, which are opened and measured once for both."""
+    from goalscope.evaluation.judging import reopened
+    from goalscope.evaluation.opening import AGAIN, compare_claims
+
+    with reopened(directory) as evaluation:
+        checked = compare_claims(evaluation)
+        record |= asdict(checked)
+        for line in (*checked.failed, *checked.deviations, *checked.changed, *checked.added):
+            say(line, error=True)
+        if checked.failed:
+            say("the claims could not all be decided again, so none was compared", error=True)
+        elif not checked.deviations:
+            say("every claim is the one that the runs lead to", error=as_json)
+        if checked.deviations or checked.changed:
+            say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
+        same = not (checked.failed or checked.deviations or checked.changed)
+        return _sound_page(evaluation, record, rebuild=same and not checked.added) and same
+
+
+def _sound_page(evaluation: "Reopened", record: dict[str, Any], *, rebuild: bool) -> bool:
     """Compare the page of an evaluation with its ledger and runs; say and record what was found."""
     from goalscope.evaluation.opening import AGAIN
-    from goalscope.evaluation.page import check_page
+    from goalscope.evaluation.page import compare_page
 
-    found = check_page(evaluation, rebuild=rebuild)
+    found = compare_page(evaluation, rebuild=rebuild)
     record |= {"page": found.deviation, "page_compared_with": found.basis}
     say(f"{found.deviation}: {AGAIN}" if found.deviation else f"the page was compared with {found.basis}", error=True)
     return not found.deviation

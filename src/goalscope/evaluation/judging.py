@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from goalscope import registry
 from goalscope.evaluation.arms import Arm
@@ -37,12 +37,14 @@ __all__ = [
     "PLAN",
     "EvaluationRun",
     "Opened",
+    "Reopened",
     "check_directory",
     "judge",
     "opened",
     "play",
     "prepare",
     "reopen",
+    "reopened",
     "write",
 ]
 
@@ -120,6 +122,27 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
                 if recorded.has_agent(subject.name, arm.varies):
                     opened_runs[arm.name, subject.name] = recorded
         yield opened_runs
+
+
+class Reopened(NamedTuple):
+    """A judged evaluation, its ledger as it is stored, and its measured runs, which stay open."""
+
+    run: EvaluationRun
+    ledger: Evaluation
+    runs: Opened
+
+
+@contextmanager
+def reopened(directory: str | Path) -> Iterator[Reopened]:
+    """Open a judged evaluation with its runs: what one reader measures in them, the next one need not measure.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    run, ledger = reopen(directory)
+    with opened(run) as runs:
+        yield Reopened(run, ledger, runs)
 
 
 def judge(

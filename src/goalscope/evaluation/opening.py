@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any, Final
 
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, runs_in
-from goalscope.evaluation.judging import judge, opened, reopen
+from goalscope.evaluation.judging import Reopened, judge, reopened
 from goalscope.evaluation.plan import LEDGER, PLAN, Plan, folder_of
 from goalscope.folder import Folder
 from goalscope.report.reading import Run
@@ -139,9 +139,14 @@ def judged_again(directory: Path) -> Checked:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
-    run, stored = reopen(directory)
-    with opened(run) as runs:
-        now = judge(run, runs)
+    with reopened(directory) as evaluation:
+        return compare_claims(evaluation)
+
+
+def compare_claims(evaluation: Reopened) -> Checked:
+    """Decide all claims of a judged evaluation again, and compare them with those of its ledger."""
+    run, stored = evaluation.run, evaluation.ledger
+    now = judge(run, evaluation.runs)
     deviations = list[str]()
     for kept, found in zip(stored.models, now.models, strict=True):
         deviations += _deviations(kept, found)

@@ -20,7 +20,7 @@ from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.evidence_goals import GOAL, shares
 from goalscope.evaluation.identity import paragraphs, weights
-from goalscope.evaluation.judging import Opened, opened, reopen
+from goalscope.evaluation.judging import Opened, Reopened, reopened
 from goalscope.evaluation.plan import PAGE
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.folder import Folder
@@ -113,7 +113,13 @@ def check_page(directory: Path, *, rebuild: bool = True) -> CheckedPage:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
-    run, ledgers = reopen(directory)
+    with reopened(directory) as evaluation:
+        return compare_page(evaluation, rebuild=rebuild)
+
+
+def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
+    """Compare the page of an evaluation that is open, see `check_page`."""
+    directory, ledgers = evaluation.run.directory, evaluation.ledger
     place, basis = Folder(directory), "the digest in the ledger"
     if not place.has_file(PAGE):
         missing = f"{directory / PAGE} is missing, though the ledger has its digest" if ledgers.page else ""
@@ -127,8 +133,7 @@ def check_page(directory: Path, *, rebuild: bool = True) -> CheckedPage:
     if not rebuild:
         return CheckedPage("", f"{basis}, and not written anew, since the runs are not just as they were judged")
     try:
-        with opened(run) as runs:
-            expected = text_of(ledgers, runs)
+        expected = text_of(ledgers, evaluation.runs)
     except ImportError as error:
         return CheckedPage("", f"{basis}, and not written anew: {error}")
     if same_text(octets.decode("utf-8", "replace"), expected):
@@ -195,8 +200,7 @@ def named_of(directory: str | Path) -> Named:
         FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
         ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
-    evaluation, ledgers = reopen(directory)
-    with opened(evaluation) as runs:
+    with reopened(directory) as (_, ledgers, runs):
         sections, groups = contents(ledgers, runs)
     return named([*sections, *(section for group in groups for section in group.sections)])
 

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from pydantic import AfterValidator
 
 from goalscope.checks import near_miss
-from goalscope.planning.shortest import distances_to
+from goalscope.planning.shortest import distances_batch, distances_to
 from goalscope.worlds.grid import CORNERS, Grid, Position, Side
 
 ANYWHERE: Final = "anywhere"
 RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
 _NOT: Final = "not "
+_CELLS: Final = 2**22  # cells of all grids that are searched at once
 
 
 def check_rule(rule: str) -> str:
@@ -71,14 +72,30 @@ def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: 
     far = ~grid.walls
     if goal != name and name in CORNERS:
         far = distances_to(grid.walls, [grid.corner(name)]) >= apart
-    pairs = list[tuple[Position, Position]]()
-    for first in cells[0]:
-        steps = distances_to(grid.walls, [first])
-        pairs.extend((first, last) for last in cells[1] if far[first] and far[last] and steps[last] >= max(apart, 1))
-    if not pairs:
+    if not cells[0] or not cells[1]:
+        return None
+    starts, goals = np.array(cells[0]), np.array(cells[1])
+    enough = _steps_between(grid.walls, starts, goals) >= max(apart, 1)
+    pairs = np.argwhere(enough & far[tuple(starts.T)][:, None] & far[tuple(goals.T)])
+    if not len(pairs):
         return None
     first, last = pairs[int(rng.integers(len(pairs)))]
-    return grid.at(start=first, goal=last)
+    return grid.at(start=cells[0][first], goal=cells[1][last])
+
+
+def _steps_between(
+    walls: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
+    """Return the steps between open cells ``[S, 2]`` and others ``[G, 2]`` as ``[S, G]``, -1 where no way leads."""
+    if len(goals) < len(starts):
+        return _steps_between(walls, goals, starts).T
+    at_once = max(1, _CELLS // walls.size)
+    parts = []
+    for begin in range(0, len(starts), at_once):
+        some = starts[begin : begin + at_once]
+        distances = distances_batch(np.broadcast_to(walls, (len(some), *walls.shape)), some)
+        parts.append(distances[:, goals[:, 0], goals[:, 1]])
+    return np.concatenate(parts)
 
 
 def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> Grid | None:
