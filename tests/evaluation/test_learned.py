@@ -142,7 +142,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     """(phase, agent) -> the headline and the ledger of an evaluation of its recorded run."""
     agent_kind(Learned.kind)(Learned)
     found, folder = {}, tmp_path_factory.mktemp("learned")
-    for phase, grids in (("trained", trained(30, 8)), ("shifted", shifted(40, 9))):
+    for phase, grids in (("trained", trained(30, 8)), ("shifted", shifted(60, 9))):
         agents = [{"kind": "learned", "by": by, "name": by} for by in AGENTS]
         texts = [grid.render() for grid in grids]
         study = {"name": phase, "seed": 4, "worlds": [{"kind": "text", "grids": texts}], "agents": agents}

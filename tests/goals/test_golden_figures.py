@@ -30,6 +30,20 @@ def test_the_recorded_figures_hold_enough_with_their_intervals(golden: Figures) 
     assert {record["kind"] for record in golden["verdicts"].values()} >= {"named", "set", "random", "undecided"}
 
 
+def test_attribute_and_towards_give_one_figure_for_one_hypothesis(golden: Figures) -> None:
+    others = ("one world", "arrival", "a fifth action")
+    pairs = [
+        (estimate, record)
+        for (run, agent, stratum, hypothesis), record in golden["towards"].items()
+        for key, estimate in golden["estimates"].items()
+        if (key[0], key[2], key[3], key[4]) == (run, agent, stratum, hypothesis) and key[1] not in others
+    ]
+    assert len(pairs) > 40
+    for estimate, record in pairs:
+        assert estimate["signed"] == pytest.approx(record["value"], rel=1e-6, abs=1e-9)
+        assert estimate["bound"] == pytest.approx(record["bound"], rel=1e-6)
+
+
 def test_figures_are_read_as_they_were_written(golden: Figures, tmp_path: Path) -> None:
     (tmp_path / "again.json").write_text(to_text(golden), encoding="utf-8")
     assert list(differences(golden, read(tmp_path / "again.json"))) == []

@@ -51,10 +51,11 @@ def completions(url: str, folder: Path, **changes: Any) -> Study:
 def test_the_same_study_over_http_and_local_gives_the_same_trajectories(
     model: LocalModel, folder: Path, tmp_path: Path
 ) -> None:
+    waiting = {"timeout": 60.0}  # on a busy machine an answer may take seconds: none is asked for again
     with Loopback(model) as server:
-        chat = study(server.url, folder / "template.txt", count=4)
+        chat = study(server.url, folder / "template.txt", count=4, server=waiting)
         assert run(chat, tmp_path / "chat", workers=3).calls == len(server.log)
-        run(completions(server.url, folder, count=4), tmp_path / "completions", workers=3)
+        run(completions(server.url, folder, count=4, server=waiting), tmp_path / "completions", workers=3)
         assert {entry.path for entry in server.log} == {"/v1/chat/completions", "/v1/completions"}
     run(chat, tmp_path / "local", agents=[local_agent(model, chat)])
     expected = trajectories(tmp_path / "local")

@@ -14,9 +14,8 @@ from functools import cache
 import numpy as np
 
 from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
-from goalscope.goals.curves import Curves
+from goalscope.goals.curves import Curves, interval
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
@@ -106,8 +105,10 @@ def towards(trial: Trial, names: Sequence[str], *, level: float) -> dict[str, To
     for name in names:
         if (side := _Side(trial, name)).worlds:
             value, bound, _ = side.fit(side.worlds, trial.seed)
-            low, high = np.quantile(value[1:], (level / 2, 1 - level / 2))
-            found[name] = TowardsHypothesis(value=float(value[0]), low=float(low), high=float(high), bound=bound)
+            clusters = len({trial.answers[index].cluster for index in side.worlds})
+            ends = interval(value[1:], clusters, 1 - level) if clusters > 1 else (float(value[0]), float(value[0]))
+            low, high = min(ends[0], float(value[0])), max(ends[1], float(value[0]))
+            found[name] = TowardsHypothesis(value=float(value[0]), low=low, high=high, bound=bound)
     return found
 
 
@@ -137,24 +138,18 @@ class _Side:
             curve = RationalityCurve(mdp)
             if curve.span > 0:
                 self.curves[index], self.utility[index] = Curves.of(curve), utility
-                self.relative[index] = _return(answers, utility) - curve.uniform
+                self.relative[index] = answers.mean_utility(utility) - curve.uniform
         self.worlds = tuple(self.curves)
 
     def fit(self, worlds: Sequence[int], seed: int) -> tuple[Array, float, float]:
         """Return signed MEG, of all clusters and then of resamples, its greatest possible value, and beta."""
         weights = weigh([self.trial.answers[index].cluster for index in worlds], seed=seed)
         curves = Curves.joined([self.curves[index] for index in worlds])
-        relative = curves.within(np.array([self.relative[index] for index in worlds]))
+        relative = np.array([self.relative[index] for index in worlds])
         whole = curves.mixed(weights.whole)
         value, beta = whole.fit(weights.whole @ relative)
         drawn = curves.mixed(weights.resampled).fit(weights.resampled @ relative)[0] if weights.grids > 1 else value
         return np.concatenate([value, drawn]), float(whole.ends[0, 3]), float(beta[0])
-
-
-def _return(one: Answers, utility: Array) -> float:
-    """Return the mean utility of an episode: of its decisions, and of those that were left at its end."""
-    paid = utility[one.state].sum() + (utility[one.last] * one.left).sum()
-    return float(paid / len(one.last))
 
 
 def _differ(first: _Side, second: _Side, index: int) -> bool:

@@ -6,7 +6,7 @@ actions, they stand for both answers. Steps whose turn held no action are left o
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Answers:
         first: ``[N, A]`` 1 at the action taken, or the probabilities of all.
         second: the same of the second answer; None without one.
         written: ``[N]`` what was written before the first answer, "" where nothing was; None where nothing ever was.
-        left_out: number of steps without an action.
+        stood: ``[M]`` number of the state in each step without an action, in which the agent stood still.
     """
 
     world: FiniteWorld
@@ -45,7 +45,7 @@ class Answers:
     first: Array
     second: Array | None
     written: tuple[str, ...] | None = None
-    left_out: int = 0
+    stood: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         size = {"N": len(self.state), "A": self.world.process.actions, "E": len(self.last)}
@@ -58,6 +58,16 @@ class Answers:
                 object.__setattr__(self, name, freeze(to_distributions(name, given)))
         if self.written is not None and len(self.written) != len(self.state):
             raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
+
+    @property
+    def left_out(self) -> int:
+        """Number of steps without an action."""
+        return len(self.stood)
+
+    def mean_utility(self, utility: Array) -> float:
+        """Return the mean utility of an episode, ``[S]`` for each of its decisions; it stays in its last state."""
+        paid = utility[self.state].sum() + utility[self.stood].sum() + (utility[self.last] * self.left).sum()
+        return float(paid / len(self.last))
 
     @property
     def cluster(self) -> str:
@@ -118,13 +128,15 @@ def _answers(world: FiniteWorld, walks: Sequence[_Walk]) -> Answers | None:
     ]
     one_hot = np.eye(world.process.actions)
     twice = any(SECOND in step.extra or _exact(step) is not None for *_, step in steps)
-    rows = list[tuple[int, int, int, Any, Any, str]]()
+    rows, stood = list[tuple[int, int, int, Any, Any, str]](), list[int]()
     for number, state, step in steps:
         second = step.extra.get(SECOND) if twice else step.action
         if (policy := _exact(step)) is not None:
             rows.append((number, step.index, state, policy, policy, step.reasoning or ""))
         elif step.action is not None and second is not None:
             rows.append((number, step.index, state, one_hot[step.action], one_hot[second], step.reasoning or ""))
+        else:
+            stood.append(state)
     if not rows:
         return None
     *columns, written = zip(*rows, strict=True)
@@ -139,7 +151,7 @@ def _answers(world: FiniteWorld, walks: Sequence[_Walk]) -> Answers | None:
         first=first,
         second=again if twice else None,
         written=tuple(written) if any(written) else None,
-        left_out=len(steps) - len(rows),
+        stood=np.array(stood, dtype=np.int64),
     )
 
 
