@@ -14,7 +14,7 @@ from goalscope.evaluation.claims import Answer, Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.parts import attempt
 
-RULES: Final = 6
+RULES: Final = 7
 """Version of the rules in this file, in `goalscope.evaluation.questions` and in `goalscope.evaluation.inside`."""
 
 ALPHA: Final = 0.05
