@@ -90,5 +90,5 @@ def test_hypotheses_of_a_study_are_twins_beside_its_agents() -> None:
     for wrong in ("goal", [{"name": "goal"}], [3]):
         with pytest.raises(ValueError, match="hypotheses must be a list"):
             study(hypotheses=wrong)
-    with pytest.raises(ValueError, match="registered forms"):
-        study(hypotheses=["towards nothing"])
+    with pytest.raises(ValueError, match="'towards nothing'"):
+        study(hypotheses=["towards nothing"]).agents()

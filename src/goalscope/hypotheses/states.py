@@ -23,7 +23,6 @@ import numpy as np
 from goalscope.checks import check_shape
 from goalscope.distributions import to_distributions
 from goalscope.hypotheses.definition import Array, FiniteWorld, Mask, Numbers
-from goalscope.hypotheses.views import Undefined
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.planning.process import process_of
@@ -243,8 +242,8 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
         by: tags beside `CONDITIONS` that are the same in all episodes of an entry.
 
     Raises:
-        Undefined: a world whose decision process is not known.
-        ValueError: a stored policy that is no distribution over the actions of its world.
+        ValueError: a world whose decision process is not known, or a stored policy that is no distribution over the
+            actions of its world.
     """
     worlds = _finite_worlds(table)
     named = [table.tags[name].tolist() for name in dict.fromkeys((*CONDITIONS, *by)) if name in table.tags]
@@ -294,7 +293,7 @@ def _finite_worlds(table: StepTable) -> dict[tuple[str, int], FiniteWorld]:
             continue
         world = table.worlds[table.world[index]]
         if (process := process_of(world)) is None:
-            raise Undefined(
+            raise ValueError(
                 f"what an agent is after must be measured in worlds whose decision process is known, got one of kind "
                 f"{world.kind!r} without: give its class a method process()"
             )

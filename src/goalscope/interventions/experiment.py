@@ -21,7 +21,7 @@ from goalscope.activations.sites import steps_seen
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.columns import constant
-from goalscope.hypotheses import parse
+from goalscope.hypotheses import bind, parse
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import GOAL, Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
 from goalscope.models.local import LocalModel
@@ -33,7 +33,8 @@ from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import StudyPart, listed
 from goalscope.runs.provenance import note, note_libraries
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import GridView, GridWorld
 
 TAG: Final = "intervention"
 """Tag that only rows of interventions have: the kind of the experiment."""
@@ -44,7 +45,16 @@ _CHOICE: Final = "an equal share of each thing moved"
 """How pairs are chosen, a part of the id of results: those on pairs that were chosen otherwise are done again."""
 
 Settings = TypeVar("Settings", bound=BaseModel)
-Written = Annotated[str, AfterValidator(lambda text: parse(text).text)]
+
+
+def _in_grids(text: str) -> str:
+    """Return the written form of a hypothesis that has a meaning in grids."""
+    found = parse(text)
+    bind(found, [GridWorld(grid=Grid.parse("A_G"))])  # refuses names, which grids do not give to goals
+    return found.text
+
+
+Written = Annotated[str, AfterValidator(_in_grids)]
 """A hypothesis in written form."""
 Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed)]
 
