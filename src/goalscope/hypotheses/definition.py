@@ -191,12 +191,17 @@ class Hypothesis:
         parts: other hypotheses, tuples of them, numbers and words.
         text: the written form, which `goalscope.hypotheses.parse` reads back; of a function its name.
         own: the function and its kind; None for a registered form.
+        name: what the user calls it, by default the written form. Hypotheses that differ in it alone are equal.
     """
 
     form: str
     parts: tuple[Any, ...]
     text: str
     own: Form | None = field(default=None, repr=False)
+    name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.text)
 
     @classmethod
     def of(cls, kind: Kind, function: Callable[..., Any], name: str) -> "Hypothesis":
@@ -210,11 +215,13 @@ class Hypothesis:
             name: what sentences and tables call it.
 
         Raises:
-            ValueError: an unknown kind, or a condition, which is no hypothesis.
+            ValueError: an unknown kind, a condition, which is no hypothesis, or a name that is not one printable line.
         """
         kinds = tuple(each for each in get_args(Kind) if each != "condition")
         if kind not in kinds:
             raise ValueError(f"the kind of a hypothesis must be one of {', '.join(kinds)}, got {kind!r}")
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ValueError(f"the name of a hypothesis must be one line of printable characters, got {shorten(name)}")
         gives = partial(of_views, function) if kind == "policy" else function
         return cls(form=name, parts=(), text=name, own=Form(kind="table" if kind == "policy" else kind, function=gives))
 
@@ -233,9 +240,9 @@ class Hypothesis:
     def says(self) -> str:
         """It as a noun phrase: "the top-left corner". Names of users and worlds, and policies, stand in quotes."""
         template = self.registered.says
-        if not template:
-            return f"“{self.text}”"
-        return template.format(*(part.says if isinstance(part, Hypothesis) else part for part in self.parts))
+        if self.name != self.text or not template:
+            return f"“{self.name}”"
+        return template.format(*map(_phrase, self.parts))
 
     def value(self, *arguments: Any) -> Any:
         """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
@@ -258,10 +265,10 @@ class Hypothesis:
 
     def where(self, world: FiniteWorld) -> Mask:
         """Return ``[S]`` where a place or an event holds; a name that the world itself gives a goal is that goal."""
+        if (named := self._named(world)) is not None:
+            return np.asarray(named > 0)
         if self.kind not in ("place", "event"):
             raise Undefined(f"{self.text} is neither a place nor an event")
-        if (named := world.process.goals.get(self.text)) is not None:
-            return np.asarray(named > 0)
         if self.kind == "place":
             return world.at(self.cell(world))
         holds = np.asarray(self.value(world))
@@ -280,12 +287,25 @@ class Hypothesis:
         Raises:
             Undefined: it means nothing in the world, or it is a policy, which has no utility.
         """
+        if (named := self._named(world)) is not None:
+            return np.asarray(named, dtype=np.float64)
         if self.kind in ("place", "event"):
-            named = world.process.goals.get(self.text)
-            return (self.where(world) if named is None else named).astype(np.float64)
-        if self.kind == "utility":
-            return _numbers(self.text, self.value(world))
-        raise Undefined(f"{self.text} is a policy without a utility")
+            return self.where(world).astype(np.float64)
+        if self.kind != "utility":
+            raise Undefined(f"{self.text} is a {self.kind} without a utility")
+        paid = _numbers(self.text, self.value(world))
+        shape = "S A S"[: 2 * paid.ndim - 1] if 1 <= paid.ndim <= 3 else "S A S"
+        check_shape(self.text, paid, shape, {"S": world.process.states, "A": world.process.actions})
+        return paid
+
+    def _named(self, world: FiniteWorld) -> npt.NDArray[Any] | None:
+        """Return ``[S]`` the numbers of the goal that a world names like this hypothesis, None without one.
+
+        Such a name wins over every registered form, whatever that gives; it never replaces a function of one's own.
+        """
+        if self.own is not None:
+            return None
+        return world.process.goals.get(self.parts[0] if self.form == "event {name}" else self.text)
 
     def solved(self, world: FiniteWorld) -> Solved:
         """Return what follows from it in a world.
@@ -293,13 +313,13 @@ class Hypothesis:
         Raises:
             Undefined: it means nothing there.
         """
-        if self.kind in ("place", "event"):
-            named = world.process.goals.get(self.text)
-            if named is not None and ((named != 0) & (named != 1)).any():  # a count, such as achieved sub-goals
-                return by_decision(world, named.astype(np.float64))
+        named = self._named(world)
+        if named is not None and ((named != 0) & (named != 1)).any():  # a count, such as achieved sub-goals
+            return by_decision(world, self.utility(world))
+        if named is not None or self.kind in ("place", "event"):
             return towards(world, self.where(world), self.text)
         if self.kind == "utility":
-            return by_decision(world, _numbers(self.text, self.value(world)))
+            return by_decision(world, self.utility(world))
         table = _numbers(self.text, self.value(world))
         table = table[None] if table.ndim == 2 else table
         check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
@@ -361,6 +381,24 @@ def spread(world: FiniteWorld, sets: Mask) -> Array:
     said = sets & (world.even > 0)
     count = np.where(world.live, said.sum(axis=1), 0)[:, None]
     return freeze(np.where(count > 0, said / np.maximum(count, 1), world.even))
+
+
+def _phrase(part: Any) -> str:
+    """Return a part of a form as it stands in a noun phrase."""
+    if isinstance(part, Hypothesis):
+        return part.says
+    if not isinstance(part, tuple):
+        return str(part)
+    if all(isinstance(item, Hypothesis) for item in part):
+        *first, last = [item.says for item in part]
+        return f"{', '.join(first)} and {last}" if first else str(last)
+    if not all(isinstance(item, int) for item in part):
+        return ""  # the cells of a phase, which its name stands for
+    row, col = part  # an offset
+    rows = f"{abs(row)} row{'s' * (abs(row) != 1)} {'above' if row < 0 else 'below'}" if row else ""
+    side = "to the left of" if col < 0 else "to the right of"
+    cols = f"{abs(col)} column{'s' * (abs(col) != 1)} {side}" if col else ""
+    return " and ".join(filter(None, (rows, cols))) or "at"
 
 
 def _numbers(name: str, value: Any) -> Array:

@@ -9,6 +9,7 @@ to it in rows plus columns, of those that can be come to without the goal; ties 
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from goalscope.hypotheses.views import Undefined
 from goalscope.planning.shortest import distances_to
 from goalscope.worlds.grid import CORNERS, Position
 
+_STOOD: Final = "the place of the goal in phase “{}”"
+
 
 @hypothesis("centre", kind="place", says="the centre")
 def centre(world: FiniteWorld) -> Position:
@@ -24,7 +27,7 @@ def centre(world: FiniteWorld) -> Position:
     return (world.grid.height - 1) // 2, (world.grid.width - 1) // 2
 
 
-@hypothesis("top row", kind="place", says="the top row")
+@hypothesis("top row", kind="place", says="the nearest cell of the top row")
 def top_row(world: FiniteWorld) -> Position:
     """Return the cell of the highest row with open cells that has the shortest way from the start."""
     rows, cols = np.nonzero(~world.grid.walls)
@@ -47,7 +50,7 @@ def corner(world: FiniteWorld, name: str) -> Position:
     return row, col
 
 
-@hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says="where the goal stood in phase {}")
+@hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says=_STOOD)
 def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int], ...]) -> Position:
     """Return where the goal stood in the worlds of a phase: (height, width, row, col) for each size of grid."""
     for height, width, row, col in cells:
@@ -56,13 +59,13 @@ def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int]
     raise Undefined(f"grids of this size have no one cell at which the goal stood in phase {phase}")
 
 
-@hypothesis("where the goal stood in phase {name}", kind="place", says="where the goal stood in phase {}")
+@hypothesis("where the goal stood in phase {name}", kind="place", says=_STOOD)
 def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
     """Raise `Undefined`: the worlds of the phase must be looked at first, see `goalscope.hypotheses.bind`."""
     raise Undefined(f"where the goal stood in phase {phase} is not known: none of the worlds has this phase")
 
 
-@hypothesis("nearest of {places}", kind="place")
+@hypothesis("nearest of {places}", kind="place", says="the nearest of {}")
 def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
     """Return the place with the shortest way from the start, of those that are defined; ties go to the first."""
     cells, reasons = [], []
@@ -103,7 +106,7 @@ def point_mirror(world: FiniteWorld, place: Hypothesis) -> Position:
     return world.grid.height - 1 - row, world.grid.width - 1 - col
 
 
-@hypothesis("{place} {offset}", kind="place")
+@hypothesis("{place} {offset}", kind="place", says="the cell {1} {0}")
 def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Position:
     """Return the cell some rows and columns off a place."""
     row, col = place.value(world)

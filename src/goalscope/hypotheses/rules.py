@@ -75,8 +75,8 @@ def small(world: FiniteWorld, it: Hypothesis, rows: int) -> Mask:
 
 @hypothesis("{terms}", kind="utility")
 def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) -> Array:
-    """Return the sum of the weights of the places and events that hold when a decision begins."""
-    return np.asarray(np.sum([weight * term.where(world) for weight, term in terms], axis=0))
+    """Return the sum of what places and events pay for a decision that begins in a state, each times its weight."""
+    return np.asarray(np.sum([weight * term.utility(world) for weight, term in terms], axis=0))
 
 
 @hypothesis("place {source}", kind="place")
@@ -94,8 +94,8 @@ def own_policy(world: FiniteWorld, source: str) -> Array:
     return of_views(load_function(source, "a hypothesis"), world)
 
 
-@hypothesis("{name}", kind="event")
-@hypothesis("event {name}", kind="event")
+@hypothesis("{name}", kind="event", says="“{}”")
+@hypothesis("event {name}", kind="event", says="“{}”")
 def event(world: FiniteWorld, name: str) -> Mask:
     """Return where a goal is reached that the world itself names, such as those of an environment's ``goals()``."""
     if (named := world.process.goals.get(name)) is None:

@@ -10,6 +10,7 @@ EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -49,6 +50,10 @@ _PATTERNS: Final[Mapping[str, str]] = {
 }
 NAMED: Final = "{name}"
 """The form of a goal that a world itself names, such as ``crate held``; it is read where no other form fits."""
+_NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
+"""What a name without the word event in front may be: no sum, and no brackets."""
+_SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")
+"""A name that needs no parentheses within another form."""
 _FIELD = re.compile(r"\{(\w+)\}")
 _INNER = {"place": ("place",), "event": ("event", "place"), "condition": ("condition", "event", "place")}
 _OWN: Final = ("place", "event", "utility", "policy", "table")
@@ -80,10 +85,16 @@ def _read(text: str, depth: int) -> Hypothesis:
             if form == f"event {NAMED}":
                 return _named(spans[0], depth)
             return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
-    if not re.fullmatch(r"[^\[\]()*+;]+", text):
+    # A world may name a goal "goals" or "key in door", so only what is close to a form that begins with a word of its
+    # own and has parts, such as "corner {corner}", is surely wrong.
+    with_parts = [form for form in forms if "{" in form[1:] and form[0] != "{" and not form.startswith("event ")]
+    close = _closest(text, with_parts, cutoff=0.85)
+    begun = any(text.startswith(words) for form in with_parts if (words := form.split("{")[0]).count(" ") > 1)
+    if close or begun or not _NAME.fullmatch(text) or text.count("(") != text.count(")"):
+        advice = f"; did you mean {close!r}?" if close else "; docs/hypotheses.md lists the forms"
         raise ValueError(
             f"a hypothesis must have one of the registered forms, or be a goal that a world names, got "
-            f"{shorten(text)}; docs/hypotheses.md lists the forms"
+            f"{shorten(text)}{advice}"
         )
     return made(NAMED, (text,))
 
@@ -97,7 +108,7 @@ def _named(name: str, depth: int) -> Hypothesis:
     return found if found.text == name and found.kind in ("place", "event") else made(f"event {NAMED}", (name,))
 
 
-def _closest(text: str, forms: Sequence[str]) -> str:
+def _closest(text: str, forms: Sequence[str], *, cutoff: float = 0.7) -> str:
     """Return the written form that a text is closest to, "" where none is close.
 
     Where a form has a part in braces, the word of the text at that place is taken for it. Goals that worlds name are
@@ -109,13 +120,17 @@ def _closest(text: str, forms: Sequence[str]) -> str:
         if not any("{" in piece for piece in pieces[len(words) :]):
             filled = [_filled(piece, words[at]) if "{" in piece else piece for at, piece in enumerate(pieces)]
             candidates += [" ".join(filled)] if all(filled) else []
-    found = get_close_matches(text.lower(), [one for one in candidates if one != text.lower()], n=1, cutoff=0.7)
+    found = get_close_matches(text.lower(), [one for one in candidates if one != text.lower()], n=1, cutoff=cutoff)
     return found[0] if found else ""
 
 
 def _filled(field: str, word: str) -> str:
     """Return the word that may stand in the place of a part of a form, "" where the word is none and close to none."""
-    valid = {"{corner}": tuple(CORNERS), "{sides}": tuple(SIDES), "{object}": ("key", "door")}.get(field)
+    valid: Sequence[str] | None
+    if field.strip("{}") in ("hypothesis", *_INNER):
+        valid = [form for form in registry.names("hypothesis") if "{" not in form]
+    else:
+        valid = {"{corner}": tuple(CORNERS), "{sides}": tuple(SIDES), "{object}": ("key", "door")}.get(field)
     if valid is not None:
         return next(iter(get_close_matches(word, valid, n=1)), "")
     pattern = _PATTERNS.get(field.strip("{}"), ".+")
@@ -141,6 +156,7 @@ def made(form: str, parts: Sequence[Any]) -> Hypothesis:
 def _text(part: Any) -> str:
     if isinstance(part, Hypothesis):
         nested = any(isinstance(inner, Hypothesis | tuple) for inner in part.parts)
+        nested |= part.form == NAMED and not _SIMPLE_NAME.fullmatch(part.text)
         return f"({part.text})" if nested and part.kind != "condition" else part.text
     if not isinstance(part, tuple):
         return str(part)
@@ -187,7 +203,12 @@ def _finite(weight: float) -> float:
 
 
 def _of_kind(found: Hypothesis, field: str) -> Hypothesis:
-    if (kinds := _INNER.get(field)) and found.kind not in kinds:
+    if (kinds := _INNER.get(field)) and found.form == NAMED and "event" not in kinds:
+        forms = [form for form in registry.names("hypothesis") if registry.resolve("hypothesis", form).kind in kinds]
+        close = _closest(found.text, forms)
+        advice = f"; did you mean {close!r}?" if close else ""
+        raise ValueError(f"a {field} must stand here, got {shorten(found.text)}{advice}")
+    if kinds and found.kind not in kinds:
         raise ValueError(f"{' or '.join(kinds)} must stand here, got {shorten(found.text)}, a {found.kind}")
     if field == "hypothesis" and found.kind == "condition":
         raise ValueError(f"a hypothesis must stand here, got the condition {shorten(found.text)}")
@@ -289,7 +310,7 @@ def _entry(entry: Any) -> tuple[str, Hypothesis]:
         raise ValueError(
             f"the name of a hypothesis must be one line of at most {_LONGEST_NAME} characters, got {shorten(name)}"
         )
-    return name or found.text, found
+    return name or found.text, replace(found, name=name or found.text)
 
 
 def _distinct(found: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
@@ -307,7 +328,7 @@ def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
     Raises:
         ValueError: a hypothesis that was made from a function in Python.
     """
-    if made_here := [name for name, one in bank.items() if one.own is not None]:
+    if made_here := [name for name, one in bank.items() if any(inner.own for inner in _within(one))]:
         raise ValueError(
             f"a hypothesis that is written to a file must have a written form, got the function {made_here[0]!r}: put "
             "it into a file of yours and name it as module:function"
@@ -361,9 +382,9 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
             if "grid" in world.offers and world.tags.get("phase") == one.parts[0] and world.grid.goal is not None:
                 goals.setdefault((world.grid.height, world.grid.width), set()).add(world.grid.goal)
         cells = tuple(sorted((*shape, *next(iter(found))) for shape, found in goals.items() if len(found) == 1))
-        return made(f"{one.form} [{{cells}}]", (one.parts[0], cells)) if cells else one
+        return replace(made(f"{one.form} [{{cells}}]", (one.parts[0], cells)), name=one.name) if cells else one
     parts = [_bound(part, worlds) for part in one.parts]
-    return made(one.form, parts) if parts != list(one.parts) else one
+    return replace(made(one.form, parts), name=one.name) if parts != list(one.parts) else one
 
 
 def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[World]]) -> None:
@@ -387,11 +408,15 @@ def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[Wo
 
 def depends_on_worlds(one: Hypothesis) -> bool:
     """Return whether `bind` has to look at worlds: for a place of a phase, and for a name that worlds give a goal."""
-    if one.form in (NAMED, "where the goal stood in phase {name}"):
-        return True
-    parts = [part for each in one.parts for part in (each if isinstance(each, tuple) else (each,))]
-    inner = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]  # terms are pairs
-    return any(isinstance(part, Hypothesis) and depends_on_worlds(part) for part in inner)
+    return any(inner.form in (NAMED, "where the goal stood in phase {name}") for inner in _within(one))
+
+
+def _within(part: Any) -> Iterator[Hypothesis]:
+    """Yield a hypothesis and those within its parts."""
+    if isinstance(part, Hypothesis):
+        yield part
+    for inner in part.parts if isinstance(part, Hypothesis) else part if isinstance(part, tuple) else ():
+        yield from _within(inner)
 
 
 def _check_named(name: str, worlds: Sequence[World]) -> None:
@@ -401,6 +426,7 @@ def _check_named(name: str, worlds: Sequence[World]) -> None:
     if processes and name not in known:
         forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in (*_INNER, "terms", "name")]
         near = (get_close_matches(name, (*known, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
+        near = near or next((f"corner {each}" for each in get_close_matches(name, CORNERS, n=1, cutoff=0.85)), "")
         close = f"; did you mean {near!r}?" if near else ""
         raise ValueError(
             f"a hypothesis must have one of the registered forms (docs/hypotheses.md), be a goal that a world names "
