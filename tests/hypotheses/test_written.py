@@ -67,6 +67,12 @@ def test_a_written_form_is_read_back(text: str) -> None:
         ("key  if not key held, else goal", "key if not key held, else goal"),
         ("goal if it lies up or right, else random", "goal if it lies up or right, else random"),
         ("goal within 5 steps", "goal within 5 steps"),
+        ("event corner 2", "event corner 2"),
+        ("event random", "event random"),
+        ("door 2 open", "door 2 open"),
+        ("key in door", "key in door"),
+        ("reach (4)", "reach (4)"),
+        ("goal if crate (red) held, else key", "goal if (crate (red) held), else key"),
         ("1 * goal + .5 * key held", "1.0 * goal + 0.5 * key held"),
         (
             "where the goal stood in phase trained [9x9 1 7, 7x7 1 5]",
@@ -82,6 +88,9 @@ def test_forms_have_one_way_of_writing(text: str, written: str) -> None:
     ("text", "fact"),
     [
         ("corner top-rigth", "top-right"),
+        ("cornor top-left", "did you mean 'corner top-left'"),
+        ("beside gaol", "did you mean 'goal'"),
+        ("there is a lamp", "registered forms"),
         ("goal if it lies upp", "up"),
         ("goal if it lies sideways, else random", "sideways"),
         ("mirror of open moves", "place"),

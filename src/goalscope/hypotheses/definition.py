@@ -51,14 +51,17 @@ FAR: Final = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A registered written form and its function, see `Kind`; ``says`` is a noun phrase with {} for its parts."""
+    """A registered written form and its function; the attributes are those of `hypothesis`."""
 
     kind: Kind
     function: Callable[..., Any]
     says: str = ""
+    reached: bool = False
 
 
-def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def hypothesis(
+    form: str, *, kind: Kind, says: str = "", reached: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that registers a function under a written form, such as ``goal`` or ``mirror of {place}``.
 
     Args:
@@ -66,6 +69,8 @@ def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[.
         kind: what the function gives; it raises `Undefined` where it means nothing in a world.
         says: a noun phrase for sentences, with {} in the place of each part, such as ``the cell beside {}``; the
             written form in quotation marks where empty.
+        reached: whether a place or an event is undefined in worlds in which no policy reaches it, as a corner is; any
+            other one has a utility there, which no policy changes.
 
     Raises:
         ValueError: an unknown kind, or a form that is taken.
@@ -75,7 +80,9 @@ def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[.
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         gives = partial(of_views, function) if kind == "policy" else function
-        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=gives, says=says))
+        registry.register("hypothesis", form, made_of=function)(
+            Form(kind=kind, function=gives, says=says, reached=reached)
+        )
         return function
 
     return add
@@ -280,9 +287,12 @@ class Hypothesis:
     def utility(self, world: FiniteWorld) -> Array:
         """Return what each decision is worth in a world; no policy is solved.
 
-        Places and events are worth 1 in each of their states ``[S]``, whether or not a way leads there. A goal that the
-        world itself names may be worth other numbers, such as the count of achieved sub-goals. A utility has ``[S]``,
-        ``[S, A]`` or ``[S, A, S]``.
+        Places and events are worth 1 in each of their states ``[S]``. A goal that the world itself names may be worth
+        other numbers, such as the count of achieved sub-goals. A utility has ``[S]``, ``[S, A]`` or ``[S, A, S]``.
+
+        One rule decides for `utility` and `solved` what is undefined because no policy reaches it (`check_reached`): a
+        corner is. Any other place or event keeps its utility, which no policy changes; it has no policy, so only
+        `solved` refuses it.
 
         Raises:
             Undefined: it means nothing in the world, or it is a policy, which has no utility.
@@ -290,7 +300,10 @@ class Hypothesis:
         if (named := self._named(world)) is not None:
             return np.asarray(named, dtype=np.float64)
         if self.kind in ("place", "event"):
-            return self.where(world).astype(np.float64)
+            where = self.where(world)
+            if self.registered.reached:
+                check_reached(world, where, self.text)
+            return where.astype(np.float64)
         if self.kind != "utility":
             raise Undefined(f"{self.text} is a {self.kind} without a utility")
         paid = _numbers(self.text, self.value(world))
@@ -342,20 +355,22 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
     return FiniteWorld(world=world, process=process, horizon=horizon)
 
 
+def check_reached(world: FiniteWorld, where: Mask, what: str) -> None:
+    """Raise `Undefined` where no policy comes to any of some states from the start; the world's own goal ends it."""
+    if not (where & world.reached).any():
+        raise Undefined(f"{what} cannot be come to from the start; the world's own goal ends an episode")
+
+
 def towards(world: FiniteWorld, where: Mask, what: str) -> Solved:
     """Return what follows from being after some states, which pay 1 for each decision that begins there.
 
     Raises:
         Undefined: no way leads there from the start; ``what`` names it in the reason.
     """
-    unreached = f"{what} cannot be come to from the start; the world's own goal ends an episode"
+    check_reached(world, where, what)
     if world.process.chance:
-        if not (where & world.reached).any():
-            raise Undefined(unreached)
         return by_decision(world, where.astype(np.float64))
     steps = world.steps_to(where)
-    if not ((steps < FAR) & (world.process.start > 0)).any():
-        raise Undefined(unreached)
     here, beyond = steps[:, None], steps[world.process.transitions]
     stays, returns = where[:, None] & (beyond == 0), where[:, None] & (beyond == 1)
     held = stays | (returns & ~stays.any(axis=1, keepdims=True))

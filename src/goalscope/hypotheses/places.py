@@ -40,7 +40,7 @@ def cell(world: FiniteWorld, row: int, col: int) -> Position:
     return row, col
 
 
-@hypothesis("corner {corner}", kind="place", says="the {} corner")
+@hypothesis("corner {corner}", kind="place", says="the {} corner", reached=True)
 def corner(world: FiniteWorld, name: str) -> Position:
     """Return the corner of the smallest rectangle that holds all open cells, that very cell."""
     if name not in CORNERS:

@@ -50,6 +50,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 }
 NAMED: Final = "{name}"
 """The form of a goal that a world itself names, such as ``crate held``; it is read where no other form fits."""
+_NAMES: Final = (NAMED, f"event {NAMED}")
 _NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
 """What a name without the word event in front may be: no sum, and no brackets."""
 _SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")
@@ -82,7 +83,7 @@ def _read(text: str, depth: int) -> Hypothesis:
         pattern, fields = _compiled(form)
         if (found := pattern.fullmatch(masked)) is not None:
             spans = [text[slice(*found.span(index + 1))] for index in range(len(fields))]
-            if form == f"event {NAMED}":
+            if form in _NAMES:
                 return _named(spans[0], depth)
             return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
     # A world may name a goal "goals" or "key in door", so only what is close to a form that begins with a word of its
@@ -374,8 +375,8 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
     """
     if one.own is not None:
         return one
-    if one.form == NAMED:
-        _check_named(one.text, worlds)
+    if one.form in _NAMES:
+        _check_named(one.parts[0], worlds)
     if one.form == "where the goal stood in phase {name}":
         goals: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for world in worlds:
@@ -408,7 +409,7 @@ def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[Wo
 
 def depends_on_worlds(one: Hypothesis) -> bool:
     """Return whether `bind` has to look at worlds: for a place of a phase, and for a name that worlds give a goal."""
-    return any(inner.form in (NAMED, "where the goal stood in phase {name}") for inner in _within(one))
+    return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(one))
 
 
 def _within(part: Any) -> Iterator[Hypothesis]:
