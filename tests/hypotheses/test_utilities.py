@@ -40,20 +40,20 @@ def test_policies_tables_and_conditions_have_no_utility(text: str) -> None:
         parse(text).utility(finite_world(open_room(key=(4, 4)), 12))
 
 
-def test_a_place_out_of_reach_keeps_its_utility_and_a_corner_out_of_reach_is_undefined() -> None:
+def test_a_place_out_of_reach_keeps_its_utility_and_has_no_policy() -> None:
     world = finite_world(open_room(walls=((0, 3), (1, 4))), 9)
-    cell, corner = parse("cell 0 4"), parse("corner top-right")
-    assert cell.utility(world).sum() == 1 and cell.utility(world)[4] == 1
-    for refused in (cell.solved, corner.solved, corner.utility):
-        with pytest.raises(Undefined):
-            refused(world)
-    assert not parse("near corner top-right").utility(world)[4]
-    assert parse("near corner top-right").utility(world).sum() == 1
     locked = Grid(walls=np.zeros((1, 4), dtype=bool), start=(0, 0), goal=(0, 2))
     behind = finite_world(GridWorld(grid=locked), 9)
-    with pytest.raises(Undefined):
-        corner.utility(behind)
-    assert parse("cell 0 3").utility(behind).tolist() == [0, 0, 0, 1]
+    for place, at, cell in (("cell 0 4", world, 4), ("corner top-right", world, 4), ("corner top-right", behind, 3)):
+        assert np.flatnonzero(parse(place).utility(at)).tolist() == [cell]
+        with pytest.raises(Undefined, match="come to"):
+            parse(place).solved(at)
+    assert (
+        parse("near corner top-right").utility(world).sum() == 1
+        and not parse("near corner top-right").utility(world)[4]
+    )
+    with pytest.raises(Undefined, match="wall"):
+        parse("corner top-right").utility(finite_world(open_room(walls=((0, 4),)), 9))
 
 
 def centre_cell(world: FiniteWorld) -> tuple[int, int]:

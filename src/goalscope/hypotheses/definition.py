@@ -56,12 +56,9 @@ class Form:
     kind: Kind
     function: Callable[..., Any]
     says: str = ""
-    reached: bool = False
 
 
-def hypothesis(
-    form: str, *, kind: Kind, says: str = "", reached: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that registers a function under a written form, such as ``goal`` or ``mirror of {place}``.
 
     Args:
@@ -69,8 +66,6 @@ def hypothesis(
         kind: what the function gives; it raises `Undefined` where it means nothing in a world.
         says: a noun phrase for sentences, with {} in the place of each part, such as ``the cell beside {}``; the
             written form in quotation marks where empty.
-        reached: whether a place or an event is undefined in worlds in which no policy reaches it, as a corner is; any
-            other one has a utility there, which no policy changes.
 
     Raises:
         ValueError: an unknown kind, or a form that is taken.
@@ -80,9 +75,7 @@ def hypothesis(
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         gives = partial(of_views, function) if kind == "policy" else function
-        registry.register("hypothesis", form, made_of=function)(
-            Form(kind=kind, function=gives, says=says, reached=reached)
-        )
+        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=gives, says=says))
         return function
 
     return add
@@ -290,9 +283,8 @@ class Hypothesis:
         Places and events are worth 1 in each of their states ``[S]``. A goal that the world itself names may be worth
         other numbers, such as the count of achieved sub-goals. A utility has ``[S]``, ``[S, A]`` or ``[S, A, S]``.
 
-        One rule decides for `utility` and `solved` what is undefined because no policy reaches it (`check_reached`): a
-        corner is. Any other place or event keeps its utility, which no policy changes; it has no policy, so only
-        `solved` refuses it.
+        A place or an event that no policy reaches, such as a corner behind the goal, keeps its utility, which no policy
+        changes: estimates count that world as out of reach. It has no policy, so `solved` refuses it (`check_reached`).
 
         Raises:
             Undefined: it means nothing in the world, or it is a policy, which has no utility.
@@ -300,10 +292,7 @@ class Hypothesis:
         if (named := self._named(world)) is not None:
             return np.asarray(named, dtype=np.float64)
         if self.kind in ("place", "event"):
-            where = self.where(world)
-            if self.registered.reached:
-                check_reached(world, where, self.text)
-            return where.astype(np.float64)
+            return self.where(world).astype(np.float64)
         if self.kind != "utility":
             raise Undefined(f"{self.text} is a {self.kind} without a utility")
         paid = _numbers(self.text, self.value(world))

@@ -1,10 +1,10 @@
 """Places by rule: each yields one cell of a grid, or is undefined there with the reason; never another cell instead.
 
-A corner is the corner of the smallest rectangle that holds all open cells, that very cell: where it is a wall, or where
-no way leads to it without the goal, the hypothesis is undefined in that world. ``near PLACE`` is the open cell nearest
-to it in rows plus columns, of those that can be come to without the goal; ties by row, then by column. *Nearest* and
-*beside* are one cell a world, the one with the shortest way from the start. In worlds that are no grids a name
-(``goal``) is the goal that the world's process names so.
+A corner is the corner of the smallest rectangle that holds all open cells, that very cell: where it is a wall, the
+hypothesis is undefined in that world, and where no way leads to it without the goal, no policy follows from it. ``near
+PLACE`` is the open cell nearest to it in rows plus columns, of those that can be come to without the goal; ties by row,
+then by column. *Nearest* and *beside* are one cell a world, the one with the shortest way from the start. In worlds
+that are no grids a name (``goal``) is the goal that the world's process names so.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def cell(world: FiniteWorld, row: int, col: int) -> Position:
     return row, col
 
 
-@hypothesis("corner {corner}", kind="place", says="the {} corner", reached=True)
+@hypothesis("corner {corner}", kind="place", says="the {} corner")
 def corner(world: FiniteWorld, name: str) -> Position:
     """Return the corner of the smallest rectangle that holds all open cells, that very cell."""
     if name not in CORNERS:
