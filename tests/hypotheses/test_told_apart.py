@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_values import open_room
 from worlds_of_any_shape import lottery, room
 
-from goalscope.hypotheses import Undefined, finite_world, load_hypotheses, parse
+from goalscope.hypotheses import Hypothesis, Undefined, finite_world, load_hypotheses, parse
 from goalscope.hypotheses.separability import LAPSES, separability
+from goalscope.planning.mdp import utility_range, value_iteration
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
@@ -239,3 +241,29 @@ def test_what_coincides_by_the_threshold_alone_says_so() -> None:
     found = separability(load_hypotheses("goal;beside goal"), trained(8), horizon=lambda _: 9, lapse=0.98)
     (sentence,) = found.sentences()
     assert found.mean[0, 1] > 0 and "0.1 nats" in sentence and "lapse rate 0.98" in sentence
+
+
+@pytest.mark.parametrize(("horizon", "within"), [(4, (False, False)), (5, (False, True)), (7, (True, True))])
+def test_a_world_is_within_reach_from_the_horizon_on_that_gains(horizon: int, within: tuple[bool, bool]) -> None:
+    bank = load_hypotheses("goal;cell 4 4;random;corner top-right;key held")
+    found = separability(bank, [open_room(walls=((0, 4),))], horizon=lambda _: horizon)
+    assert found.within[0].tolist() == [*within, True, False, False]
+    assert list(found.out_of_reach) == [name for name, reached in zip(bank, within, strict=False) if not reached]
+    assert set(found.undefined) == {"corner top-right", "key held"}
+
+
+def test_a_utility_that_every_policy_gains_is_out_of_reach() -> None:
+    always = Hypothesis.of("event", lambda world: np.ones(world.process.states, dtype=bool), "always")
+    costs = Hypothesis.of("utility", lambda world: -parse("cell 4 1").utility(world), "costs")
+    found = separability({"always": always, "costs": costs}, [open_room()], horizon=lambda _: 6)
+    assert found.within.tolist() == [[False, True]] and found.out_of_reach == {"always": 1}
+
+
+def test_the_range_of_utilities_is_that_of_the_best_and_the_worst_policy() -> None:
+    for seed in range(6):
+        world = finite_world(lottery(np.random.default_rng(seed)), 7)
+        utility = np.random.default_rng(seed).normal(size=(4, 3, 4))
+        mdp = world.process.mdp(utility, 7, terminal=np.arange(4.0))
+        low, high = utility_range(mdp)
+        assert high == pytest.approx(float(mdp.start @ value_iteration(mdp).values[0]))
+        assert low == pytest.approx(float(mdp.start @ value_iteration(mdp, minimise=True).values[0]))

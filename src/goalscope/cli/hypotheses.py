@@ -76,6 +76,7 @@ def separate(
     if as_json:
         named = {"hypotheses": found.names, "worlds": len(found.world_ids), "lapse": lapse, "level": level}
         rest = {"same": found.same(), "sentences": found.sentences(), "undefined": found.undefined}
+        rest["out_of_reach"] = found.out_of_reach
         rest["needed"] = [one.to_plain() for one in needs]
         say(json_text({**named, "pairs": found.records(), **rest}))
         return
@@ -83,6 +84,8 @@ def separate(
     for name, reasons in found.undefined.items():
         for reason, number in reasons.items():
             say(f"{name}: undefined in {number} of {len(found.world_ids)} worlds, {reason}")
+    for name, number in found.out_of_reach.items():
+        say(f"{name}: out of reach within the horizon in {number} of {len(found.world_ids)} worlds")
     for line in found.sentences() or ["every pair is told apart in six worlds or more, in all where there are fewer"]:
         say(line)
     for line in sentences(needs):

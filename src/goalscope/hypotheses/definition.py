@@ -25,7 +25,7 @@ from goalscope.checks import check_probability, check_shape, freeze, refuse_wher
 from goalscope.distributions import to_array, to_distributions
 from goalscope.hypotheses.views import Undefined, view_of
 from goalscope.meg import KnownMEG, meg_known
-from goalscope.planning.mdp import value_iteration
+from goalscope.planning.mdp import utility_range, value_iteration
 from goalscope.planning.process import Process, grid_process, process_of
 from goalscope.untrusted import shorten
 from goalscope.worlds.dynamics import phases
@@ -44,6 +44,9 @@ gives ``[A]`` from a `View`."""
 
 MOST: Final = 20_000_000
 """Most decisions x states x actions of a policy by decision."""
+
+_ALIKE: Final = 1e-9
+"""Share of the greatest possible utility up to which two expected utilities differ by rounding alone."""
 
 FAR: Final = np.iinfo(np.int64).max // 2
 """Distance of a state from which there is no way."""
@@ -378,6 +381,16 @@ def by_decision(world: FiniteWorld, utility: Array) -> Solved:
     values = value_iteration(world.process.mdp(utility, world.horizon, terminal=None))
     best = np.where(world.live[:, None], values.optimal, world.even > 0)
     return Solved(policy=freeze(best / best.sum(axis=2, keepdims=True)), utility=utility)
+
+
+def can_gain(world: FiniteWorld, utility: Array) -> bool:
+    """Return whether two policies have different expected utilities of an episode, within the horizon.
+
+    Where no two have, the world says nothing about a hypothesis with this utility: its place is out of reach, say.
+    """
+    mdp = world.process.mdp(utility, world.horizon, terminal=None)
+    low, high = utility_range(mdp)
+    return high - low > _ALIKE * mdp.horizon * float(np.abs(mdp.reward).max())
 
 
 def spread(world: FiniteWorld, sets: Mask) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_number, freeze
-from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, finite_world
+from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, can_gain, finite_world
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import bind
 from goalscope.worlds.world import World
@@ -58,6 +58,8 @@ class Separability:
         own_lapse: ``[K, K]`` that lapse rate.
         disjoint: ``[K, K]`` share of the decisions of an agent after h in which the sets of both have no action in
             common, over all worlds that have both.
+        within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for a policy,
+            False where the hypothesis is undefined.
         undefined: name -> reason -> number of worlds.
     """
 
@@ -70,6 +72,7 @@ class Separability:
     own_best: Array
     own_lapse: Array
     disjoint: Array
+    within: Mask
     undefined: Mapping[str, Mapping[str, int]]
 
     @property
@@ -96,6 +99,13 @@ class Separability:
     def shared(self) -> npt.NDArray[np.int64]:
         """``[K, K]`` number of clusters with a world in which both are defined."""
         return self._clusters_with(~np.isnan(self.nats))
+
+    @property
+    def out_of_reach(self) -> dict[str, int]:
+        """Name -> number of worlds in which it is defined, but no policy changes its utility within the horizon."""
+        defined = ~np.isnan(np.diagonal(self.nats, axis1=1, axis2=2))
+        counts = (defined & ~self.within).sum(axis=0).tolist()
+        return {name: count for name, count in zip(self.names, counts, strict=True) if count}
 
     def _clusters_with(self, where: Mask) -> npt.NDArray[np.int64]:
         names, codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)
@@ -202,6 +212,7 @@ def separability(
     nats = np.full((len(worlds), count, count), np.nan)
     crossed = np.zeros((len(rates), count, count))
     own, both, apart, decided = np.zeros((4, count, count))
+    within = np.zeros((len(worlds), count), dtype=bool)
     undefined: dict[str, Counter[str]] = {name: Counter() for name in names}
     for index, world in enumerate(worlds):
         try:
@@ -219,6 +230,7 @@ def separability(
         if not solved:
             continue
         at = np.ix_(list(solved), list(solved))
+        within[index, list(solved)] = [one.utility is None or can_gain(finite, one.utility) for one in solved.values()]
         told = _Told(finite, list(solved.values()), rates)
         nats[index][at] = np.maximum(told.crossed[0] - told.own[:, None], 0.0)
         for part, more in zip(crossed, told.crossed, strict=True):
@@ -239,6 +251,7 @@ def separability(
         own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own, both), 0.0)),
         own_lapse=freeze(np.where(crossed[0] < lowest, lapse, LAPSES[best])),
         disjoint=freeze(_ratio(apart, decided)),
+        within=freeze(within),
         undefined={name: dict(reasons) for name, reasons in undefined.items() if reasons},
     )
 

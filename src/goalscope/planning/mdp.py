@@ -216,6 +216,18 @@ def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimi
     return np.asarray(masked.min(axis=1) if minimise else masked.max(axis=1))
 
 
+def utility_range(mdp: TabularMDP) -> tuple[float, float]:
+    """Return the lowest and the highest expected utility of an episode that a policy has.
+
+    Unlike `value_iteration` it holds the values of one decision at a time, so the process may be large.
+    """
+    low, high = mdp.final, mdp.final
+    for _ in range(mdp.horizon):
+        low = _best(mdp.reward + mdp.expect(low), mdp.offered, minimise=True)
+        high = _best(mdp.reward + mdp.expect(high), mdp.offered, minimise=False)
+    return float(mdp.start @ low), float(mdp.start @ high)
+
+
 def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
     """Return the distribution of the state at each time under a policy.
 
