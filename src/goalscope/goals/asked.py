@@ -48,7 +48,12 @@ def asked_hypotheses(
         return default_hypotheses(worlds)
     result = dict[str, Hypothesis]()
     for text in written:
-        hypothesis = bind(parse(text), worlds)
+        hypothesis = parse(text)
+        try:
+            hypothesis = bind(hypothesis, worlds)
+        except ValueError:  # a name that none of these worlds gives a goal; grids never do
+            if not anywhere or all("grid" in world.offers for world in worlds):
+                raise
         reasons = dict[str, None]()
         for world in worlds:
             try:
@@ -61,7 +66,7 @@ def asked_hypotheses(
                 reasons[str(error)] = None
         else:
             if not anywhere:
-                known = tuple(dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)))
+                known = [name for name in dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)) if name != text]
                 raise ValueError(
                     f"a hypothesis must mean something in one of the worlds, {text!r} does in none: "
                     f"{'; '.join(reasons)}{near_miss(text, known)}"
