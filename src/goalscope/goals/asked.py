@@ -1,6 +1,6 @@
 """The hypotheses that directedness is measured towards: what a user wrote, or what a kind of world has by default."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from goalscope.checks import near_miss
@@ -30,7 +30,6 @@ def asked_hypotheses(
     written: Sequence[str],
     worlds: Sequence[World],
     *,
-    horizons: Mapping[str, int] | None = None,
     anywhere: bool = False,
 ) -> dict[str, Hypothesis]:
     """Return hypotheses with a utility of states from their written forms, each under the text that the user wrote.
@@ -38,7 +37,6 @@ def asked_hypotheses(
     Args:
         written: as `goalscope.hypotheses.parse` reads them; the default of the worlds where empty.
         worlds: all of the run.
-        horizons: world id -> number of decisions of an episode, 1 where it is not given.
         anywhere: accept a hypothesis that means nothing in any of the worlds: others may give it a meaning.
 
     Raises:
@@ -59,8 +57,7 @@ def asked_hypotheses(
             try:
                 if (process := process_of(world)) is None:
                     raise Undefined(f"a world of kind {world.kind} has no known process")
-                horizon = (horizons or {}).get(world.id, 1)
-                hypothesis.utility(FiniteWorld(world=world, process=process, horizon=horizon))
+                hypothesis.utility(FiniteWorld(world=world, process=process, horizon=1))
                 break
             except Undefined as error:
                 reasons[str(error)] = None

@@ -266,7 +266,7 @@ def digest_of(utility: Array) -> Digest:
 
 
 class CurveBank:
-    """The rationality curves of utilities in worlds, simulated random agents and ensembles, each computed once.
+    """Compute rationality curves, simulated random agents and ensembles, each of them once.
 
     Curves and random agents are kept in a temporary file: those of many worlds are large.
 
@@ -304,7 +304,7 @@ class CurveBank:
 
     @property
     def _total(self) -> int:
-        """Number of curves, and of worlds with random agents, that are known to be needed."""
+        """Number of pieces of work known so far: curves, and simulations of random agents."""
         return max(self._done, len(self._worlds) + sum(map(len, self._utilities.values())))
 
     def curves(self, keys: Sequence[tuple[int, Digest]]) -> Iterator[tuple[slice, Curves]]:

@@ -228,7 +228,7 @@ class MeasuredLines:
         self._apart: dict[tuple[int, int, int], bool] = {}  # two hypotheses and a world -> whether it tells them apart
         self._hypotheses: dict[str, Hypothesis] = {}
         self._drawn = set[str]()  # names of hypotheses that are drawn, or measured on other maps
-        # Hypotheses, worlds and states are found by their identity, and are therefore kept.
+        # The caches below use the identity of hypotheses and states as keys, so these objects must stay alive.
         self._kept: list[object] = [states]
         self._keys: dict[tuple[int, int], tuple[int, Digest] | None] = {}  # hypothesis and world -> key of its curve
         self._complete: dict[int, States] = {}
@@ -485,7 +485,7 @@ class MeasuredLines:
         return replace(estimate, state_blind=float(ensemble.whole.fit(relative)[0][0]))
 
     def _one_world(self, world: WorldSample) -> tuple[float, float, tuple[float, float, str, str]]:
-        """Return the results of a single world: the interval is that of the mean return, mapped through W*."""
+        """Return the results of a single world. The interval of the mean return is mapped through W*."""
         curve, returns = RationalityCurve(self.bank.process(world.key)), world.values
         inside = np.clip(returns, *curve.episode_range)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent may walk

@@ -386,7 +386,8 @@ def by_decision(world: FiniteWorld, utility: Array) -> Solved:
 def can_gain(world: FiniteWorld, utility: Array) -> bool:
     """Return whether two policies have different expected utilities of an episode, within the horizon.
 
-    Where no two have, the world says nothing about a hypothesis with this utility: its place is out of reach, say.
+    If no two policies differ, the world says nothing about a hypothesis with this utility, for example because its
+    place is out of reach.
     """
     mdp = world.process.mdp(utility, world.horizon, terminal=None)
     low, high = utility_range(mdp)

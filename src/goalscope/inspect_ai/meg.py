@@ -107,7 +107,7 @@ def _table(episodes: Sequence[Episode]) -> StepTable:
 def _asked(table: StepTable, options: Mapping[str, Any]) -> tuple[dict[str, Hypothesis], dict[str, Any]]:
     """Return the hypotheses and the other options of `goalscope.goals.directedness`.
 
-    Hypotheses that mean nothing in these worlds are kept: later ones may have them.
+    Hypotheses without a meaning in these worlds stay in the list, since later samples may give them one.
     """
     settings = {name: value for name, value in options.items() if name != "hypotheses"}
     return asked_hypotheses(options.get("hypotheses", ()), table.worlds, anywhere=True), settings
