@@ -12,6 +12,7 @@ from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation, Origin
 from goalscope.evaluation.compare import differences
+from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.evaluation.failures import FAILURES, Failures
 from goalscope.evaluation.identity import stored_description
@@ -183,20 +184,22 @@ def judge(
                 with evaluation.failures.kept_apart(f"what {subject.name} is after in {arm.title}"):
                     findings += aims_in(data.run, data.agent, arm.name)
             claims += [_linked(claim, arm, data.run) for claim in decided]
-        ledgers.append(
-            ClaimLedger(
-                rules=RULES,
-                model=subject.name,
-                described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
-                agent=agent,
-                access=tuple(sorted(subject.access)),
-                look=evaluation.plan.look,
-                level=evaluation.level,
-                arms=tuple(reports),
-                findings=tuple(findings),
-                claims=tuple(claims),
-            )
+        ledger = ClaimLedger(
+            rules=RULES,
+            model=subject.name,
+            described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
+            agent=agent,
+            access=tuple(sorted(subject.access)),
+            look=evaluation.plan.look,
+            level=evaluation.level,
+            arms=tuple(reports),
+            findings=tuple(findings),
+            claims=tuple(claims),
         )
+        with evaluation.failures.kept_apart(f"reading the verdict on {subject.name} again"):
+            if faults := contradictions(ledger):
+                raise ValueError(f"the verdict on {subject.name} must not contradict itself: {'; '.join(faults)}")
+        ledgers.append(ledger)
     models = [subject.name for subject in evaluation.subjects]
     found = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
     return Evaluation(models=tuple(ledgers), differences=found, origin=_origin(evaluation, runs, arguments))
