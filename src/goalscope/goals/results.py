@@ -11,11 +11,11 @@ from goalscope.goals.curves import METHOD, Array, interval, random_p, with_rando
 from goalscope.goals.finding import Finding
 from goalscope.goals.words import say_all
 from goalscope.hypotheses.separability import FEWEST
+from goalscope.hypotheses.written import noun_of
 from goalscope.meg import chance_note
 from goalscope.records import Records
 from goalscope.rows import Rows, Tag
 from goalscope.stats import corrected
-from goalscope.worlds.grid import CORNERS
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""
@@ -33,14 +33,6 @@ LEAST_BOUND: Final = 0.1
 """Nats an episode of an optimal agent below which a share of them says nothing."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval widened by `with_random`."""
-
-
-def noun_of(name: str) -> str:
-    """Return a hypothesis as a noun phrase: "the goal", "the top-left corner", "key held", ..."""
-    form, _, corner = name.partition(" ")
-    if form == "corner" and corner in CORNERS:
-        return f"the {corner} corner"
-    return f"the {name}" if name in ("goal", "key") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
