@@ -19,6 +19,8 @@ from goalscope.importers import import_into
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
+from goalscope.inspect_ai.meg import finding_figures  # noqa: E402  (needs the extra)
+
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
 MOVES = ("UP", "DOWN", "LEFT", "RIGHT", "?")
@@ -76,6 +78,8 @@ def expected(findings: RunDirectedness) -> dict[str, float]:
             f"{title} grids": one.grids,
             f"{title} episodes": one.n,
         }
+    for finding in findings.findings:
+        shown |= finding_figures(finding)
     return {name: value for name, value in shown.items() if not math.isnan(value)}
 
 
@@ -153,19 +157,22 @@ def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(hypo
     assert shown.pop("left out") == sum(all(action is None for _, action, _ in of(one)["steps"]) for one in log.samples)
     import_into(tmp_path / "logs", tmp_path / "run")
     found = attribute(tmp_path / "run", hypotheses=hypotheses)
-    [stratum], [group] = found.claim.strata, found.groups
-    wanted = {f"{method}: says nothing": 1.0 for method in stratum.refused} | {"worlds": stratum.clusters}
+    [stratum], [finding] = found.claim.strata, found.findings
+    wanted = finding_figures(finding)
+    wanted |= {f"{method}: says nothing": 1.0 for method in stratum.refused} | {"worlds": stratum.clusters}
     for said in stratum.attributions:
         wanted |= {f"{said.method}: {said.kind}": 1.0} | {
             f"{said.method} {name}": w for name, w in said.weights.items()
         }
-    for name, nats in group.nats.items():
-        wanted |= {
-            f"{name} {of}": getattr(nats, at) for of, at in (("nats", "value"), ("low", "low"), ("high", "high"))
-        }
-        wanted[f"{name} share"] = nats.share
-    assert shown == pytest.approx({name: value for name, value in wanted.items() if math.isfinite(value)}, abs=1e-12)
-    assert stratum.attributions and any(name.startswith("score: ") for name in shown)
+    for name in finding.names:
+        nats, share = finding.figure("meg", name), finding.figure("share", name)
+        if nats is not None:
+            wanted |= {f"{name} nats": nats.value, f"{name} low": nats.low, f"{name} high": nats.high}
+        if share is not None:
+            wanted[f"{name} share"] = share.value
+    known = {name: value for name, value in wanted.items() if value is not None and math.isfinite(value)}
+    assert shown == pytest.approx(known, abs=1e-12)
+    assert stratum.attributions and any(name.startswith("meg: ") for name in shown)
     with pytest.raises(ValueError, match="nowhere"):
         figures(log, "attribution", hypotheses="nowhere")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from goalscope.evaluation.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
 from goalscope.evaluation.rules import ENVIRONMENTS, claim
 from goalscope.goals.asked import default_hypotheses
-from goalscope.goals.decision import GOAL, findings
+from goalscope.goals.decision import GOAL, decide, findings, groups
 from goalscope.goals.finding import Answer, Finding, where_text
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states, visits_of
 from goalscope.goals.words import QUANTITIES, say
@@ -45,7 +45,8 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
     """Return what an agent is after in the worlds of an arm, phase by phase; none where nothing is known of them."""
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)
-    if arm_name != HYPOTHESES and (study is None or study.analysis is None or not study.analysis.hypotheses):
+    usual = arm_name != HYPOTHESES and (study is None or study.analysis is None or not study.analysis.hypotheses)
+    if usual:
         bank = default_hypotheses(run.table.worlds)
     try:
         states, _ = read_states(run.store, agent)
@@ -55,9 +56,12 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
         part = run.part
         states = [one.chosen(np.array([each in part for each in one.ids])) for one in states]
         states = [one for one in states if len(one)]
-    found = findings(
-        states, bank, phases=phases_in(study), level=1 - run.confidence, visits=visits_of(run.store, agent)
-    )
+    options: dict[str, Any] = {"level": 1 - run.confidence, "visits": visits_of(run.store, agent)}
+    parts = list(groups(states, phases=phases_in(study)))
+    if usual and len(parts) == 1 and any(not one.cell for one in run.goals.estimates):
+        found = [decide(parts[0][1], bank, measured=run.goals, **options)]  # which is measured for other claims, too
+    else:
+        found = findings(states, bank, phases=phases_in(study), **options)
     return tuple(one.model_copy(update={"arm": arm_name}) for one in found)
 
 

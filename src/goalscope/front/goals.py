@@ -151,9 +151,10 @@ def _findings(path: Path, states: Sequence[States], asked: Mapping[str, Hypothes
     """Yield what each agent is after, from states whose second answers are read where the run has any."""
     with Store(path) as store:
         phases = phases_in(store.study())
-        for agent in dict.fromkeys(one.agent for one in states):
-            own = [one for one in states if one.agent == agent]
-            yield from findings(own, asked, phases=phases, visits=visits_of(store, agent))
+        visits = {agent: visits_of(store, agent) for agent in dict.fromkeys(one.agent for one in states)}
+    for each in dict.fromkeys(visits.values()):
+        own = [one for one in states if visits[one.agent] == each]
+        yield from findings(own, asked, phases=phases, visits=each)
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:

@@ -15,14 +15,15 @@ MEG and its share stand beside the answer in either case. Worlds of different ph
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from goalscope.goals.directedness import directedness
-from goalscope.goals.finding import EXPLAINS, Finding, Reason
+from goalscope.goals.finding import EXPLAINS, Finding, Reason, where_text
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
 from goalscope.hypotheses.answers import Answers, Visits, answers_of
 from goalscope.hypotheses.definition import Hypothesis
@@ -72,7 +73,7 @@ def decide(
     level: float = LEVEL,
     seed: int = 0,
     visits: Visits = "all",
-    measured: RunDirectedness | None = None,
+    measured: RunDirectedness | Callable[[], RunDirectedness | None] | None = None,
 ) -> Finding:
     """Return what one agent is after in one group of worlds.
 
@@ -85,7 +86,7 @@ def decide(
         visits: the steps for which other episodes that came to the same state stand in for a second answer; "first" for
             agents that remember their earlier steps.
         measured: the MEG of all of these states, with ``pairs="all"`` and ``state_blind=True``, where it is known
-            already.
+            already; or what measures it, called where MEG decides.
 
     Raises:
         ValueError: no states, or those of several agents.
@@ -143,14 +144,49 @@ def findings(
             `states_of`, too.
         phases: the order of the phases.
     """
-    by_agent: dict[str, list[States]] = {}
-    for one in states:
+    by_agent, every = dict[str, list[States]](), list(states)
+    for one in every:
         by_agent.setdefault(one.agent, []).append(one)
+    # Agents share worlds, so the MEG of all of them together is measured faster than that of each.
+    shared = {
+        where_text(where): _Measuring(members, hypotheses, level, seed)
+        for where, members in groups(every, by=by, phases=phases)
+    }
     return [
-        decide(members, hypotheses, where=where, level=level, seed=seed, visits=visits)
+        decide(
+            members, hypotheses, where=where, level=level, seed=seed, visits=visits, measured=shared[where_text(where)]
+        )
         for own in by_agent.values()
         for where, members in groups(own, by=by, phases=phases)
     ]
+
+
+class _Measuring:
+    """Measures the MEG of some agents in a group of worlds once, when it is called for the first time."""
+
+    def __init__(self, states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int) -> None:
+        known = [one for one in states if one.world.world.fog_radius is None]
+        self.states, self.bank, self.level, self.seed = known, bank, level, seed
+
+    def __call__(self) -> RunDirectedness | None:
+        return self._found
+
+    @cached_property
+    def _found(self) -> RunDirectedness | None:
+        worlds = [one.world.world for one in self.states]
+        bound = {name: bind(one, worlds) for name, one in self.bank.items()}
+        return _all_meg(self.states, bound, self.level, self.seed)
+
+
+def _all_meg(
+    states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int
+) -> RunDirectedness | None:
+    """Return MEG towards all hypotheses with all contrasts; None where none of them has a utility here."""
+    untagged = [replace(one, tags={}) for one in states]  # conditions within a group are decided together
+    try:
+        return directedness(untagged, bank, seed=seed, confidence=1 - level, pairs="all", state_blind=True)
+    except ValueError:
+        return None
 
 
 def groups(
@@ -200,27 +236,25 @@ class _Decision:
         about: Mapping[str, Any],
         level: float,
         seed: int,
-        measured: RunDirectedness | None,
+        measured: RunDirectedness | Callable[[], RunDirectedness | None] | None,
     ) -> None:
         self.states, self.bank, self.about, self.level, self.seed = states, bank, dict(about), level, seed
         self._measured = measured
 
-    def measured(self, names: Sequence[str] | None = None) -> RunDirectedness | None:
-        """Return the MEG towards some hypotheses, or all with all contrasts; None where none has a utility here."""
-        if self._measured is not None:
+    def measured(self) -> RunDirectedness | None:
+        """Return the MEG towards all hypotheses with all contrasts; None where none has a utility here."""
+        if self._measured is None:
+            return _all_meg(self.states, self.bank, self.level, self.seed)
+        return self._measured() if callable(self._measured) else self._measured
+
+    def beside(self, names: Sequence[str]) -> RunDirectedness | None:
+        """Return the MEG that stands beside a finding of the score, which is about these hypotheses."""
+        if self._measured is not None and not callable(self._measured):
             return self._measured
-        asked = {name: one for name, one in self.bank.items() if names is None or name in names}
-        untagged = [replace(one, tags={}) for one in self.states]  # conditions within a group are decided together
-        whole = names is None
+        asked = {name: one for name, one in self.bank.items() if name in names}
+        untagged = [replace(one, tags={}) for one in self.states]
         try:
-            return directedness(
-                untagged,
-                asked,
-                seed=self.seed,
-                confidence=1 - (self.level if whole else 2 * self.level),
-                pairs="all" if whole else "first",
-                state_blind=whole,
-            )
+            return directedness(untagged, asked, seed=self.seed, confidence=1 - 2 * self.level)
         except ValueError:
             return None
 
@@ -248,7 +282,7 @@ class _Decision:
         for one in found.scores:
             for quantity in ("consistency", "strength") if one.asked else ():
                 figures[f"{quantity} {one.name}"] = self._scored(found, one, quantity)
-        measured = self.measured(tuple(dict.fromkeys((*(names if follows else spoken), GOAL))))
+        measured = self.beside((*(names if follows else spoken), GOAL))
         figures |= {} if measured is None else self._nats(measured)
         apart = {one.name: one.apart_in for one in found.scores if one.asked}
         shared: dict[str, Any] = {"method": "consistency", "evidence": figures, "apart_in": apart}

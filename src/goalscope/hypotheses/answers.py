@@ -77,7 +77,8 @@ def answers_of(states: Iterable[States], *, visits: Visits = "none") -> list[Ans
     Args:
         states: what one agent did, see `goalscope.hypotheses.states_of`.
         visits: where no second answer was recorded, the steps for which other episodes of the agent stand in: "all";
-            "first" for the first turns alone, of an agent that remembers its earlier steps; or "none".
+            "first" for the first turns alone, of an agent that is shown its earlier steps (so it is, too, where the
+            episodes say that it is); or "none".
     """
     found = list[Answers]()
     for one in states:
@@ -85,7 +86,7 @@ def answers_of(states: Iterable[States], *, visits: Visits = "none") -> list[Ans
             continue
         repeat = one.repeat
         if repeat is None and visits != "none":
-            repeat = _by_visits(one, visits)
+            repeat = _by_visits(one, "first" if one.remembers else visits)
         has_answer = one.action >= 0
         used = has_answer if repeat is None else has_answer & ~np.isnan(repeat[:, 0])
         if not used.any():

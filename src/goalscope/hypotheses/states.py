@@ -28,6 +28,7 @@ from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.planning.process import process_of
 from goalscope.rows import Tag
 from goalscope.runs.record import SECOND, Episode, policy_of
+from goalscope.runs.study import read_rules
 from goalscope.worlds.grid import Action
 
 _MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time
@@ -54,6 +55,7 @@ class States:
             there is none: the second answer of a study with ``answers: 2``, or the agent's own probabilities. None
             where no step has any.
         written: what was written before each of the N answers, "" for nothing; None where nothing ever was.
+        remembers: whether any of the episodes was played by an agent that is shown its earlier steps, as far as known.
         complete: ``[E]`` whether the episode was recorded to its end.
         failed: number of complete episodes that a turn without an action ended; they count as standing still from then
             on.
@@ -73,6 +75,7 @@ class States:
     failed: int = 0
     repeat: Array | None = None
     written: tuple[str, ...] | None = None
+    remembers: bool = False
 
     def __post_init__(self) -> None:
         size = {"N": len(self.state), "E": len(self.ids), "A": self.world.process.actions}
@@ -263,6 +266,12 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
     for index, key in enumerate(columns):
         groups.setdefault(key, []).append(index)
     recorded, (repeats, written) = table.once(recorded_policies), table.once(_repeated)
+    remembering = (
+        {one.spec.agent_id for one in table.episodes if read_rules(one.spec.rules)[0] != "none"}
+        if (table.has_texts)
+        else set[str]()
+    )
+    identity = [one.spec.agent_id for one in table.episodes] if remembering else []
     before, last = table.once(_numbered)
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     failed = complete & (table.outcome == "failure") & (table.length < table.horizon)
@@ -291,6 +300,7 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
                 policy=policy,
                 repeat=repeat,
                 written=texts if texts and any(texts) else None,
+                remembers=bool(remembering) and any(identity[episode] in remembering for episode in episodes),
                 complete=complete[members],
                 failed=int(failed[members].sum()),
             )
