@@ -166,6 +166,7 @@ def test_caps_hold_costs_are_told_before_and_nothing_is_asked_twice(model: Local
         assert lost == 0
 
 
+@pytest.mark.full
 def test_a_killed_process_goes_on_and_pays_for_no_answer_twice(model: LocalModel, tmp_path: Path) -> None:
     with Loopback(model) as server:
         agent = served(server.url, template(tmp_path))

@@ -95,6 +95,7 @@ def test_an_agent_that_raises_in_one_kind_of_world_is_not_asked_there_and_everyb
         assert len(store.episode_ids()) == 9 and len(store.info()["sessions"]) == before + 1
 
 
+@pytest.mark.full
 def test_a_server_that_does_not_answer_is_not_asked_in_every_arm_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

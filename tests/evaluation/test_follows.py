@@ -35,6 +35,7 @@ def asked(folder: Path, *agents: str, **options: Any) -> Evaluation:
     return evaluate(list(agents), folder, quick=True, **options)
 
 
+@pytest.mark.full
 def test_agents_are_told_apart_in_grids_of_its_own(tmp_path: Path) -> None:
     agents = ("optimal", "epsilon-greedy:epsilon=0.3,name=noisy", "hypothesis:hypothesis=near centre,name=centre")
     found = asked(tmp_path, *agents, TWIN, arms=["hypotheses"])
@@ -95,7 +96,13 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     assert any("enough to name" in line for line in told) == (len(short) < len(bank))
     stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN
     assert Plan.read(stored).beforehand == told
-    (tmp_path / "corner.yaml").write_text(text.replace("count: 20", "count: 120"), encoding="utf-8")
+
+
+@pytest.mark.full
+def test_where_the_planned_worlds_are_enough_that_is_said(tmp_path: Path) -> None:
+    text = PHASES.replace("count: 12, goal: not top-right", "count: 120, apart: 3, goal: not top-right")
+    (tmp_path / "corner.yaml").write_text(text, encoding="utf-8")
+    given: dict[str, Any] = {"worlds": str(tmp_path / "corner.yaml"), "hypotheses": "goal;corner top-right"}
     often = estimate([TWIN], tmp_path / "often", quick=True, **given).plan
     assert often is not None
     (told_of_many,) = [line for line in often.beforehand if "phase shifted" in line]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import long_after
 from goalscope.importers import MOST_PROBLEMS, ImportLog, ImportProblem, import_into, import_path
 from goalscope.runs import Store
 from goalscope.untrusted import printable
@@ -83,7 +84,7 @@ def test_random_json_is_a_problem(value: Any, name: str, tmp_path_factory: pytes
     check(folder)
 
 
-@pytest.mark.parametrize("kind", ["trajectory", "manifest", "states", "log"])
+@pytest.mark.parametrize("kind", long_after(2, ["trajectory", "manifest", "states", "log"]))
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_good_files_with_anything_anywhere(

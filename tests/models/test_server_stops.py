@@ -13,6 +13,7 @@ from http_studies import hash_of, study, template
 from server import Loopback, speaker
 from tiny_models import request
 
+from families import long_after
 from goalscope.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.progress import TALLY, ModelsAtWork
 from goalscope.runs import Store, run
@@ -66,7 +67,7 @@ def waiting(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", [never, half, close], ids=["hangs", "half a body", "closes"])
-@pytest.mark.parametrize("page", ["answers", "hangs"])
+@pytest.mark.parametrize("page", long_after(1, ["answers", "hangs"]))
 def test_a_server_that_stops_in_the_middle_ends_the_run_which_then_goes_on(
     how: Callable[..., None], page: str, model: LocalModel, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_server_that_no_longer_accepts_or_is_gone_is_noticed(model: LocalModel
             filler.close()
 
 
+@pytest.mark.full
 def test_a_slow_server_is_waited_for_while_its_page_answers(model: LocalModel) -> None:
     """No answer has come yet, or answers of so many tokens take that long."""
     lines: list[str] = []

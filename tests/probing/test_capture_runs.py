@@ -38,6 +38,7 @@ def study(url: str, folder: Path, **changes: Any) -> Study:
     return Study.parse({"worlds": [worlds], "agents": [agent], "trajectories": 2, "horizon": {"steps": 3}})
 
 
+@pytest.mark.full
 def test_a_run_behind_a_server_captures_to_the_vectors_of_the_local_run(tmp_path: Path) -> None:
     model = speaker()
     model.tokenizer.save_pretrained(str(tmp_path / "tokenizer"))
@@ -165,6 +166,7 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
         assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
 
 
+@pytest.mark.full
 def test_the_study_names_the_model_of_task_worlds_too(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "worlds": [{"kind": "task-map", "presets": ["high-small"], "count": 1}],

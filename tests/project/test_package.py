@@ -135,6 +135,7 @@ def check_works(pip: Sequence[str | Path], place: Path, cwd: Path) -> None:
     call(program, "report", "one", cwd=cwd, fails=True)  # without jinja2
 
 
+@pytest.mark.full
 def test_the_wheel_runs_a_study_beside_its_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "environment"
     call(*linked(place), "install", "--quiet", "--no-compile", "--no-index", wheel, cwd=tmp_path)

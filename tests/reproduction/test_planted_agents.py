@@ -137,6 +137,7 @@ def finding_2(rows: Rows) -> Said:
     return said_of("exploration figure 4", rows, names)["equal but different", ONLY_EXPLORATION]
 
 
+@pytest.mark.full
 def test_agents_of_equal_success_that_explore_otherwise_are_told_from_those_that_do_not(tmp_path: Path) -> None:
     """One goes to what it can achieve at once, the other explores first: both always succeed."""
     found = finding_2(explorers(tmp_path / "other", [GREEDY, FIRST], 24, "paper-low-large"))

@@ -196,6 +196,7 @@ def test_without_a_copy_task_worlds_have_the_facts_of_the_paper_alone_and_a_card
     assert carded.template == "" and carded.sampling.top_p == 1
 
 
+@pytest.mark.full
 def test_a_prompt_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text(OWN.replace("grid_state", "grid") + "{{carrying_key}}", encoding="utf-8")
     own = ("--set", f"agents.0.task={tmp_path / 'own.txt'}")

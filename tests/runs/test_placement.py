@@ -155,6 +155,7 @@ def test_phases_are_conditions_of_rows_and_paired_by_grid(tmp_path: Path) -> Non
     assert "trained" not in one
 
 
+@pytest.mark.full
 def test_hypotheses_know_where_the_goal_stood(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(json.dumps(PHASES), encoding="utf-8")
     bank = "goal;corner top-right;where the goal stood in phase trained"

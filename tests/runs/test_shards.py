@@ -230,7 +230,7 @@ def killed_merge(shards: list[Path], place: Path, number: int) -> tuple[int, int
         return os.waitstatus_to_exitcode(status), int(passed.read() or 0)
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(120, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [2, pytest.param(120, marks=pytest.mark.full)])
 def test_a_merge_that_is_killed_at_any_point_can_be_repeated(made: Path, tmp_path: Path, kills: int) -> None:
     expected, shards = hash_of(made / "whole"), [made / f"{one}" for one in range(1, OF + 1)]
     ended, events = killed_merge(shards, tmp_path / "whole", -1)
