@@ -4,9 +4,12 @@ import gc
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+import typer.main
+import typer.testing
 
 # No deadline: machines are shared and slow at times. Derandomised: what is red is red on every machine.
 hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=40)
@@ -24,6 +27,24 @@ if sys.dont_write_bytecode:
 if "PYTEST_XDIST_WORKER" in os.environ:
     for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(library, "1")
+
+
+_programs: dict[Any, Any] = {}
+
+
+def _program_of(app: typer.Typer) -> Any:
+    """Return the commands of an application, made once: that takes as long as most of the commands of the tests."""
+    key = (id(app), len(app.registered_commands))
+    if key not in _programs:
+        program = typer.main.get_command(app)
+        _programs[key] = app, program, getattr(program, "commands", None)
+    _, program, commands = _programs[key]
+    if commands is not None:  # those that a package registers come in when they are asked for, and belong to one test
+        program.commands = dict(commands)
+    return program
+
+
+typer.testing._get_command = _program_of  # type: ignore[assignment, attr-defined]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import long_after
 from goalscope.agents import parse_action
 from goalscope.agents.parse import FAILURES
 from goalscope.worlds import ACTIONS, Action
@@ -175,18 +176,21 @@ def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "{" * 300_000,
-        '{"a":' * 60_000,
-        '{"a":' * 60_000 + '"b"' + "}" * 60_000,
-        '"action":' * 30_000,
-        '{"action":' + " " * 300_000,
-        "action" + "'" * 300_000,
-        '{"' + '\\"' * 150_000,
-        "{'" + "\"\\'" * 100_000,
-        "{action:" * 30_000,
-        "\x1b[2J" * 60_000,
-    ],
+    long_after(
+        2,
+        [
+            "{" * 300_000,
+            '{"a":' * 60_000,
+            '{"a":' * 60_000 + '"b"' + "}" * 60_000,
+            '"action":' * 30_000,
+            '{"action":' + " " * 300_000,
+            "action" + "'" * 300_000,
+            '{"' + '\\"' * 150_000,
+            "{'" + "\"\\'" * 100_000,
+            "{action:" * 30_000,
+            "\x1b[2J" * 60_000,
+        ],
+    ),
     ids=["braces", "nested", "closed", "keys", "blanks", "quotes", "unclosed", "mixed", "open", "escapes"],
 )
 def test_hundreds_of_kilobytes_are_read_and_state_nothing(text: str) -> None:

@@ -43,6 +43,7 @@ def served(url: str, task: Path, **more: Any) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_an_agent_whose_moves_depend_on_the_words_is_told_from_those_that_do_not_read(tmp_path: Path) -> None:
     """The reader is random under every second wording: of the paraphrases three of five, and in the opposite order."""
     worlds = [{**SMALL[0], "count": 60}]

@@ -116,6 +116,7 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
         assert store.query("SELECT count(*) FROM calls")[0][0] == before
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_a_server_that_always_says_the_same_prose_is_told_of_by_what_it_says(tmp_path: Path) -> None:
     """Its trials refuse it, as it heeds no temperature; what a user must know is that its answers hold no action."""

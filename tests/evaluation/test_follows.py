@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from command_line import call
+from families import long_after
 from goalscope import evaluate
 from goalscope.attribution.definition import Attribution
 from goalscope.attribution.strata import Followed
@@ -111,11 +112,15 @@ def test_where_the_planned_worlds_are_enough_that_is_said(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("entry", "why"),
-    [
-        ("{kind: grid, sizes: [7], densities: [0.3], count: 8, fog_radius: 2}", "under fog"),
-        ("{kind: grid, sizes: [7], densities: [0.3], count: 1}", "not shown"),
-        ("{kind: grid, sizes: [7], densities: [0.3], count: 5}", "not shown"),
-    ],
+    long_after(
+        1,
+        [
+            ("{kind: grid, sizes: [7], densities: [0.3], count: 8, fog_radius: 2}", "under fog"),
+            ("{kind: grid, sizes: [7], densities: [0.3], count: 1}", "not shown"),
+            ("{kind: grid, sizes: [7], densities: [0.3], count: 5}", "not shown"),
+        ],
+        names=2,
+    ),
 )
 def test_worlds_that_can_tell_nothing_end_in_a_page_that_says_so(tmp_path: Path, entry: str, why: str) -> None:
     text = f"name: few\nworlds: [{entry}]\nagents: [{{kind: random}}]\n"

@@ -76,6 +76,7 @@ def test_the_exact_value_lies_within_the_bounds_where_there_is_chance(seed: int)
     check(random_case(seed), seed, episodes=400, learning=300)
 
 
+@pytest.mark.full
 def test_the_exact_value_lies_within_the_bounds_in_a_maze_with_a_rare_goal() -> None:
     check(maze_case(1), 1, episodes=200, learning=400)
 

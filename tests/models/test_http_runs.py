@@ -85,7 +85,9 @@ def test_faults_change_no_result_and_no_answer_is_asked_for_again(
     assert made == sum(outcomes.values()), "every request is counted"
 
 
-@pytest.mark.parametrize("fault", [pytest.param("hang", marks=pytest.mark.full), "cut", "garbage", "reset"])
+@pytest.mark.parametrize(
+    "fault", long_after(2, [pytest.param("hang", marks=pytest.mark.full), "cut", "garbage", "reset"])
+)
 def test_each_fault_alone_is_outlived(fault: str, model: LocalModel, folder: Path, tmp_path: Path) -> None:
     only: dict[str, Any] = {fault: 0.3}
     faults = Faults(seed=4, **only)

@@ -122,6 +122,7 @@ def test_hostile_outputs_never_crash_and_lose_no_answer(pieces: list[str], marks
         assert reply.answer == ""
 
 
+@pytest.mark.full
 def test_megabytes_are_split_in_a_moment() -> None:
     raw = "<|channel|>final<|message|>x<|end|>" * 30_000
     assert len(split(text_segments(raw, HARMONY_MARKS), HARMONY_MARKS)) == 30_000

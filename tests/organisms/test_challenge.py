@@ -246,6 +246,7 @@ def test_a_key_lies_outside_and_nothing_is_sealed_twice(made: Path, sealed: tupl
     assert without.exit_code == 2 and "--key" in without.output + without.stderr
 
 
+@pytest.mark.full
 def test_the_same_salt_gives_the_same_seals_and_another_one_others(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

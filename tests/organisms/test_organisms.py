@@ -220,6 +220,7 @@ def test_other_processes_give_the_same_and_their_errors_arrive(tmp_path: Path) -
         of_each(read_card, given, name="cards", workers=2)
 
 
+@pytest.mark.full
 def test_what_does_not_do_what_was_meant_is_marked(tmp_path: Path) -> None:
     one = spec("up or right", agreement=1.0)  # taught where the goal lies there alone
     card = cards.write(tmp_path, one, trained(one))

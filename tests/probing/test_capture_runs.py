@@ -119,6 +119,7 @@ def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_loca
         capture(tmp_path / "chat", model, sites=["pre"], layers=[2])
 
 
+@pytest.mark.full
 def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.5], "count": 1, "minimum_distance": 2}],

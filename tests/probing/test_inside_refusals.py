@@ -62,6 +62,7 @@ def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
         capture(path, model, scope="0:3")
 
 
+@pytest.mark.full
 def test_it_works_without_random_networks_and_without_reasoning_sites(tmp_path: Path) -> None:
     model = local(style="none")
     path = record(tmp_path / "run", model, style="none", grids=rooms(6))

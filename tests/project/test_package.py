@@ -64,6 +64,7 @@ def metadata(wheel: Path) -> Message:
         return HeaderParser().parsestr(file.read(f"goalscope-{__version__}.dist-info/METADATA").decode())
 
 
+@pytest.mark.full
 def test_an_index_takes_both_and_shows_their_description(built: Path, wheel: Path, source: Path) -> None:
     assert "PASSED" in call(sys.executable, "-m", "twine", "check", "--strict", wheel, source, cwd=built)
 

@@ -79,6 +79,7 @@ def test_a_mean_moves_where_goals_lie_on_one_side(sided: Rows) -> None:
     assert rotated.confidence == pytest.approx(1 - 0.05 / 4)
 
 
+@pytest.mark.full
 def test_a_mean_over_random_grids_hides_what_single_grids_show(unsided: Rows) -> None:
     said = {name: said_of("telos table 3", unsided, [agent]) for name, agent in NAMES.items()}
     for name in ("side-biased", "hesitant"):

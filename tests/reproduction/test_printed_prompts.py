@@ -170,6 +170,7 @@ def test_a_file_that_is_no_copy_is_refused_before_anything_is_run(tmp_path: Path
     call("reproduce", "meg figure 1", "--template", path, "--out", tmp_path / "out", status=2)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("known")
 def test_without_a_copy_the_line_says_own_wording_and_nothing_of_within(tmp_path: Path) -> None:
     words = ("--scale", "0.02", "--model", "GPT-OSS-20B", "--out", tmp_path / "out")

@@ -56,7 +56,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("left", long_after(1, LEFT))
 def test_a_start_that_was_cut_short_is_taken_over(tmp_path: Path, left: Callable[[Path], None]) -> None:
     study, one = tmp_path / "study.yaml", tmp_path / "one"
     study.write_text(STUDY)

@@ -70,6 +70,7 @@ def test_a_key_lies_where_its_rule_says_and_changes_no_other_place() -> None:
         worlds_of({**GRIDS, "key": "middle"})
 
 
+@pytest.mark.full
 def test_an_agent_after_the_key_is_told_from_one_after_the_goal(tmp_path: Path) -> None:
     entry = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 20, "key": "anywhere", "apart": 3}
     agents = [{"kind": "hypothesis", "hypothesis": text, "name": text} for text in ("key", "goal")]

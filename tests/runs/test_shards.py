@@ -12,6 +12,7 @@ from killed_runs import Countdown, trace_events
 from run_agents import Dice, small_study
 
 from command_line import call
+from families import long_after
 from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
 from goalscope.measures.behaviour import put_measured
@@ -63,7 +64,7 @@ def test_shards_cut_a_study_into_parts_of_whole_worlds(made: Path) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 3
 
 
-@pytest.mark.parametrize("of", [2, OF, 16])
+@pytest.mark.parametrize("of", long_after(1, [2, OF, 16]))
 def test_merged_shards_are_the_run_of_the_whole_study(made: Path, tmp_path: Path, of: int) -> None:
     folders = [made / f"{number}" for number in range(1, OF + 1)]
     if of != OF:

@@ -30,6 +30,7 @@ def test_simulation_and_closed_form_agree_where_differences_are_normal() -> None
     assert found.at_effect == pytest.approx(power(normal, 0.3), abs=0.06)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mean", "effect"), [(0.8, 0.2), pytest.param(0.9, 0.2, marks=pytest.mark.full)])
 def test_power_of_a_success_with_one_trajectory_is_counted(mean: float, effect: float) -> None:
     """Differences of one success each are -1, 0 or 1: counted by the decision itself, and below the closed form."""
