@@ -91,7 +91,6 @@ def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
     assert "fewer than" not in headline(ledger.model_copy(update={"claims": tuple(many)}))
 
 
-@pytest.mark.full
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
     before = (small / judging.LEDGER).read_bytes()
     with Store(small / "arms" / "grids") as store:
@@ -326,7 +325,6 @@ def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path,
         claims.ledger(small, as_json=True, card=True)
 
 
-@pytest.mark.full
 def test_what_a_budget_cannot_change_is_not_offered_for_logs(small: Path, tmp_path: Path) -> None:
     logs = shutil.copytree(small / "arms" / "grids", tmp_path / "logs")
     dry = CliRunner().invoke(app, ["evaluate", str(logs), "--dry-run", "--out", str(tmp_path / "out")])
