@@ -3,6 +3,8 @@
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import typer.main
 import typer.testing
 
 # No deadline: machines are shared and slow at times. Derandomised: what is red is red on every machine.
-hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=20)
 hypothesis.settings.register_profile("full", deadline=None, derandomize=True)
 
 # The tests start many processes. Where bytecode may not be written, each would compile PyTorch and Transformers anew,
@@ -45,6 +47,34 @@ def _program_of(app: typer.Typer) -> Any:
 
 
 typer.testing._get_command = _program_of  # type: ignore[assignment, attr-defined]
+
+
+_goals: dict[Any, Any] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def goals_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute what a run says of goals once for all tests of the gate that open, judge or draw the same evaluation."""
+    if request.path.parent.name != "evaluation" or request.config.option.markexpr != "not full":
+        yield
+        return
+    from goalscope.evaluation import evidence
+    from goalscope.runs import content_hash
+
+    compute: Any = evidence.ArmRun.goals
+
+    def once(run: evidence.ArmRun) -> Any:
+        part = None if run.part is None else tuple(sorted(run.part))
+        key = evidence.directedness, content_hash(run.store), part, run.confidence  # a test may replace the function
+        if key not in _goals:
+            _goals[key] = compute.func(run)
+        return _goals[key]
+
+    kept = cached_property(once)
+    kept.__set_name__(evidence.ArmRun, "goals")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence.ArmRun, "goals", kept)
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

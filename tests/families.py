@@ -4,6 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+USUAL = 100
+"""Examples of a law that Hypothesis tries where nothing else is said, as the long tests do."""
 
 
 def long_after(count: int, values: Iterable[Any], *, names: int = 1) -> list[Any]:
@@ -22,3 +26,9 @@ def long_after(count: int, values: Iterable[Any], *, names: int = 1) -> list[Any
         else:
             marked[index] = pytest.param(*(value if names > 1 else (value,)), marks=pytest.mark.full)
     return marked
+
+
+def examples(count: int) -> int:
+    """Return the number of examples of a law: ``count`` in the long tests, in the gate as few as those of any law."""
+    default: int = settings().max_examples
+    return min(count, default) if default < USUAL else count

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples
 from goalscope.attribution.strata import Followed
 from goalscope.evaluation import evidence_goals
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
@@ -128,7 +129,7 @@ def findings(estimate: tuple[float, float, float], contrasts: list[tuple[float, 
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 12),
