@@ -21,11 +21,11 @@ from goalscope.measures.table import StepTable
 from goalscope.meg.restricted import Unseen
 from goalscope.own import consent
 from goalscope.progress import TALLY, Stage, aloud, duration, lines
-from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
 from goalscope.runs.packed_steps import HAS_EXTRA
+from goalscope.words import counted
 from goalscope.worlds.world import World
 
 SOURCE = "meg"
