@@ -65,7 +65,12 @@ def goals_once(request: pytest.FixtureRequest) -> Iterator[None]:
 
     def once(run: evidence.ArmRun) -> Any:
         part = None if run.part is None else tuple(sorted(run.part))
-        key = evidence.directedness, content_hash(run.store), part, run.confidence  # a test may replace the function
+        key = (
+            vars(evidence)["directedness"],
+            content_hash(run.store),
+            part,
+            run.confidence,
+        )  # a test may replace the function
         if key not in _goals:
             _goals[key] = compute.func(run)
         return _goals[key]
