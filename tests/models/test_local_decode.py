@@ -317,7 +317,7 @@ def test_the_common_prefix_leaves_a_token_of_every_prompt(given: list[list[int]]
     assert common_prefix(given) == len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
 
 
-@pytest.mark.parametrize("name", long_after(1, MODELS))
+@pytest.mark.parametrize("name", long_after(1, [*MODELS][::-1]))
 def test_the_caches_of_a_batch_are_free_when_it_ends(name: str) -> None:
     """Without a collection of cycles, which may come gigabytes later (16 GB after ten minutes of a model of 135M)."""
     given, rngs = prompts(12), [stream(0, "sample", index) for index in range(12)]
