@@ -119,7 +119,7 @@ def _differences(differences: Sequence[Difference]) -> None:
 
 def threshold(claim: Claim) -> str:
     """Return the threshold of a claim, a dash where there is none."""
-    return "–" if claim.threshold is None else f"{claim.threshold:g}"
+    return "–" if claim.threshold is None else f"{claim.threshold:.3g}"
 
 
 def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:

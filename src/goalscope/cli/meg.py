@@ -113,6 +113,8 @@ def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _show_findings(measured: RunDirectedness) -> None:
+    for sentence in measured.sentences:
+        say(sentence)
     noun = MeasuredRows(measured.rows).noun
     # The estimates of a cell follow one another.
     for cell, estimates in groupby(measured.estimates, key=lambda estimate: estimate.cell):

@@ -44,7 +44,7 @@ def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
             bar=_bar(claim, (claim,)),
         ),
         estimate,
-        "–" if estimate.estimate is None or claim.threshold is None else f"{claim.threshold:g}",
+        "–" if estimate.estimate is None or claim.threshold is None else _threshold(claim),
         str(claim.clusters or "–"),
     )
 
@@ -87,8 +87,14 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     )
 
 
+def _threshold(claim: Claim) -> Phrase | str:
+    """Return the threshold as it was applied, above the rule that it is by where that differs between models."""
+    text = f"{claim.threshold:.3g}"
+    return Phrase(text, below=claim.threshold_rule) if claim.threshold_rule else text
+
+
 def _decides(claim: Claim) -> str:
-    return "" if claim.threshold is None else f"threshold {claim.threshold:g}"
+    return "" if claim.threshold is None or claim.threshold_rule else f"threshold {claim.threshold:g}"
 
 
 MARKS: Final = {"yes": "✓", "no": "✗", "not shown": "~", "cannot be told": "?"}

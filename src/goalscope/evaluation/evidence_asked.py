@@ -11,7 +11,7 @@ from goalscope.evaluation.evidence import SHARE, ArmData, Evidence
 from goalscope.evaluation.evidence_goals import shares
 from goalscope.goals import GoalContrast
 from goalscope.goals.decision import GOAL
-from goalscope.goals.results import noun_of
+from goalscope.hypotheses.written import noun_of
 from goalscope.measures.exploration import score_episode
 from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream

@@ -202,8 +202,8 @@ def attribute(
             with stage(f"methods{f', {title}' if title else ''}"):
                 one = with_bar(decide(members, bound, where=where, seed=seed, visits=visits), members, bound)
                 found_of.append(one)
-                claimed = {"answer": one.answer, "names": one.names, "bar": one.bar}
-                strata.append(replace(judged(title, trial, chosen), **claimed))
+                stratum = judged(title, trial, chosen)
+                strata.append(replace(stratum, answer=one.answer, names=one.names, bar=one.bar))
                 members_of.append(members)
         worlds_of = [answers for members in members_of for answers in answers_of(members)]
         claim = claim_of(identity, bound, worlds_of, tested_on, strata)

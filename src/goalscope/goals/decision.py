@@ -291,6 +291,8 @@ class _Decision:
             held = self._held(strength, first.name, STRONG, "strength")
             return {"answer": "yes", "reason": "partly", "names": names, "steps": found.on_the_way, **held}
         held = self._held(self._scored(found, first, "consistency"), first.name, HALF, "consistency")
+        if held["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
+            return {"answer": "undecided", "reason": "few worlds", "names": names, **held}
         if found.kind == "named":
             return {"answer": "yes", "reason": "named", "names": names, "steps": found.on_the_way, **held}
         alike = all(
@@ -304,8 +306,8 @@ class _Decision:
         return {"answer": "undecided", "reason": "not beaten", "names": names, **held}
 
     def _scored(self, found: ScoreVerdict, one: HypothesisScore, quantity: str) -> EstimateRecord:
-        # Both estimates are shares; products of sums over worlds can lie beyond 1 by chance.
-        return self._ends(getattr(one, quantity), found, (-1.0, 1.0))
+        # Both are shares; products of sums over worlds can lie beyond 1 by chance.
+        return self._ends(getattr(one, quantity), found, (0.0 if quantity == "consistency" else -1.0, 1.0))
 
     def _ends(
         self, ends: tuple[float, float, float], found: ScoreVerdict, bounds: tuple[float, float]
@@ -313,7 +315,7 @@ class _Decision:
         value, low, high = (min(max(end, bounds[0]), bounds[1]) for end in ends)
         confidence = 1 - 2 * self.level  # each end has the level
         if high - low < 1e-9:  # the same in all worlds, as of an agent that never errs
-            low, high = agreement_bounds(value, found.clusters, (min(-1.0, value), max(1.0, value)), confidence)
+            low, high = agreement_bounds(value, found.clusters, bounds, confidence)
         return EstimateRecord.of(
             Estimate.of_ends(
                 value,

@@ -8,12 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.goals.curves import METHOD, Array, interval, random_p, with_random
+from goalscope.goals.finding import Finding
+from goalscope.goals.words import say_all
 from goalscope.hypotheses.separability import FEWEST
+from goalscope.hypotheses.written import noun_of
 from goalscope.meg import chance_note
 from goalscope.records import Records
 from goalscope.rows import Rows, Tag
 from goalscope.stats import corrected
-from goalscope.worlds.grid import CORNERS
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""
@@ -31,14 +33,6 @@ LEAST_BOUND: Final = 0.1
 """Nats an episode of an optimal agent below which a share of them says nothing."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval widened by `with_random`."""
-
-
-def noun_of(name: str) -> str:
-    """Return a hypothesis as a noun phrase: "the goal", "the top-left corner", "key held", ..."""
-    form, _, corner = name.partition(" ")
-    if form == "corner" and corner in CORNERS:
-        return f"the {corner} corner"
-    return f"the {name}" if name in ("goal", "key") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +305,8 @@ class RunDirectedness(Records):
         left_out: number of them without a return: incomplete records, or no grid was given for them.
         failed: number of them ended by a turn without an action; they count as standing still from there on.
         beliefs: origin of the beliefs that some lines are relative to, as plain values; empty without such lines.
+        findings: what each agent is after, by phase of the worlds (`goalscope.goals.decision`); empty where it was not
+            asked.
     """
 
     estimates: tuple[GoalEstimate, ...]
@@ -322,6 +318,13 @@ class RunDirectedness(Records):
     left_out: int
     failed: int
     beliefs: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        """What each agent is after, in words."""
+        agents = dict.fromkeys(one.agent for one in self.findings)
+        return [say_all([one for one in self.findings if one.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -339,6 +342,7 @@ class RunDirectedness(Records):
             "estimates": [_to_plain(entry) | {"share": _number(entry.share)} for entry in self.estimates],
             "contrasts": [_to_plain(entry) for entry in self.contrasts],
             "held_out": [_to_plain(entry) for entry in self.held_out],
+            "findings": [entry.plain() for entry in self.findings],
         } | ({"beliefs": dict(self.beliefs)} if self.beliefs else {})
 
 

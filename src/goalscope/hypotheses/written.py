@@ -248,6 +248,14 @@ def banks() -> dict[str, tuple[str, ...]]:
     return {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
 
 
+def noun_of(text: str) -> str:
+    """Return a hypothesis as a noun phrase from its written form, see `Hypothesis.says`; another text in quotes."""
+    try:
+        return parse(text).says
+    except ValueError:
+        return f"“{text}”"
+
+
 def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
     """Return a bank, and behind it the shipped sentinels that it does not hold."""
     rest = [parse(text) for text in banks()["sentinels"]]

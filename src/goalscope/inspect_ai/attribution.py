@@ -18,7 +18,7 @@ from goalscope.goals.finding import where_text
 from goalscope.goals.reading import states_among
 from goalscope.hypotheses import bind
 from goalscope.hypotheses.states import states_of_episodes
-from goalscope.inspect_ai.meg import OPTIONS, kept_episode, scored
+from goalscope.inspect_ai.meg import OPTIONS, finding_figures, kept_episode, scored
 from goalscope.runs.record import Episode
 
 
@@ -43,9 +43,8 @@ def verdicts() -> Metric:
         for where, members in groups(states):
             group, finding = where_text(where), decide(members, bound, where=where)
             stratum = judged(group, Trial(states=members, bank=bound), options["methods"] or usual_methods())
-            found = {f"answer: {finding.answer}": 1.0, f"reason: {finding.reason}": 1.0}
-            found |= {f"after {name}": 1.0 for name in finding.names}
-            found |= {f"{method}: says nothing": 1.0 for method in stratum.refused}
+            figures |= finding_figures(finding)
+            found = {f"{method}: says nothing": 1.0 for method in stratum.refused}
             for said in stratum.attributions:
                 found[f"{said.method}: {said.kind}"] = 1.0
                 found |= {f"{said.method} {name}": float(weight) for name, weight in said.weights.items()}
