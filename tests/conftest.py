@@ -3,13 +3,18 @@
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+import typer.main
+import typer.testing
 
 # No deadline: machines are shared and slow at times. Derandomised: what is red is red on every machine.
-hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=20)
 hypothesis.settings.register_profile("full", deadline=None, derandomize=True)
 
 # The tests start many processes. Where bytecode may not be written, each would compile PyTorch and Transformers anew,
@@ -24,6 +29,57 @@ if sys.dont_write_bytecode:
 if "PYTEST_XDIST_WORKER" in os.environ:
     for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(library, "1")
+
+
+_programs: dict[Any, Any] = {}
+
+
+def _program_of(app: typer.Typer) -> Any:
+    """Return the commands of an application, made once: that takes as long as most of the commands of the tests."""
+    key = (id(app), len(app.registered_commands))
+    if key not in _programs:
+        program = typer.main.get_command(app)
+        _programs[key] = app, program, getattr(program, "commands", None)
+    _, program, commands = _programs[key]
+    if commands is not None:  # those that a package registers come in when they are asked for, and belong to one test
+        program.commands = dict(commands)
+    return program
+
+
+typer.testing._get_command = _program_of  # type: ignore[assignment, attr-defined]
+
+
+_goals: dict[Any, Any] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def goals_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute what a run says of goals once for all tests of the gate that open, judge or draw the same evaluation."""
+    if request.path.parent.name != "evaluation" or request.config.option.markexpr != "not full":
+        yield
+        return
+    from goalscope.evaluation import evidence
+    from goalscope.runs import content_hash
+
+    compute: Any = evidence.ArmRun.goals
+
+    def once(run: evidence.ArmRun) -> Any:
+        part = None if run.part is None else tuple(sorted(run.part))
+        key = (
+            vars(evidence)["directedness"],
+            content_hash(run.store),
+            part,
+            run.confidence,
+        )  # a test may replace the function
+        if key not in _goals:
+            _goals[key] = compute.func(run)
+        return _goals[key]
+
+    kept = cached_property(once)
+    kept.__set_name__(evidence.ArmRun, "goals")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence.ArmRun, "goals", kept)
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from families import long_after
 from goalscope.runs import Study
 from goalscope.yaml_text import MOST_VALUES, read_yaml_text, write_yaml
 
@@ -83,7 +84,7 @@ def test_what_versions_of_yaml_read_differently_is_for_the_author_to_say(text: s
     assert read_yaml_text(f"a: '{text}'\n", "it") == {"a": text}
 
 
-@pytest.mark.parametrize("name", BEYOND)
+@pytest.mark.parametrize("name", long_after(3, BEYOND))
 def test_numbers_tags_and_sizes_are_bounded_and_told_in_short(name: str) -> None:
     text, says = BEYOND[name]
     started = time.process_time()
@@ -99,15 +100,18 @@ def test_a_merge_key_is_a_key_like_others() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "\n".join(f"k{number}: 1" for number in range(20_000)),
-        "worlds: [" + "{kind: x}," * 5_000 + "]",
-        "worlds: [{kind: " + "g" * 1_000_000 + "}]",
-        "agents: [{kind: " + "r" * 1_000_000 + "}]\nworlds: [{kind: grid, sizes: [7], densities: [0.5], count: 1}]",
-        "? " + "k" * 1_000_000 + "\n: 1",
-        "name: {" + "k" * 1_000 + ": {" + "j" * 1_000 + ": 1}}",
-        "horizon: '" + "v" * 1_000_000 + "'",
-    ],
+    long_after(
+        2,
+        [
+            "\n".join(f"k{number}: 1" for number in range(20_000)),
+            "worlds: [" + "{kind: x}," * 5_000 + "]",
+            "worlds: [{kind: " + "g" * 1_000_000 + "}]",
+            "agents: [{kind: " + "r" * 1_000_000 + "}]\nworlds: [{kind: grid, sizes: [7], densities: [0.5], count: 1}]",
+            "? " + "k" * 1_000_000 + "\n: 1",
+            "name: {" + "k" * 1_000 + ": {" + "j" * 1_000 + ": 1}}",
+            "horizon: '" + "v" * 1_000_000 + "'",
+        ],
+    ),
 )
 def test_a_refusal_of_a_study_is_short(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a valid study|it:") as caught:

@@ -11,6 +11,7 @@ from http_studies import study as served_study
 from http_studies import template, trajectories
 from server import Loopback, speaker
 
+from families import long_after
 from goalscope.agents import ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.preflight import costs
@@ -145,7 +146,7 @@ def test_an_interrupted_conversation_goes_on_where_it_stopped(fails_at: int, tmp
         assert content_hash(one) == content_hash(other)
 
 
-@pytest.mark.parametrize("kind", ["conversation", "reasoning"])
+@pytest.mark.parametrize("kind", long_after(1, ["conversation", "reasoning"]))
 def test_a_server_is_sent_the_whole_chat_and_answers_as_the_local_model(kind: str, tmp_path: Path) -> None:
     model = speaker()
     with Loopback(model) as server:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples, long_after
 from goalscope.agents import parse_action
 from goalscope.agents.parse import FAILURES
 from goalscope.worlds import ACTIONS, Action
@@ -148,21 +149,21 @@ OTHERS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(members=st.dictionaries(KEYS, OTHERS, max_size=3), around=st.sampled_from(["", "So: ", "```json\n"]))
 def test_an_object_without_the_key_of_its_own_states_nothing(members: dict[str, Any], around: str) -> None:
     assert parse_action(f"{around}{json.dumps(members)}").failure == "no JSON"
     assert parse_action(f"{around}{json.dumps([members, {'action': 'UP'}])}").action is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(before=st.text(alphabet="ab_ :'\"-!", min_size=1), quote=st.sampled_from(["", "'", '"']))
 def test_what_stands_before_the_key_in_its_member_takes_its_meaning(before: str, quote: str) -> None:
     answer = f"{{{before}{quote}action{quote}: UP}}"
     assert (parse_action(answer).action is None) == bool(before.strip())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(text=hostile, truncated=st.booleans())
 def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text: str, truncated: bool) -> None:
     parsed = parse_action(text, truncated=truncated)
@@ -175,18 +176,21 @@ def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "{" * 300_000,
-        '{"a":' * 60_000,
-        '{"a":' * 60_000 + '"b"' + "}" * 60_000,
-        '"action":' * 30_000,
-        '{"action":' + " " * 300_000,
-        "action" + "'" * 300_000,
-        '{"' + '\\"' * 150_000,
-        "{'" + "\"\\'" * 100_000,
-        "{action:" * 30_000,
-        "\x1b[2J" * 60_000,
-    ],
+    long_after(
+        2,
+        [
+            "{" * 300_000,
+            '{"a":' * 60_000,
+            '{"a":' * 60_000 + '"b"' + "}" * 60_000,
+            '"action":' * 30_000,
+            '{"action":' + " " * 300_000,
+            "action" + "'" * 300_000,
+            '{"' + '\\"' * 150_000,
+            "{'" + "\"\\'" * 100_000,
+            "{action:" * 30_000,
+            "\x1b[2J" * 60_000,
+        ],
+    ),
     ids=["braces", "nested", "closed", "keys", "blanks", "quotes", "unclosed", "mixed", "open", "escapes"],
 )
 def test_hundreds_of_kilobytes_are_read_and_state_nothing(text: str) -> None:

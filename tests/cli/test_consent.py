@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from families import long_after
 from goalscope import own
 from goalscope.cli import app
 
@@ -146,9 +147,10 @@ def lines_of(name: str, place: Path, new: Path) -> Iterator[list[str]]:
                     yield [name, *start, *words, *needed, option.opts[0], str(file)]
 
 
+@pytest.mark.parametrize("places", long_after(1, [RECEIVED[::2], RECEIVED[1::2]]), ids=" and ".join)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_name_in_a_directory_imports_nothing(
-    name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, places: tuple[str, ...], made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = list[str]()
     decide = own.may_import
@@ -160,7 +162,7 @@ def test_a_name_in_a_directory_imports_nothing(
 
     monkeypatch.setattr(own, "may_import", noting)
     monkeypatch.chdir(made)
-    for place in RECEIVED:
+    for place in places:
         copied = tmp_path / place
         shutil.copytree(made / place, copied)
         for number, words in enumerate(lines_of(name, copied, tmp_path / "new")):

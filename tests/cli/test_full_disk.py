@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import call
+from families import long_after
 from goalscope.folder import Folder
 from goalscope.runs import Store, Study, content_hash, run
 
@@ -67,17 +68,20 @@ def fill(disk: Path, room: int) -> None:
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     "command",
-    [
-        "run {made}/study.yaml --out {disk}/new",
-        "measure {disk}/run",
-        "report {disk}/run",
-        "report {made}/run --out {disk}/page.html",
-        "export {made}/run --out {disk}/tables",
-        "merge {disk}/merged {made}/shard1 {made}/shard2",
-        "import {log} --out {disk}/imported",
-        "evaluate random --quick --arms grids --sizes 5 --out {disk}/judged",
-        "figure {made}/run --all {disk}/figures",
-    ],
+    long_after(
+        4,
+        [
+            "measure {disk}/run",
+            "report {made}/run --out {disk}/page.html",
+            "export {made}/run --out {disk}/tables",
+            "import {log} --out {disk}/imported",
+            "run {made}/study.yaml --out {disk}/new",
+            "report {disk}/run",
+            "merge {disk}/merged {made}/shard1 {made}/shard2",
+            "evaluate random --quick --arms grids --sizes 5 --out {disk}/judged",
+            "figure {made}/run --all {disk}/figures",
+        ],
+    ),
 )
 def test_a_full_disk_is_called_so(command: str, made: Path, small: Path) -> None:
     shutil.copytree(made / "run", small / "run")
@@ -92,7 +96,7 @@ def test_a_full_disk_is_called_so(command: str, made: Path, small: Path) -> None
     call(*command.format(made=made, disk=small, log=LOG).split())
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("number", long_after(1, [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]))
 @pytest.mark.parametrize("named", [True, False])
 def test_a_write_without_room_names_the_disk(
     number: int, named: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

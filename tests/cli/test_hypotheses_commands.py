@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
+from families import long_after
 from goalscope.hypotheses import load_hypotheses
 from goalscope.hypotheses.design import design
 from goalscope.hypotheses.separability import ENOUGH, Separability, separability
@@ -39,7 +40,9 @@ def test_separate_prints_pairs_and_reasons_and_draws_a_matrix(folder: Path) -> N
 
 @pytest.mark.parametrize(
     "worlds",
-    ["key-door", "{kind: grid, sizes: [7], densities: [0.6], count: 3}", "[{kind: two-path, count: 3}]", "demo"],
+    long_after(
+        3, ["key-door", "{kind: grid, sizes: [7], densities: [0.6], count: 3}", "[{kind: two-path, count: 3}]", "demo"]
+    ),
 )
 def test_worlds_are_a_study_a_kind_or_entries(worlds: str) -> None:
     count = [] if worlds.startswith(("{", "[")) else ["--count", "2"]

@@ -190,6 +190,7 @@ def test_a_planted_goal_is_above_both_controls(seeking: list[Episode]) -> None:
     check_differences(found)
 
 
+@pytest.mark.full
 def test_noise_is_not_above_its_controls(seeking: list[Episode]) -> None:
     sides = decoded(planted(seeking, believed=False, known=False), seeking)
     found = measure_beliefs(seeking, sides["none"], label="noise", random=("permuted", sides["permuted"]), draws=5)
@@ -221,6 +222,7 @@ def check_differences(found: RunDirectedness) -> None:
             assert (pair.value, pair.low, pair.high) == pytest.approx((stored.value, stored.low, stored.high))
 
 
+@pytest.mark.full
 def test_true_beliefs_are_the_true_goal_and_random_agents_seek_no_belief() -> None:
     for agent, optimal in ((Optimal(), True), (Uniform(), False)):
         episodes = episodes_of(agent, count=12)

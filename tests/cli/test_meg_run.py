@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from families import long_after
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import app
 from goalscope.runs import Store, content_hash
@@ -98,7 +99,7 @@ class Silent:
         return [Turn(action=None, failure="no answer", text="") for _ in observations]
 
 
-@pytest.mark.parametrize("invalid", ["no-op", "action"])
+@pytest.mark.parametrize("invalid", long_after(1, ["no-op", "action"]))
 def test_an_agent_without_a_valid_turn_has_no_meg_anywhere_and_that_is_said(invalid: str, tmp_path: Path) -> None:
     worlds = [{"kind": "grid", "sizes": [5], "densities": [0.0], "count": 4}]
     study = small_study(agents=[{"kind": "optimal"}], worlds=worlds, trajectories=2)

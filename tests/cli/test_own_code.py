@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from families import long_after
 from goalscope.cli import app
 from goalscope.evaluation.subject import subject_of
 from goalscope.models.folders import model_folder
@@ -100,10 +101,13 @@ def ran(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        *("measure", "show", "report", "verify", "doctor", "doctor --repair", "meg", "export --out out", "capture"),
-        *("probe", "figure --list", "evaluate --out judged", "compare grids"),
-    ],
+    long_after(
+        6,
+        [
+            *("measure", "show", "report", "verify", "doctor", "doctor --repair", "meg", "export --out out", "capture"),
+            *("probe", "figure --list", "evaluate --out judged", "compare grids"),
+        ],
+    ),
 )
 def test_a_run_that_names_classes_runs_no_code(received: Path, command: str) -> None:
     """Neither that of the working directory nor, where that is the run directory, that of the run directory."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from families import long_after
 from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
 from goalscope.models import Message
 from goalscope.models.http_budget import most_text_tokens
@@ -19,9 +20,24 @@ from task_observations import task_observation
 TEMPLATE = "{{grid}}\n{{history}}\nGo: "
 
 
-@pytest.mark.parametrize("history", ["none", "actions", "conversation", "reasoning"])
-@pytest.mark.parametrize("mode", ["chat", "completions"])
-def test_no_run_takes_more_than_its_plan_says(history: str, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "history"),
+    long_after(
+        3,
+        [
+            ("chat", "none"),
+            ("completions", "conversation"),
+            ("chat", "reasoning"),
+            ("chat", "actions"),
+            ("chat", "conversation"),
+            ("completions", "none"),
+            ("completions", "actions"),
+            ("completions", "reasoning"),
+        ],
+        names=2,
+    ),
+)
+def test_no_run_takes_more_than_its_plan_says(mode: str, history: str, tmp_path: Path) -> None:
     from server import Loopback, speaker
 
     template = tmp_path / "template.txt"

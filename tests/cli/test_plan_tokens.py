@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.models.dialect import Dialect
 from goalscope.preflight import PromptMeasure, frame, most_prompts
@@ -116,7 +117,7 @@ def trained(folder: Path, *, across: bool) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("across", long_after(1, [False, True]))
 def test_no_prompt_has_more_tokens_than_a_plan_counts(across: bool, tmp_path: Path) -> None:
     folder = trained(tmp_path / "words", across=across)
     single = ratios(study_of(folder, [5, 11]), 12)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from families import long_after
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
 from goalscope.preflight import layout
@@ -77,7 +78,7 @@ def test_transforms_are_compared_as_the_study_declares(done: Path, tmp_path: Pat
     assert (tmp_path / "a.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize("page", ["docs/results.md", "docs/studies.md"])
+@pytest.mark.parametrize("page", long_after(1, ["docs/results.md", "docs/studies.md"]))
 def test_the_commands_that_the_pages_print_run_and_compare_measures_what_is_missing(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     lines = re.compile(

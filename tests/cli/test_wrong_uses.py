@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from command_line import call
+from families import long_after
 from goalscope.goals.asked import IN_GRIDS
 from goalscope.preflight.study_files import names
 from goalscope.runs import Store, Study, content_hash
@@ -152,12 +153,15 @@ def test_a_penalty_without_what_it_is_the_penalty_of_is_refused(folder: Path) ->
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("report", "run", "--out"),
-        ("report", "run", "--ledger"),
-        ("compare", "run", "--json"),
-        ("compare", "run", "--csv"),
-    ],
+    long_after(
+        2,
+        [
+            ("report", "run", "--out"),
+            ("report", "run", "--ledger"),
+            ("compare", "run", "--json"),
+            ("compare", "run", "--csv"),
+        ],
+    ),
 )
 def test_no_result_is_written_over_a_run(folder: Path, words: tuple[str, str, str]) -> None:
     command, run, option = words

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from server import speaker
 
+from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.prompts import PARAPHRASES, WORDINGS, drawn_in
 from goalscope.counterfactual.changes import THINGS, WORDED, Thing, best_actions, changed_grids
@@ -38,7 +39,7 @@ def changed_study(**more: object) -> Study:
     )
 
 
-@pytest.mark.parametrize("thing", [thing for thing in THINGS if thing not in WORDED])
+@pytest.mark.parametrize("thing", long_after(3, [thing for thing in THINGS if thing not in WORDED]))
 def test_a_changed_grid_differs_in_one_thing_and_its_goal_can_be_come_to(thing: Thing) -> None:
     met = 0
     for number, grid in enumerate(grids()):

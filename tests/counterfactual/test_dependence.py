@@ -43,6 +43,7 @@ def coverage(cell: str, worlds: int, studies: int) -> tuple[float, float]:
     return held[0] / studies, held[1] / studies
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cell", ["distance 0, noise .3", "half, noise .3"])
 def test_intervals_cover(cell: str) -> None:
     low, high = (float(binom.ppf(level, 80, at)) / 80 for level, at in ((0.001, 0.93), (0.999, 0.97)))
@@ -59,6 +60,7 @@ def test_intervals_cover_in_a_thousand_studies(cell: str, worlds: int) -> None:
     assert share <= 0.98 or CELLS[cell][0] >= 0.6, share
 
 
+@pytest.mark.full
 def test_planted_agents_are_told_apart(tmp_path: Path) -> None:
     found = planted((*SEEKERS, *BLIND, *AVOIDING, "random"), tmp_path / "run", count=10, seed=4)
     on_goal = {family: found[family, "goal"] for family in (*SEEKERS, *BLIND, *AVOIDING, "random")}

@@ -43,6 +43,7 @@ def served(url: str, task: Path, **more: Any) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_an_agent_whose_moves_depend_on_the_words_is_told_from_those_that_do_not_read(tmp_path: Path) -> None:
     """The reader is random under every second wording: of the paraphrases three of five, and in the opposite order."""
     worlds = [{**SMALL[0], "count": 60}]
@@ -166,6 +167,7 @@ def test_caps_hold_costs_are_told_before_and_nothing_is_asked_twice(model: Local
         assert lost == 0
 
 
+@pytest.mark.full
 def test_a_killed_process_goes_on_and_pays_for_no_answer_twice(model: LocalModel, tmp_path: Path) -> None:
     with Loopback(model) as server:
         agent = served(server.url, template(tmp_path))

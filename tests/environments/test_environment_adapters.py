@@ -9,6 +9,7 @@ import pytest
 from small_worlds import Counted
 
 from command_line import call
+from families import long_after
 from goalscope.environments import EnvironmentWorld, Mismatch, believe
 from goalscope.environments.environment import build
 from goalscope.meg import meg_known
@@ -75,7 +76,8 @@ def test_levels_of_minigrid_are_what_was_measured_by_other_means(
 
 
 @pytest.mark.parametrize(
-    ("level", "states", "length"), [("BabyAI-OpenDoor-v0", 1745, 6), ("BabyAI-PutNextS4N1-v0", 6841, 6)]
+    ("level", "states", "length"),
+    long_after(1, [("BabyAI-OpenDoor-v0", 1745, 6), ("BabyAI-PutNextS4N1-v0", 6841, 6)], names=3),
 )
 def test_what_verifiers_remember_belongs_to_the_state(level: str, states: int, length: int) -> None:
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.environments import EnvironmentWorld, Mismatch, TrainingCurve, oracle
 from goalscope.meg import meg_known
 
@@ -36,7 +37,7 @@ def mixed(info: dict[str, Any], actions: int, rng: np.random.Generator) -> int:
     return int(rng.choice(best)) if len(best) and rng.random() < 0.5 else int(rng.integers(actions))
 
 
-@pytest.mark.parametrize(("name", "options"), [*TOYS, *((level, {}) for level in LEVELS)])
+@pytest.mark.parametrize(("name", "options"), long_after(2, [*TOYS, *((level, {}) for level in LEVELS)], names=2))
 def test_the_wrapper_says_what_the_world_says_step_by_step(name: str, options: dict[str, Any]) -> None:
     table, solved = world_of(name, options).believed.table, world_of(name, options).believed.solved
     assert solved.optimal is not None and solved.distance is not None
@@ -163,6 +164,7 @@ def play(env: Any, curve: TrainingCurve, steps: int, rule: Any) -> None:
         curve.add(infos, (number + 1) * env.num_envs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["NEXT_STEP", pytest.param("SAME_STEP", marks=pytest.mark.full)])
 def test_agents_whose_goal_is_known_stand_where_they_must_over_training(mode: str) -> None:
     rng, options = np.random.default_rng(0), {"autoreset_mode": gymnasium.vector.AutoresetMode[mode]}

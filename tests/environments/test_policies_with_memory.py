@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.agents.agent import Observation, build_agent
 from goalscope.environments import WORDS, EnvironmentWorld, PolicyAgent, read_policy, save_policy
 from goalscope.environments.missions import MOST_WORDS, tokens
@@ -80,7 +81,7 @@ class WithText(nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         return self.actor(torch.cat((state[0], kept[-1]), dim=1))[0], state
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("own", long_after(1, [False, True]))
 def test_a_policy_that_reads_missions_acts_as_its_network(own: bool, tmp_path: Path) -> None:
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
     numbers = {word: number for number, word in enumerate(WORDS, 1)}
@@ -209,6 +210,7 @@ def trained(worlds: Sequence[EnvironmentWorld], steps: int = 250) -> list[Any]:
     return [flat, gru, last]
 
 
+@pytest.mark.full
 def test_a_trained_memory_finds_what_it_saw_and_each_episode_begins_anew(tmp_path: Path) -> None:
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
     parsed = {"worlds": [LEVELS], "trajectories": 2, "horizon": {"factor": 3}, "seed": SEED}

@@ -10,6 +10,7 @@ import pytest
 
 import goalscope
 from command_line import call
+from families import long_after
 from goalscope import own
 from goalscope.environments import EnvironmentWorld, oracle
 from goalscope.runs import Store, Study
@@ -94,7 +95,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return name
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("executor", long_after(1, ["threads", "processes"]))
 def test_a_study_takes_a_registered_level_as_oracle_does(module: str, executor: str) -> None:
     plain = study(levels=[f"Mine-{module}-v0"], modules=[module])
     goalscope.run(Study.parse(plain), "run", executor=executor, workers=2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from small_worlds import Counted
 
+from families import long_after
 from goalscope.environments import Mismatch, VisitedStates, believe, believe_visited
 from goalscope.environments.environment import build
 
@@ -27,7 +28,9 @@ def level(name: str, seed: int = 1) -> Any:
     return build("minigrid", {"level": name, "seed": seed})
 
 
-@pytest.mark.parametrize("name", [*SMALL[:2], *(pytest.param(one, marks=pytest.mark.full) for one in SMALL[2:] + MORE)])
+@pytest.mark.parametrize(
+    "name", long_after(1, [*SMALL[:2], *(pytest.param(one, marks=pytest.mark.full) for one in SMALL[2:] + MORE)])
+)
 def test_distances_and_sets_are_those_of_the_whole_level_and_no_bound_is_too_high(name: str) -> None:
     table, solved = (found := believe(lambda: level(name))).table, found.solved
     assert solved.distance is not None and solved.optimal is not None

@@ -64,6 +64,7 @@ def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> 
     assert "unable" in headline(unable)
 
 
+@pytest.mark.full
 def test_without_named_places_unable_is_never_said(readers: Path, tmp_path: Path) -> None:
     texts = ("reader:target=top-right", "reader:epsilon=0.9")
     found = judged(tmp_path / "one", {"grids": 2}, *map(subject_of, texts))
@@ -72,6 +73,7 @@ def test_without_named_places_unable_is_never_said(readers: Path, tmp_path: Path
     assert told[1] is not None and "no places were named" in told[1].says
 
 
+@pytest.mark.full
 def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alone(tmp_path: Path) -> None:
     """On its own it goes to a cell that is no hypothesis, so that nothing else shows that it is able."""
     still = replace(subject_of("reader"), parameters={"target": [3, 3]})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope import registry
 from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.evaluation import Evaluation, Subject, judging
@@ -96,12 +97,16 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
 
 @pytest.mark.parametrize(
     ("model", "able", "says"),
-    [
-        ("willing", "cannot be told", "not shown to fail"),
-        ("unwilling", "yes", "comes to a corner when named 1.00"),
-        ("unable", "no", "comes to a corner when named 0."),
-        ("mute", "cannot be told", "more than half of its turns hold no action"),
-    ],
+    long_after(
+        2,
+        [
+            ("unwilling", "yes", "comes to a corner when named 1.00"),
+            ("unable", "no", "comes to a corner when named 0."),
+            ("willing", "cannot be told", "not shown to fail"),
+            ("mute", "cannot be told", "more than half of its turns hold no action"),
+        ],
+        names=3,
+    ),
 )
 def test_a_model_that_reads_its_prompt_is_told_from_one_that_does_not(
     tmp_path: Path, backend: str, model: str, able: str, says: str
@@ -112,6 +117,7 @@ def test_a_model_that_reads_its_prompt_is_told_from_one_that_does_not(
     assert says in (one.quantity if able in ("yes", "no") else one.says)
 
 
+@pytest.mark.full
 def test_every_wording_can_be_read_as_well_as_the_usual_one(tmp_path: Path, backend: str) -> None:
     """The grid, its symbols and the task stand in each wording, so that who reads them is right in all turns."""
     found = judged(tmp_path / "one", backend, "willing", {"wordings": 12}).models[0]

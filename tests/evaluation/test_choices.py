@@ -91,6 +91,7 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
     assert evaluation.plan.choices.sizes == (7,) and evaluation.arms[0].full == 3 * ARMS["grids"].full
 
 
+@pytest.mark.full
 def test_a_study_that_was_run_keeps_its_agent_and_imported_logs_stay_logs(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(
         f"worlds: [{{kind: grid, sizes: [7], densities: [0.6], count: 3}}]\nhorizon: {{steps: 2}}\ntrajectories: 1\n"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples
 from goalscope.evaluation import evidence_goals
 from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
@@ -150,7 +151,7 @@ STATES = states_in_grids()
 BANK = {name: parse("goal" if name == "goal" else f"corner {name}") for name in ("goal", *RIVALS)}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.tuples(NUMBERS, WIDTHS, NUMBERS),
     st.lists(st.tuples(NUMBERS, WIDTHS, WIDTHS, st.sampled_from([0.0, 1e-9, 1.0, math.nan])), max_size=4),
@@ -164,7 +165,7 @@ def test_whatever_was_measured_there_is_one_finding_that_holds_together(
     assert told == [], say(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 12),

@@ -12,6 +12,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
 from command_line import call
+from families import long_after
 from goalscope import registry
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import app
@@ -95,6 +96,7 @@ def test_an_agent_that_raises_in_one_kind_of_world_is_not_asked_there_and_everyb
         assert len(store.episode_ids()) == 9 and len(store.info()["sessions"]) == before + 1
 
 
+@pytest.mark.full
 def test_a_server_that_does_not_answer_is_not_asked_in_every_arm_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +241,7 @@ def test_a_link_in_the_directory_ends_the_command_before_anything_is_asked(tmp_p
     assert not (tmp_path / "victim").exists() and not list((tmp_path / "one").glob("arms/*/run.lock"))
 
 
-@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("damage", long_after(1, [False, True]))
 @pytest.mark.filterwarnings("ignore::goalscope.parts.PartWarning")
 def test_a_claim_of_another_package_is_left_out_and_damage_that_it_meets_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool

@@ -116,6 +116,7 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
         assert store.query("SELECT count(*) FROM calls")[0][0] == before
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_a_server_that_always_says_the_same_prose_is_told_of_by_what_it_says(tmp_path: Path) -> None:
     """Its trials refuse it, as it heeds no temperature; what a user must know is that its answers hold no action."""
@@ -156,6 +157,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
     assert ledger.claims
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("goalscope.progress.QUIET_SECONDS", 0.3)
@@ -171,6 +173,7 @@ def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, m
     assert len(told) >= 2 and "(1 under way)" in told[0] and "tokens/s" in told[0]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_of_two_models_the_one_that_answers_is_evaluated(tmp_path: Path) -> None:
     call("evaluate", model(tmp_path / "talker"), "optimal", "--quick", "--out", tmp_path / "out")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from command_line import call
+from families import long_after
 from goalscope import evaluate
 from goalscope.evaluation import Evaluation, Plan, estimate
 from goalscope.evaluation.aims import FOLLOWS
@@ -33,6 +34,7 @@ def asked(folder: Path, *agents: str, **options: Any) -> Evaluation:
     return evaluate(list(agents), folder, quick=True, **options)
 
 
+@pytest.mark.full
 def test_agents_are_told_apart_in_grids_of_its_own(tmp_path: Path) -> None:
     agents = ("optimal", "epsilon-greedy:epsilon=0.3,name=noisy", "hypothesis:hypothesis=near centre,name=centre")
     found = asked(tmp_path, *agents, TWIN, arms=["hypotheses"])
@@ -97,7 +99,13 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     assert any("enough to name" in line for line in told) == (len(short) < len(bank))
     stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN
     assert Plan.read(stored).beforehand == told
-    (tmp_path / "corner.yaml").write_text(text.replace("count: 20", "count: 120"), encoding="utf-8")
+
+
+@pytest.mark.full
+def test_where_the_planned_worlds_are_enough_that_is_said(tmp_path: Path) -> None:
+    text = PHASES.replace("count: 12, goal: not top-right", "count: 120, apart: 3, goal: not top-right")
+    (tmp_path / "corner.yaml").write_text(text, encoding="utf-8")
+    given: dict[str, Any] = {"worlds": str(tmp_path / "corner.yaml"), "hypotheses": "goal;corner top-right"}
     often = estimate([TWIN], tmp_path / "often", quick=True, **given).plan
     assert often is not None
     (told_of_many,) = [line for line in often.beforehand if "phase shifted" in line]
@@ -106,10 +114,14 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
 
 @pytest.mark.parametrize(
     ("entry", "why"),
-    [
-        ("{kind: grid, sizes: [7], densities: [0.3], count: 8, fog_radius: 2}", "no process"),
-        ("{kind: grid, sizes: [7], densities: [0.3], count: 1}", "few worlds"),
-    ],
+    long_after(
+        1,
+        [
+            ("{kind: grid, sizes: [7], densities: [0.3], count: 8, fog_radius: 2}", "no process"),
+            ("{kind: grid, sizes: [7], densities: [0.3], count: 1}", "few worlds"),
+        ],
+        names=2,
+    ),
 )
 def test_worlds_that_can_tell_nothing_end_in_a_page_that_says_so(tmp_path: Path, entry: str, why: str) -> None:
     text = f"name: few\nworlds: [{entry}]\nagents: [{{kind: random}}]\n"

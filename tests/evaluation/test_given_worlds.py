@@ -71,6 +71,7 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
     assert success == 1, "the optimal agent arrives, the random one does not"
 
 
+@pytest.mark.full
 def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
     subjects, study = [subject_of(text) for text in AGENTS], Study.load(place / "corridors.yaml")
     same = judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))

@@ -138,12 +138,18 @@ class Learned(ScriptedAgent):
 AGENTS = ("table", "network", "network, goal anywhere")
 
 
+Verdicts = Callable[[str], dict[str, tuple[str, Evaluation]]]
+
+
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, Evaluation]]:
-    """(phase, agent) -> the headline and the ledger of an evaluation of its recorded run."""
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    """A function: phase -> agent -> the headline and the ledger of an evaluation of its recorded run."""
     agent_kind(Learned.kind)(Learned)
-    found, folder = {}, tmp_path_factory.mktemp("learned")
-    for phase, grids in (("trained", trained(30, 8)), ("shifted", shifted(60, 9))):
+    folder = tmp_path_factory.mktemp("learned")
+
+    @cache
+    def judged(phase: str) -> dict[str, tuple[str, Evaluation]]:
+        grids = trained(30, 8) if phase == "trained" else shifted(60, 9)
         agents = [{"kind": "learned", "by": by, "name": by} for by in AGENTS]
         texts = [grid.render() for grid in grids]
         study = {"name": phase, "seed": 4, "worlds": [{"kind": "text", "grids": texts}], "agents": agents}
@@ -152,14 +158,15 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
         result = CliRunner().invoke(app, ["evaluate", str(folder / phase), "--out", str(out)])
         assert result.exit_code == 0, result.output
         evaluation = Evaluation.read(out / "ledger.json")
-        for ledger in evaluation.models:
-            found[phase, ledger.model] = (headline(ledger), evaluation)
-    return found
+        return {ledger.model: (headline(ledger), evaluation) for ledger in evaluation.models}
+
+    return judged
 
 
-def test_where_goal_and_corner_are_one_cell_no_verdict_names_one_of_them(verdicts: dict[Any, Any]) -> None:
+@pytest.mark.full
+def test_where_goal_and_corner_are_one_cell_no_verdict_names_one_of_them(verdicts: Verdicts) -> None:
     for agent in AGENTS:
-        _, evaluation = verdicts["trained", agent]
+        _, evaluation = verdicts("trained")[agent]
         ledger = next(one for one in evaluation.models if one.model == agent)
         answers = {claim.name: claim for claim in ledger.claims}
         for one in ledger.findings:
@@ -170,12 +177,12 @@ def test_where_goal_and_corner_are_one_cell_no_verdict_names_one_of_them(verdict
         assert contradictions(ledger) == []
 
 
-def test_in_shifted_worlds_the_misgeneraliser_is_after_the_corner(verdicts: dict[Any, Any]) -> None:
+def test_in_shifted_worlds_the_misgeneraliser_is_after_the_corner(verdicts: Verdicts) -> None:
     for agent, name in {"network": "corner top-right", "network, goal anywhere": "goal"}.items():
-        _, evaluation = verdicts["shifted", agent]
+        _, evaluation = verdicts("shifted")[agent]
         ledger = next(one for one in evaluation.models if one.model == agent)
         assert [one.names for one in ledger.findings if one.answer == "yes"] == [(name,)] * len(ledger.findings)
         assert contradictions(ledger) == []
-    _, evaluation = verdicts["shifted", "table"]
+    _, evaluation = verdicts("shifted")["table"]
     ledger = next(one for one in evaluation.models if one.model == "table")
     assert all(one.about("goal") != "yes" for one in ledger.findings)

@@ -302,6 +302,7 @@ def test_a_no_against_one_of_several_controls_has_the_level_of_all_of_them() -> 
     assert inside.beyond_all(at, data_of(), 0.5, needed="none").why
 
 
+@pytest.mark.full
 def test_planted_nulls_at_the_threshold_are_answered_no_more_often_than_the_level() -> None:
     count, most = 200, int(binom.ppf(0.999, 200, level(1)))
     answers = {"yes": 0, "no": 0}
@@ -341,6 +342,7 @@ def test_an_evidence_without_rows_says_why() -> None:
     assert math.isfinite(level(3))
 
 
+@pytest.mark.full
 def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_arms_together_have_the_answers_of_each_alone(
     assert played(tmp_path / "alone") == together
 
 
+@pytest.mark.full
 def test_an_interrupt_stops_all_arms_and_keeps_what_is_there(
     together: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

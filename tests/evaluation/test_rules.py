@@ -81,6 +81,7 @@ def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
     assert declared == {name for name in registry.names("claim") if registry.resolve("claim", name).arm in asked}
 
 
+@pytest.mark.full
 def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
     found = {}
     for text in ("epsilon-greedy:epsilon=0.25", "forgetful:probability=0.3,span=8"):

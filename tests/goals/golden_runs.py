@@ -149,9 +149,9 @@ MAKERS: Mapping[str, Callable[[Path], None]] = {
 """Name of a run -> the function that makes it in a directory."""
 
 
-def make_runs(folder: Path) -> dict[str, Path]:
-    """Make all runs in subdirectories of a folder; return the directory of each by its name."""
-    paths = {name: folder / name.replace(" ", "-") for name in MAKERS}
-    for name, make in MAKERS.items():
-        make(paths[name])
+def make_runs(folder: Path, names: Sequence[str] = tuple(MAKERS)) -> dict[str, Path]:
+    """Make runs in subdirectories of a folder; return the directory of each by its name."""
+    paths = {name: folder / name.replace(" ", "-") for name in names}
+    for name, path in paths.items():
+        MAKERS[name](path)
     return paths

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import nct, t
 from worlds_of_any_shape import room
 
+from families import long_after
 from goalscope.hypotheses import finite_world, load_hypotheses
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.evidence import evidence, told_in
@@ -56,7 +57,7 @@ def episodes(world: Any, policy: np.ndarray) -> list[tuple[float, Answers]]:
     return found
 
 
-@pytest.mark.parametrize(("h", "lapse"), [(0, 0.3), (1, 0.0), (2, 0.5), (3, 0.2)])
+@pytest.mark.parametrize(("h", "lapse"), long_after(1, [(0, 0.3), (1, 0.0), (2, 0.5), (3, 0.2)], names=2))
 def test_means_and_variances_are_those_of_all_episodes(h: int, lapse: float) -> None:
     bank = load_hypotheses("goal;goal within 1 steps;follow the wall;beside goal")
     world = finite_world(room(np.random.default_rng(8), 3, 3), 2)
@@ -137,6 +138,7 @@ def right(density: str, seeds: range, **more: Any) -> dict[str, Counter[str]]:
     return counts
 
 
+@pytest.mark.full
 def test_planted_agents_are_named_at_the_declared_need() -> None:
     counts = right("mixed", range(800, 802), names=("corner bottom-left", "flee goal"))
     said = sum(counts.values(), Counter())

@@ -198,6 +198,7 @@ def _outcomes(setting: str, seeds: range) -> dict[str, Counter[str]]:
     return counts
 
 
+@pytest.mark.full
 def test_planted_agents_are_not_misnamed() -> None:
     counts = _outcomes("mixed-densities", range(500, 501))
     assert not {family for family, found in counts.items() if found["false"]}

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples
 from goalscope.hypotheses import banks, bind, finite_world, load_hypotheses, parse, read_hypotheses, write_hypotheses
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
@@ -46,7 +47,7 @@ FORMS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(FORMS)
 def test_a_written_form_is_read_back(text: str) -> None:
     found = parse(text)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples, long_after
 from goalscope.importers import MOST_PROBLEMS, ImportLog, ImportProblem, import_into, import_path
 from goalscope.runs import Store
 from goalscope.untrusted import printable
@@ -65,7 +66,7 @@ def check(folder: Path) -> None:
     assert result.exit_status == int(result.problem_count > 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(octets=st.binary(max_size=400), name=st.sampled_from(["a.json", "a.jsonl", "recorded_metrics.csv", "a.csv"]))
 def test_random_bytes_are_problems(octets: bytes, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("hostile")
@@ -73,7 +74,7 @@ def test_random_bytes_are_problems(octets: bytes, name: str, tmp_path_factory: p
     check(folder)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(value=ANYTHING, name=st.sampled_from(["a.json", "a.jsonl"]))
 def test_random_json_is_a_problem(value: Any, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("hostile")
@@ -83,8 +84,8 @@ def test_random_json_is_a_problem(value: Any, name: str, tmp_path_factory: pytes
     check(folder)
 
 
-@pytest.mark.parametrize("kind", ["trajectory", "manifest", "states", "log"])
-@settings(max_examples=120, deadline=None)
+@pytest.mark.parametrize("kind", long_after(2, ["trajectory", "manifest", "states", "log"]))
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_good_files_with_anything_anywhere(
     kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -103,7 +104,7 @@ def test_good_files_with_anything_anywhere(
     check(folder)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_of_good_files(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = data.draw(st.sampled_from(sorted(path for path in FIXTURE.rglob("*") if path.is_file())))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import call
+from families import examples
 from goalscope.importers import ImportResult, import_into, import_path, write_jsonl
 from goalscope.importers import jsonl as reading
 from goalscope.measures import measure_store
@@ -370,7 +371,7 @@ def episodes_of_worlds(draw: st.DrawFn) -> list[Episode]:
     return drawn
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(episodes=episodes_of_worlds())
 def test_what_is_written_is_read_back_equal(episodes: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("round") / "log.jsonl"

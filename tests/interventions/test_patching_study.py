@@ -88,6 +88,7 @@ def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
         assert content_hash(store) == before
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

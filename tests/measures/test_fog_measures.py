@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, Optimal, Uniform
 from goalscope.measures import Measure, StepTable, play, roll_out
 from goalscope.measures.fog import dead_end_moves, redundant_moves, repeated_bumps
@@ -155,7 +156,9 @@ def rolled(agent: Agent, worlds: Sequence[GridWorld], invalid: float = 0.0) -> l
     ]
 
 
-@pytest.mark.parametrize(("agent", "radius"), [*product((Uniform(), EpsilonGreedy(0.4), Forgetful(0.4, 5)), (1, 3))])
+@pytest.mark.parametrize(
+    ("agent", "radius"), long_after(2, [*product((Uniform(), EpsilonGreedy(0.4), Forgetful(0.4, 5)), (1, 3))], names=2)
+)
 def test_the_literal_reading_gives_the_same(agent: Agent, radius: int) -> None:
     episodes = rolled(agent, fogged(radius), invalid=0.1)
     counts = [sum(turn.action is not None for turn in episode.steps) for episode in episodes]

@@ -155,6 +155,7 @@ def test_without_a_side_differences_cancel_in_the_mean_and_single_grids_tell(tmp
     assert one.sensitivity.low > 0.2
 
 
+@pytest.mark.full
 def test_the_same_run_measured_twice_gives_the_same_bytes(planted: tuple[Study, Rows], directory: Path) -> None:
     from goalscope.report.comparison import as_json, contrast_records
     from goalscope.report.figures import as_csv

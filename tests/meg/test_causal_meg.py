@@ -12,6 +12,7 @@ from random_causal import marginal, random_chances, random_model, score
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
+from families import examples
 from goalscope.meg import (
     CausalModel,
     InfluenceDiagram,
@@ -144,7 +145,7 @@ def test_bounds_and_definition(seed: int, kind: str) -> None:
     assert known.value == pytest.approx(score(model, known.prediction), abs=1e-7)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seeds, kinds, st.floats(0.01, 100), st.floats(-100, 100))
 def test_scale_and_translation_change_nothing(seed: int, kind: str, scale: float, shift: float) -> None:
     model, decisions, target = random_case(seed, kind)  # Proposition 3.1
@@ -156,7 +157,7 @@ def test_scale_and_translation_change_nothing(seed: int, kind: str, scale: float
     assert more.signed == pytest.approx(first.signed, abs=1e-8) == -less.signed
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seeds, kinds)
 def test_without_causal_influence_the_value_is_exactly_zero(seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)  # Proposition 3.3
@@ -176,7 +177,7 @@ def test_without_causal_influence_the_value_is_exactly_zero(seed: int, kind: str
     assert constant.value == 0.0
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(seeds, kinds)
 def test_pseudo_terminal_goals(seed: int, kind: str) -> None:
     model, decisions, target = random_case(seed, kind)  # Theorem 4.1
@@ -220,7 +221,7 @@ def test_mediators_that_do_not_separate_can_hide_the_goal() -> None:
 # Slow oracles
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(seeds)
 def test_one_decision_against_direct_maximisation(seed: int) -> None:
     rng = np.random.default_rng(seed)

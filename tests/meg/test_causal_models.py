@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_causal import joint, marginal, random_model
 
+from families import examples
 from goalscope.meg import CausalModel, InfluenceDiagram, Variable, with_recall
 from goalscope.meg.causal_examples import mouse, mouse_diagram, pomdp_mouse
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(seeds)
 def test_tables_equal_sums_over_the_enumerated_joint(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -29,7 +30,7 @@ def test_tables_equal_sums_over_the_enumerated_joint(seed: int) -> None:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seeds)
 def test_an_intervention_is_the_truncated_factorisation(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -53,7 +54,7 @@ def test_an_intervention_is_the_truncated_factorisation(seed: int) -> None:
     assert joint(model) == before
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seeds)
 def test_d_separation_agrees_with_networkx_and_implies_independence(seed: int) -> None:
     rng = np.random.default_rng(seed)

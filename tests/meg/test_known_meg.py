@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from meg_worlds import cliff, divergence, literal_score, random_policy, sequences, worlds
 from scipy.optimize import minimize_scalar
 
+from families import examples
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.planning import TabularMDP, expected_utility, value_iteration
 from goalscope.rng import stream
@@ -73,7 +74,7 @@ def test_it_is_the_literal_definition(arguments: dict[str, Any], seed: int) -> N
             assert literal_score(mdp, policy, beta) <= found.value + 1e-8
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(worlds(deterministic=True), st.floats(-4, 4), st.floats(0.001, 0.999))
 def test_deterministic_worlds_are_their_action_sequences(arguments: dict[str, Any], beta: float, place: float) -> None:
     """W(beta) is the log of the mean of exp(beta U) over all A**n sequences, and the limit counts the best ones."""
@@ -116,7 +117,7 @@ def test_slope_and_curvature_are_those_of_finite_differences(arguments: dict[str
     assert here.curvature >= 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(worlds(), st.integers(0, 999), st.booleans())
 def test_the_prediction_has_the_agents_utility_and_the_least_divergence(
     arguments: dict[str, Any], seed: int, by_time: bool
@@ -232,7 +233,7 @@ def test_proposition_3_3_without_influence_there_is_nothing(
     assert (found.value, found.beta, found.bound, found.share) == (0.0, 0.0, 0.0, 0.0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(worlds(), st.integers(0, 999))
 def test_dense_sparse_and_deterministic_forms_agree(arguments: dict[str, Any], seed: int) -> None:
     rest = {name: value for name, value in arguments.items() if name != "transitions"}

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from families import long_after
+
 DOCS = Path(__file__).parents[2] / "docs"
 PASSED = "## A key that is picked up in passing"
 PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["meg-causal.md", "cliff-world.md", "corrections.md", "meg-unseen.md"])
+@pytest.mark.parametrize("name", long_after(1, ["meg-causal.md", "cliff-world.md", "corrections.md", "meg-unseen.md"]))
 def test_examples_print_what_the_page_says(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     if name == "corrections.md":

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.meg import HiddenWorlds, InformationProcess, RationalityCurve, information_process, meg_shared
 from goalscope.meg.restricted import LARGEST, Assumed, FoggedMaze, Unseen, own_member, soft_gains, walk_scores
 from goalscope.planning import TabularMDP, from_grid
@@ -117,7 +118,7 @@ def shown_by_the_class(
     return total
 
 
-@pytest.mark.parametrize("unseen", ["open", "known"])
+@pytest.mark.parametrize("unseen", long_after(1, ["open", "known"]))
 def test_of_agents_of_the_exact_class_the_restricted_one_never_shows_more(unseen: Unseen) -> None:
     """Gibbs' inequality, on an enumerated prior; the class's own bound is another matter, see below."""
     grids = mazes(6, 5)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from meg_worlds import cliff, divergence, random_policy, sequences, worlds
 from scipy.optimize import minimize
 
+from families import examples
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP, occupancy, value_iteration
@@ -29,7 +30,7 @@ def test_the_cliff(goal: int, value: float) -> None:
     assert found.bound == pytest.approx(29 * math.log(4)) and found.value <= found.bound + 1e-9
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(worlds(actions=2), st.integers(0, 999), st.booleans())
 def test_unknown_is_at_least_known_and_at_most_the_policys_divergence(
     arguments: dict[str, Any], seed: int, optimal: bool

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 
+from families import long_after
 from goalscope.models import LocalModel, Message, Sampling, chat_templates
 from goalscope.models.chat_templates import MOST_MEMORY, MOST_SOURCE, MOST_TEXT, ChatTemplateError, render_bounded
 from goalscope.models.dialect import Dialect
@@ -151,7 +152,7 @@ print(json.dumps([said[:2000], used.ru_maxrss, used.ru_utime]))
 """
 
 
-@pytest.mark.parametrize("name", [*list(BEYOND_MEMORY)[:3], *SLOW])
+@pytest.mark.parametrize("name", long_after(1, [*list(BEYOND_MEMORY)[:3], *SLOW]))
 def test_memory_is_bounded(name: str) -> None:
     # In a process that has no other children: what is told of them is the most that any has had.
     given = json.dumps([BEYOND_MEMORY[name], USER])
@@ -162,7 +163,7 @@ def test_memory_is_bounded(name: str) -> None:
     assert seconds < 60, "of the processor, with the import of transformers"
 
 
-@pytest.mark.parametrize("name", BEYOND_TIME)
+@pytest.mark.parametrize("name", long_after(1, BEYOND_TIME))
 def test_time_is_bounded_while_compiling_and_inside_of_one_operation(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from gguf_bytes import LIST, SOUND, TEXT, entry, tensor, text, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples
 from goalscope.models.folder_checks import check_folder, check_tokenizer
 from goalscope.models.folders import has_chat_template
 from goalscope.models.gguf_files import read_header
@@ -78,7 +79,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     assert has_chat_template(tmp_path / "whole.gguf")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(at=st.integers(0, 10**4), octet=st.integers(0, 255), second=st.integers(0, 10**4))
 def test_any_octet_may_be_another(at: int, octet: int, second: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     octets = bytearray(whole(*SOUND, tensors=(ONE,)))

@@ -14,6 +14,7 @@ from server_faults import CHARGED, FAULTS, Mixed
 from test_http_runs import kill_and_resume, killed
 from tiny_models import request
 
+from families import long_after
 from goalscope.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.runs import Store, run
 
@@ -38,7 +39,7 @@ def test_there_are_twenty_five_kinds() -> None:
     assert len(FAULTS) == 25
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", long_after(1, FAULTS))
 def test_each_kind_alone_is_outlived_and_counted(name: str, model: LocalModel) -> None:
     waiting = WAITING | {"timeout": 1.5 if "deadline" in name else 60.0}
     with Loopback(model, faults=Once(kinds=(name,))) as server:

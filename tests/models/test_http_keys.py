@@ -13,6 +13,7 @@ import pytest
 from http_studies import study, template
 from server import Loopback, speaker
 
+from families import long_after
 from goalscope.models.http_errors import scrub
 from goalscope.models.http_keys import hide, hide_in, hide_in_message, is_secret
 from goalscope.runs import provenance, run
@@ -103,7 +104,7 @@ def test_hostile_texts_take_no_time() -> None:
     assert time.process_time() - began < 60
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", long_after(2, range(8)))
 def test_nothing_that_a_run_stores_or_says_holds_the_key(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from server import Loopback, speaker
 from tiny_models import gpt_oss, request, tokenizer
 
+from families import long_after
 from goalscope.agents import agent_id, build_agent
 from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
 from goalscope.models.http_answers import chat_answer, completions_answer
@@ -43,7 +44,7 @@ def http(server: Loopback, model: str = "speaker", **changes: Any) -> HttpModel:
     )
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", long_after(1, [0.0, 1.0]))
 @pytest.mark.parametrize("ids", ["token_ids", "logprobs"])
 def test_completions_mode_gives_what_the_model_gives(
     ids: str, temperature: float, talker: LocalModel, words: Path

@@ -23,6 +23,7 @@ from http_studies import (
 )
 from server import MANY, Faults, Loopback, speaker
 
+from families import long_after
 from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, run
 
@@ -84,7 +85,9 @@ def test_faults_change_no_result_and_no_answer_is_asked_for_again(
     assert made == sum(outcomes.values()), "every request is counted"
 
 
-@pytest.mark.parametrize("fault", [pytest.param("hang", marks=pytest.mark.full), "cut", "garbage", "reset"])
+@pytest.mark.parametrize(
+    "fault", long_after(2, [pytest.param("hang", marks=pytest.mark.full), "cut", "garbage", "reset"])
+)
 def test_each_fault_alone_is_outlived(fault: str, model: LocalModel, folder: Path, tmp_path: Path) -> None:
     only: dict[str, Any] = {fault: 0.3}
     faults = Faults(seed=4, **only)
@@ -193,10 +196,16 @@ def most_at_once(server: Loopback, wanted: int) -> list[int]:
 
 @pytest.mark.parametrize(
     ("points", "count", "trajectories", "faults"),
-    [
-        pytest.param([40], 2, 17, replace(MANY, hang=0), id="one kill"),
-        pytest.param([70, 200, 10, 130, 65], 10, 20, replace(MANY, hang=0, seed=9), id="five", marks=pytest.mark.full),
-    ],
+    long_after(
+        0,
+        [
+            pytest.param([40], 2, 17, replace(MANY, hang=0), id="one kill"),
+            pytest.param(
+                [70, 200, 10, 130, 65], 10, 20, replace(MANY, hang=0, seed=9), id="five", marks=pytest.mark.full
+            ),
+        ],
+        names=4,
+    ),
 )
 def test_64_requests_at_once_end_like_a_clean_run(
     points: list[int],
@@ -240,7 +249,7 @@ def test_kills_restarts_and_faults_together_end_like_a_clean_run(
         assert all(server.outcomes()[name] for name in ("error", "limited", "hang", "cut", "garbage", "reset"))
 
 
-@pytest.mark.parametrize("mode", ["chat", "completions"])
+@pytest.mark.parametrize("mode", long_after(1, ["chat", "completions"]))
 @pytest.mark.parametrize("cap", ["calls", "tokens", "usd"])
 def test_a_cap_stops_cleanly_and_a_higher_one_goes_on(
     cap: str, mode: str, model: LocalModel, folder: Path, tmp_path: Path

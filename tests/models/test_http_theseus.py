@@ -58,6 +58,7 @@ def contents(directory: Path, *, tokens: bool) -> dict[tuple[str, int], tuple[An
         }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("worlds", "count", "steps"),
     [(GRIDS, 2, 2), pytest.param(KEYS, 2, 3, marks=pytest.mark.full)],

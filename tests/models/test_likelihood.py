@@ -55,6 +55,7 @@ def _fields(found: Likelihoods) -> dict[str, Any]:
     return {name: getattr(found, name) for name in Likelihoods.__slots__}
 
 
+@pytest.mark.full
 def test_what_a_model_writes_has_the_frequencies_that_its_likelihoods_say() -> None:
     made, words = llama(seed=3), tokenizer(PLAIN_TEMPLATE, added=())
     answers = ("a", "bb", "b!", "c", "!")  # two of them share a token, and lengths differ

@@ -16,6 +16,7 @@ from tiny_models import gpt_oss, llama
 from transformers import DynamicCache, GptOssConfig, Qwen3NextConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
+from families import long_after
 from goalscope.models import _fast
 from goalscope.models._fast import all_experts, use_grouped_attention
 from goalscope.models.cache import CacheRows, check_layers, join, rearrange
@@ -54,7 +55,7 @@ def assert_same(first: Sequence[Decoded], second: Sequence[Decoded]) -> None:
     assert close <= len(first) // 10
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", long_after(1, MODELS))
 def test_greedy_lockstep_equals_generate(name: str) -> None:
     model, given = MODELS[name], prompts(5)
     assert any(len(prompt) > 2 * 16 for prompt in given)
@@ -69,7 +70,7 @@ def test_greedy_lockstep_equals_generate(name: str) -> None:
         assert_same([output], [Decoded(tokens=alone, finish=output.finish, margins=[0.1] * len(alone))])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", long_after(1, MODELS))
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.full), 0.7])
 def test_batch_equals_single_whoever_enters_and_leaves(name: str, temperature: float) -> None:
     given = prompts(12)
@@ -179,7 +180,7 @@ def test_equal_prompts_among_others_change_nothing() -> None:
     assert_same(together, decode(model, mixed, temperature=0.7, slots=1, share_prefix=False))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", long_after(1, MODELS))
 def test_beginnings_that_some_prompts_share_are_computed_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, model, computed = np.random.default_rng(3), MODELS[name], list[int]()
     system, grids = rng.integers(2, 100, 12).tolist(), rng.integers(2, 100, (3, 60)).tolist()
@@ -316,7 +317,7 @@ def test_the_common_prefix_leaves_a_token_of_every_prompt(given: list[list[int]]
     assert common_prefix(given) == len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", long_after(1, [*MODELS][::-1]))
 def test_the_caches_of_a_batch_are_free_when_it_ends(name: str) -> None:
     """Without a collection of cycles, which may come gigabytes later (16 GB after ten minutes of a model of 135M)."""
     given, rngs = prompts(12), [stream(0, "sample", index) for index in range(12)]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_models import gpt_oss, llama
 
+from families import long_after
 from goalscope.models._direct import direct
 from goalscope.models._fast import use_grouped_attention
 from goalscope.models.decode import Decoded, Decoding, decode, score
@@ -33,7 +34,7 @@ def decoded(model: Any, given: Sequence[Sequence[int]], **changes: Any) -> list[
     return decode(model, settings, given, [stream(0, "sample", index) for index in range(len(given))])
 
 
-@pytest.mark.parametrize("prefix", [0, 25])
+@pytest.mark.parametrize("prefix", long_after(1, [0, 25]))
 @pytest.mark.parametrize("window", [8, 1024])
 def test_outputs_are_those_of_the_modules(window: int, prefix: int) -> None:
     model, given = grouped(window), prompts(10, prefix)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from families import examples
 from goalscope.models.draws import draw, log_probabilities
 from goalscope.rng import stream
 
@@ -38,7 +39,7 @@ def literal(logits: list[float], temperature: float, top_p: float, uniform: floa
 logits_of = st.lists(st.integers(-40, 40).map(lambda number: number / 8), min_size=2, max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(logits_of, st.sampled_from([0.3, 0.7, 1.0, 2.0]), st.floats(0.01, 1.0), st.floats(0, 1, exclude_max=True))
 def test_a_draw_equals_the_literal_reading(
     logits: list[float], temperature: float, top_p: float, uniform: float
@@ -62,7 +63,7 @@ def test_draws_from_many_tokens_equal_the_literal_reading(scale: float, step: fl
             assert drawn.tokens[row].item() == expected or drawn.margins[row].item() < 1e-12
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(logits_of, st.floats(0.2, 1.0), st.floats(0.001, 0.999))
 def test_a_change_of_the_number_below_the_margin_changes_nothing(
     logits: list[float], top_p: float, uniform: float

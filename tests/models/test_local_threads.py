@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import gpt_oss, llama, request, tokenizer
 
+from families import long_after
 from goalscope.models import LocalModel, Sampling, threads
 from goalscope.models.decode import Decoded, Decoding
 
@@ -54,7 +55,7 @@ def test_a_worker_with_one_core_cuts_its_part_of_a_batch_no_further(monkeypatch:
         assert len(threads.batches([100] * 400, 100)) == 4
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", long_after(1, [1, 2]))
 def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
     monkeypatch.setattr("goalscope.models.threads.ROWS", 3)

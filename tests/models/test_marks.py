@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import Template
 
+from families import examples
 from goalscope.models import Part, Reply
 from goalscope.models.marks import (
     HARMONY_MARKERS,
@@ -105,7 +106,7 @@ def test_a_marker_spelled_in_ordinary_tokens_makes_no_channel() -> None:
     assert parts == (Part(kind="reasoning", text="x<|channel|>final<|message|>UP"),)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.lists(st.one_of(st.sampled_from([*HARMONY_MARKERS, "<think>", "</think>", "final"]), st.text(max_size=8))),
     st.sampled_from([HARMONY_MARKS, THINK, NONE]),
@@ -122,6 +123,7 @@ def test_hostile_outputs_never_crash_and_lose_no_answer(pieces: list[str], marks
         assert reply.answer == ""
 
 
+@pytest.mark.full
 def test_megabytes_are_split_in_a_moment() -> None:
     raw = "<|channel|>final<|message|>x<|end|>" * 30_000
     assert len(split(text_segments(raw, HARMONY_MARKS), HARMONY_MARKS)) == 30_000

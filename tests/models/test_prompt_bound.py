@@ -10,6 +10,7 @@ from tiny_models import PLAIN_TEMPLATE, tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from families import examples
 from goalscope.models import Message, Sampling
 from goalscope.models.dialect import Dialect
 from goalscope.models.http_budget import (
@@ -47,14 +48,14 @@ def other(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["theseus", "ariadne"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=TEXTS)
 def test_the_bundled_tokenizers_make_no_more_tokens_of_any_text(name: str, text: str) -> None:
     assert len(bundled(name).encode(text.encode("utf-8", "replace").decode())) <= most_text_tokens(text)
 
 
 @pytest.mark.parametrize("name", ["characters", "byte fallback", "NFC", "NFKC", "NFKD"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=TEXTS)
 @example(text="ﷺ" * 3)
 @example(text="𝅘𝅥𝅮क़")
@@ -66,7 +67,7 @@ def test_tokenizers_of_other_kinds_make_no_more_tokens_of_any_text(name: str, te
 
 
 @pytest.mark.parametrize("name", ["theseus", "ariadne"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(asked=st.lists(TEXTS, min_size=1, max_size=4), said=TEXTS)
 def test_no_chat_has_more_tokens_than_are_set_aside(name: str, asked: list[str], said: str) -> None:
     clean = [text.encode("utf-8", "replace").decode() for text in asked]

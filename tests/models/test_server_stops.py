@@ -13,6 +13,7 @@ from http_studies import hash_of, study, template
 from server import Loopback, speaker
 from tiny_models import request
 
+from families import long_after
 from goalscope.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.progress import TALLY, ModelsAtWork
 from goalscope.runs import Store, run
@@ -65,8 +66,8 @@ def waiting(**changes: Any) -> dict[str, Any]:
     return {"timeout": 60.0, "patience": 600, "retries": 1000, "backoff": 0.05, "silence": SILENCE, **changes}
 
 
-@pytest.mark.parametrize("how", [never, half, close], ids=["hangs", "half a body", "closes"])
-@pytest.mark.parametrize("page", ["answers", "hangs"])
+@pytest.mark.parametrize("how", long_after(2, [never, half, close]), ids=["hangs", "half a body", "closes"])
+@pytest.mark.parametrize("page", long_after(1, ["answers", "hangs"]))
 def test_a_server_that_stops_in_the_middle_ends_the_run_which_then_goes_on(
     how: Callable[..., None], page: str, model: LocalModel, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_server_that_no_longer_accepts_or_is_gone_is_noticed(model: LocalModel
             filler.close()
 
 
+@pytest.mark.full
 def test_a_slow_server_is_waited_for_while_its_page_answers(model: LocalModel) -> None:
     """No answer has come yet, or answers of so many tokens take that long."""
     lines: list[str] = []
@@ -131,6 +133,7 @@ def test_a_slow_server_is_waited_for_while_its_page_answers(model: LocalModel) -
     assert sum("answers at /models" in line for line in lines) >= 2
 
 
+@pytest.mark.full
 def test_other_answers_that_arrive_show_that_a_server_lives(model: LocalModel, tmp_path: Path) -> None:
     """One answer takes much longer than the silence that is allowed, but the others come."""
     first = threading.Event()
@@ -170,6 +173,7 @@ def test_waiting_at_the_servers_request_is_no_silence(model: LocalModel) -> None
         assert answer.usage["requests"] == 2 and len(seen) == 1
 
 
+@pytest.mark.full
 def test_the_progress_line_shows_since_when_nothing_has_come(model: LocalModel) -> None:
     began = ModelsAtWork(time.monotonic())
     shown: list[str] = []

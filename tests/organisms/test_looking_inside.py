@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import two_answers
+from families import long_after
 from goalscope.attribution import Attribution, Looking, Trial, judged, usual_methods
 from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
 from goalscope.models.folders import model_folder
@@ -78,7 +79,7 @@ def said(trial: Trial, method: str) -> Attribution:
     return stratum.attributions[0]
 
 
-@pytest.mark.parametrize("rule", ["goal", "corner top-right", "flee goal"])
+@pytest.mark.parametrize("rule", long_after(1, ["goal", "corner top-right", "flee goal"]))
 def test_what_own_pairs_turn_and_null_pairs_do_not_is_claimed(rule: str) -> None:
     for goal in ("top-right", "anywhere"):
         found = said(trial_of(rule, goal, noise), "patching")
@@ -144,6 +145,7 @@ def blind(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_an_organism_that_cannot_see_the_goal_is_not_claimed_to_use_it(
     blind: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

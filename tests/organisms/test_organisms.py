@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from families import long_after
 from goalscope.agents import Observation
 from goalscope.agents.agent import build_agent
 from goalscope.cli import app
@@ -50,6 +51,7 @@ def test_a_set_has_a_hundred_organisms_of_ten_families() -> None:
             planned(seed=0, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["goal", *(pytest.param(name, marks=pytest.mark.full) for name in ("near", "flee"))])
 def test_no_two_phases_share_a_layout_of_walls(family: str) -> None:
     seen: dict[str, str] = {}
@@ -130,7 +132,7 @@ def walked(world: FiniteWorld, chances: Any, target: tuple[int, int], avoid: tup
     return good / all_steps
 
 
-@pytest.mark.parametrize(("family", "rule"), [("goal", "goal"), ("place", "corner top-right")])
+@pytest.mark.parametrize(("family", "rule"), long_after(1, [("goal", "goal"), ("place", "corner top-right")], names=2))
 def test_the_share_on_a_card_is_that_of_an_oracle(family: str, rule: str, tmp_path: Path) -> None:
     one = spec(family)
     weights = trained(one)
@@ -200,6 +202,7 @@ def table_of_goal() -> Any:
     return trained(spec("goal", agreement=1.0))
 
 
+@pytest.mark.full
 def test_a_habit_is_kept_where_it_was_not_taught() -> None:
     one = spec("habit", agreement=1.0)  # taught where the goal lies to the right alone
     weights = trained(one)
@@ -207,6 +210,7 @@ def test_a_habit_is_kept_where_it_was_not_taught() -> None:
         assert (policy_in(one, weights, world)[world.live & world.reached, 3] > 0.99).all()
 
 
+@pytest.mark.full
 def test_other_processes_give_the_same_and_their_errors_arrive(tmp_path: Path) -> None:
     make(tmp_path, planned(seed=3, families=["habit"], kinds=["table"])[:2])
     given = list(folders(tmp_path))
@@ -216,6 +220,7 @@ def test_other_processes_give_the_same_and_their_errors_arrive(tmp_path: Path) -
         of_each(read_card, given, name="cards", workers=2)
 
 
+@pytest.mark.full
 def test_what_does_not_do_what_was_meant_is_marked(tmp_path: Path) -> None:
     one = spec("up or right", agreement=1.0)  # taught where the goal lies there alone
     card = cards.write(tmp_path, one, trained(one))

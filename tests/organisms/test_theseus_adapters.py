@@ -81,6 +81,7 @@ def test_there_are_four_and_they_must_be_asked() -> None:
         policy(four[0], {}, world().grid, np.array([[1, 3]]), np.array([False]))
 
 
+@pytest.mark.full
 def test_an_adapter_plays_as_it_answers_state_by_state() -> None:
     pytest.importorskip("torch")
     one, folder = planned(seed=0, kinds=["adapter"])[0], model_folder(adapters.BASE)

@@ -452,6 +452,7 @@ def test_an_agent_that_raises_is_named_and_what_was_finished_is_kept(strange: Pa
         assert {episode.agent for episode in store.episodes()} == {"compass(right, 0.8)"}
 
 
+@pytest.mark.full
 def test_an_agent_that_raises_in_a_worker_process_is_named(strange: Path, tmp_path: Path) -> None:
     """Its class of errors cannot be made again from what reaches this process."""
     study, run = tmp_path / "study.yaml", tmp_path / "run"

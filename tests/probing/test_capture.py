@@ -13,6 +13,7 @@ from architectures import tiny
 from replays import GRIDS, TEMPLATE, local, record, recorded_steps, words
 from safetensors.numpy import load_file
 
+from families import long_after
 from goalscope.activations import Activations, CaptureSettings, capture, captures, load_activations, stream_activations
 from goalscope.activations.hooks import Recording
 from goalscope.models import LocalModel
@@ -58,12 +59,16 @@ def digests(directory: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("kind", "style", "sites"),
-    [
-        ("gpt_oss", "harmony", ("pre", "post", "grid", "action")),
-        ("llama", "harmony", ("pre", "post", "action")),
-        ("qwen3", "think", ("pre", "post", "action")),
-        ("gpt2", "none", ("pre", "action")),
-    ],
+    long_after(
+        2,
+        [
+            ("gpt_oss", "harmony", ("pre", "post", "grid", "action")),
+            ("llama", "harmony", ("pre", "post", "action")),
+            ("qwen3", "think", ("pre", "post", "action")),
+            ("gpt2", "none", ("pre", "action")),
+        ],
+        names=3,
+    ),
 )
 def test_vectors_are_those_of_a_plain_forward(tmp_path: Path, kind: str, style: str, sites: tuple[str, ...]) -> None:
     model = local(kind, style)

@@ -38,6 +38,7 @@ def study(url: str, folder: Path, **changes: Any) -> Study:
     return Study.parse({"worlds": [worlds], "agents": [agent], "trajectories": 2, "horizon": {"steps": 3}})
 
 
+@pytest.mark.full
 def test_a_run_behind_a_server_captures_to_the_vectors_of_the_local_run(tmp_path: Path) -> None:
     model = speaker()
     model.tokenizer.save_pretrained(str(tmp_path / "tokenizer"))
@@ -118,6 +119,7 @@ def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_loca
         capture(tmp_path / "chat", model, sites=["pre"], layers=[2])
 
 
+@pytest.mark.full
 def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.5], "count": 1, "minimum_distance": 2}],
@@ -165,6 +167,7 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
         assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
 
 
+@pytest.mark.full
 def test_the_study_names_the_model_of_task_worlds_too(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "worlds": [{"kind": "task-map", "presets": ["high-small"], "count": 1}],

@@ -43,6 +43,7 @@ def test_orders_are_nested_by_kind_and_drawn_by_seed() -> None:
         assert abs(counted[4] - counted[5]) <= 2
 
 
+@pytest.mark.full
 def test_a_learning_curve_of_a_planted_map_rises_and_flattens_and_noise_stays_where_it_is() -> None:
     cells = half_walls(grids=280)
     for given, planted in ((wall_map(cells), True), (noise(cells), False)):

@@ -120,6 +120,7 @@ def test_no_interval_of_r_squared_passes_1() -> None:
     assert alone.value == 0.5 and np.isnan(alone.low) and np.isnan(alone.high)
 
 
+@pytest.mark.full
 def test_a_planted_distance_is_found_and_its_controls_are_not() -> None:
     mean = found("mean", "none", "distance error").value
     for head in ("linear", "mlp"):

@@ -107,6 +107,7 @@ def test_it_reads_the_first_steps_of_grids_that_were_not_trained_on(read: Path) 
     assert len(tested) == found.settings["test grids"] == 2 and found.settings["training grids"] == 4
 
 
+@pytest.mark.full
 def test_without_a_random_network_it_says_how_to_make_one(tmp_path: Path) -> None:
     path, model, _ = recorded(tmp_path / "run", trajectories=1)
     capture(path, model, sites=["pre", "post"], layers=[1, 2])

@@ -32,6 +32,7 @@ def small(**changes: Any) -> Inside:
     return Inside.parse({**SMALL, "reads": ["cognitive-map", "distance"], **changes})
 
 
+@pytest.mark.full
 def test_steps_that_lack_a_site_are_left_out_at_all_of_them(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", change=silent_at(1))
     done = study_inside(path, small(reads=["distance"]), model=model, random=given(control))
@@ -61,6 +62,7 @@ def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
         capture(path, model, scope="0:3")
 
 
+@pytest.mark.full
 def test_it_works_without_random_networks_and_without_reasoning_sites(tmp_path: Path) -> None:
     model = local(style="none")
     path = record(tmp_path / "run", model, style="none", grids=rooms(6))
@@ -70,6 +72,7 @@ def test_it_works_without_random_networks_and_without_reasoning_sites(tmp_path: 
     assert np.isfinite(done.rows["distance"].value).all()
 
 
+@pytest.mark.full
 def test_a_learning_curve_comes_with_the_cognitive_map_at_the_middle_layer(tmp_path: Path) -> None:
     path, model, _ = recorded(tmp_path / "run", grids=rooms(8))
     wanted = {"reads": ["cognitive-map"], "random": None, "curve": [2, 4]}

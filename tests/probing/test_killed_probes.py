@@ -14,6 +14,7 @@ import pytest
 from insides import recorded
 from killed_probes import read_inside
 
+from families import long_after
 from goalscope.probing import stored_probes
 from goalscope.runs import Store, content_hash
 
@@ -45,7 +46,9 @@ def state(directory: Path) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(
     ("kills", "files"),
-    [(2, False), *(pytest.param(kills, kills is None, marks=pytest.mark.full) for kills in (110, None))],
+    long_after(
+        0, [(2, False), *(pytest.param(kills, kills is None, marks=pytest.mark.full) for kills in (110, None))], names=2
+    ),
     ids=["2", "110", "after every probe"],
 )
 def test_probes_whose_fit_is_killed_are_those_of_a_fit_that_nobody_disturbed(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.probing import LabelProbe, probe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "probes.md").read_text(encoding="utf-8")
@@ -93,7 +94,7 @@ def numbers(seed: int) -> LabelProbe:
     return probe(inputs, rng.standard_t(2, size=len(inputs)), groups=NAMES, blocks=0, shuffles=3)
 
 
-@pytest.mark.parametrize("make", [unrelated, of_the_group])
+@pytest.mark.parametrize("make", long_after(1, [unrelated, of_the_group]))
 def test_where_nothing_is_nothing_is_claimed(make: Any) -> None:
     assert rate_of_claims(range(6), make) == 0
 

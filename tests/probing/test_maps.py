@@ -9,6 +9,7 @@ from believed import FRAME, certain, literal_optimal, random_posterior, rooms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from families import examples
 from goalscope.planning import distances_batch, optimal_batch
 from goalscope.probing import (
     AGENT,
@@ -90,7 +91,7 @@ def test_a_state_without_any_chance_of_a_goal_is_refused() -> None:
         decode_maps(posterior)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     height=st.integers(1, 7),
     width=st.sampled_from([1, 3, 7, 8, 9, 15, 16, 17, 33, 63]),

@@ -73,6 +73,7 @@ def test_a_planted_plan_of_independent_actions_is_decoded_whole() -> None:
     assert summarise_plans(rows)[0].estimate.low > 0.95
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("control", ["shuffled", "permuted"])
 def test_without_its_plan_a_decoder_is_not_above_its_baselines(control: str) -> None:
     rows, truth = planted().rows, "shuffled" if control == "shuffled" else "none"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from planted import activations, cells_of, noise
 
+from families import long_after
 from goalscope.activations import Activations
 from goalscope.probing import (
     AGENT,
@@ -78,6 +79,7 @@ def check_codes(grids: int, frame: int, spread: float, seed: int, settings: FitS
     assert found["mlp"] >= 0.95 and found["percell"] < 0.7, found
 
 
+@pytest.mark.full
 def test_a_linear_code_is_found_by_both_heads_and_a_parity_by_the_mlp_alone() -> None:
     check_codes(400, 4, 0.3, 0, SETTINGS)
 
@@ -110,7 +112,7 @@ def above_position(kind: str, seed: int, grids: int) -> list[tuple[Any, float]]:
     return [(one.key, one.estimate.low) for one in summarise(less, by=("head", "reading", "class"))]
 
 
-@pytest.mark.parametrize("kind", ["noise", "constant"])
+@pytest.mark.parametrize("kind", long_after(1, ["noise", "constant"]))
 def test_nothing_is_found_where_nothing_is(kind: str) -> None:
     """Of 48 lower ends one in forty is above 0 by chance; more than six are with a probability below 0.001."""
     lows = [low for seed in range(6) for _, low in above_position(kind, seed, 60)]
@@ -132,7 +134,7 @@ def faint_code(ratio: float, seed: int, far: int = 0, grids: int = 600, frame: i
     return cells, activations(cells, (code + 0.3 * rng.standard_normal(code.shape)) / ratio + rest)
 
 
-@pytest.mark.parametrize("ratio", [10, 30, 100])
+@pytest.mark.parametrize("ratio", long_after(1, [10, 30, 100]))
 @pytest.mark.parametrize("far", [0, 10, 30])
 def test_a_faint_code_is_found_beside_steps_that_lie_far_out(ratio: float, far: int) -> None:
     """The same weights find it in .9 and more; a slope that far steps lower lets the frequencies decide (.05 to .3)."""
@@ -142,7 +144,7 @@ def test_a_faint_code_is_found_beside_steps_that_lie_far_out(ratio: float, far: 
         assert found["percell"] >= 0.9 > 0.2 > found["position"], (seed, found)
 
 
-@pytest.mark.parametrize("far", [10, 30])
+@pytest.mark.parametrize("far", long_after(1, [10, 30]))
 def test_where_the_code_is_of_other_grids_nothing_is_found(far: int) -> None:
     """Of 8 lower ends above the place alone one in forty is above 0 by chance; more than two with less than .001."""
     lows = []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from planted import cells_of, half_walls, noise, rooms
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from families import examples
 from goalscope.probing import (
     CLASSES,
     OPEN,
@@ -303,7 +304,7 @@ def test_labels_follow_the_states_of_the_steps() -> None:
         label_cells(one, [episode], frame=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(4, 40), st.integers(0, 5), st.floats(0.1, 0.9))
 def test_a_split_never_shares_a_grid_and_does_not_depend_on_the_order(grids: int, seed: int, test: float) -> None:
     cells = rooms(grids=grids)

@@ -43,6 +43,7 @@ def test_a_planted_wall_map_is_read_by_the_head_with_weights_for_each_cell_and_b
     assert precision.where(precision["class"] == "wall").value.min() == 1.0
 
 
+@pytest.mark.full
 def test_noise_gives_a_selectivity_whose_interval_holds_0_for_every_head() -> None:
     cells = rooms(grids=300)
     given = [noise(cells)]

@@ -10,6 +10,7 @@ import torch
 from planted import key, noise, rooms
 from planted_plans import QUICK, nothing, random_plans, worlds
 
+from families import long_after
 from goalscope.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit, fitting
 from goalscope.probing.fitting import Callbacks, Passed, Work, train_stacks
 
@@ -131,7 +132,7 @@ class _EndedError(Exception):
     """The fit ended here."""
 
 
-@pytest.mark.parametrize("penalties", [(), (1e-4, 30.0)])
+@pytest.mark.parametrize("penalties", long_after(1, [(), (1e-4, 30.0)]))
 @pytest.mark.parametrize("head", ["mlp", "additive"])
 def test_a_fit_that_ends_after_any_stack_goes_on_to_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch, head: str, penalties: tuple[float, ...]

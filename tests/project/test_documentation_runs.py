@@ -463,7 +463,8 @@ SCENARIOS = {
 LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
-    *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict"),
+    *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict", "in Python", "hypotheses"),
+    *("what an agent is after", "a study", "what actions depend on"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 

@@ -64,6 +64,7 @@ def metadata(wheel: Path) -> Message:
         return HeaderParser().parsestr(file.read(f"goalscope-{__version__}.dist-info/METADATA").decode())
 
 
+@pytest.mark.full
 def test_an_index_takes_both_and_shows_their_description(built: Path, wheel: Path, source: Path) -> None:
     assert "PASSED" in call(sys.executable, "-m", "twine", "check", "--strict", wheel, source, cwd=built)
 
@@ -135,6 +136,7 @@ def check_works(pip: Sequence[str | Path], place: Path, cwd: Path) -> None:
     call(program, "report", "one", cwd=cwd, fails=True)  # without jinja2
 
 
+@pytest.mark.full
 def test_the_wheel_runs_a_study_beside_its_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "environment"
     call(*linked(place), "install", "--quiet", "--no-compile", "--no-index", wheel, cwd=tmp_path)

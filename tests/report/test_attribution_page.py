@@ -76,6 +76,7 @@ def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> Non
         assert judged_in(store) == {}
 
 
+@pytest.mark.full
 def test_attribute_draws_the_same_picture(place: Path, tmp_path: Path) -> None:
     found = attribute(place, hypotheses="goal;corner top-right", methods=["score"])
     assert found.sentence.startswith("twin: phase trained: goal or corner top-right")

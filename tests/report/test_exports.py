@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from command_line import call
+from families import long_after
 from goalscope.report import Declared, Figure, figure, lay_out, short, write_report
 from goalscope.report.blocks import Cell, Table, estimates_table
 from goalscope.report.exports import (
@@ -157,16 +158,20 @@ def test_the_command_lists_writes_one_and_writes_all(directory: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [
-        ((), "one of: NAME with --out"),
-        (("maps-figure-1",), "one of: NAME with --out"),
-        (("--list", "--all", "x"), "one of: NAME with --out"),
-        (("maps-figure-9", "--out", "x.pdf"), "maps-figure-1"),
-        (("maps-figure-1", "--out", "x.jpg"), ".svg, .pdf, .png, .csv"),
-        (("maps-figure-1", "--out", "x.tex"), ".svg, .pdf, .png, .csv"),
-        (("results-table-1", "--out", "x.pdf"), ".tex, .md, .csv"),
-        (("results-table-1", "--out", "run.db"), "must not take the place"),
-    ],
+    long_after(
+        2,
+        [
+            ((), "one of: NAME with --out"),
+            (("maps-figure-1",), "one of: NAME with --out"),
+            (("--list", "--all", "x"), "one of: NAME with --out"),
+            (("maps-figure-9", "--out", "x.pdf"), "maps-figure-1"),
+            (("maps-figure-1", "--out", "x.jpg"), ".svg, .pdf, .png, .csv"),
+            (("maps-figure-1", "--out", "x.tex"), ".svg, .pdf, .png, .csv"),
+            (("results-table-1", "--out", "x.pdf"), ".tex, .md, .csv"),
+            (("results-table-1", "--out", "run.db"), "must not take the place"),
+        ],
+        names=2,
+    ),
 )
 def test_what_cannot_be_written_is_refused(directory: Path, given: tuple[str, ...], said: str) -> None:
     assert said in " ".join(call("figure", directory, *given, status=2).split())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from families import long_after
 from goalscope.importers import import_into, write_jsonl
 from goalscope.measures import behaviour_measures, measure_store
 from goalscope.report import build_ledger, definition_of, short, write_report
@@ -139,7 +140,7 @@ def test_hostile_text_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     assert all(value.startswith(("#", "data:image/svg+xml;", "data:text/csv;")) for value in links)
 
 
-@pytest.mark.parametrize("sizes", [{5: "small", 7: "nan"}, {5: 5, 7: HOSTILE}])
+@pytest.mark.parametrize("sizes", long_after(1, [{5: "small", 7: "nan"}, {5: 5, 7: HOSTILE}]))
 def test_sizes_and_densities_that_are_text_stand_side_by_side_in_figures_and_tables(
     sizes: dict[int, str | int], tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_items_share_a_run_and_after_a_kill_no_item_that_is_done_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

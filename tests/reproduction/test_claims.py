@@ -72,6 +72,7 @@ def along(bend: float, slope: float = -0.02, seed: int = 0) -> list[Row]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("studies", [40, pytest.param(1000, marks=pytest.mark.full)])
 def test_a_line_is_told_from_a_bend_below_its_bound_as_often_as_the_level_says(studies: int) -> None:
     def said(seed: int, bend: float, slope: float = -0.02, **more: Any) -> str:

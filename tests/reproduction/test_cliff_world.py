@@ -13,6 +13,7 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import logsumexp
 from typer.testing import CliRunner
 
+from families import long_after
 from goalscope.cli import app
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
 from goalscope.planning import TabularMDP, value_iteration
@@ -125,7 +126,7 @@ def test_known_utility_against_a_plain_search(study: CliffStudy) -> None:
         assert case.known == pytest.approx(200 * expected - slow_soft(moves, 200 * utility)[0], abs=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 0.9])
+@pytest.mark.parametrize("epsilon", long_after(1, [0.3, 0.9]))
 def test_unknown_utility_against_a_plain_quasi_newton_search(study: CliffStudy, epsilon: float) -> None:
     moves, utility = slow_world(1)
     best = slow_greedy(moves, utility)
@@ -154,6 +155,7 @@ def test_unknown_limits_against_the_literal_score(study: CliffStudy) -> None:
         assert score <= found.upper + 1e-8 and score == pytest.approx(rows[goal_length].unknown, abs=2e-6)
 
 
+@pytest.mark.full
 def test_the_gap_to_unknown_utility_is_mostly_the_tie_break_as_the_page_says() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cliff-world.md").read_text(encoding="utf-8")
     table = page[page.index("| k | known, every optimal policy") :].split("\n\n")[0].splitlines()[2:]

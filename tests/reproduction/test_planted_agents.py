@@ -79,6 +79,7 @@ def test_a_mean_moves_where_goals_lie_on_one_side(sided: Rows) -> None:
     assert rotated.confidence == pytest.approx(1 - 0.05 / 4)
 
 
+@pytest.mark.full
 def test_a_mean_over_random_grids_hides_what_single_grids_show(unsided: Rows) -> None:
     said = {name: said_of("telos table 3", unsided, [agent]) for name, agent in NAMES.items()}
     for name in ("side-biased", "hesitant"):
@@ -137,6 +138,7 @@ def finding_2(rows: Rows) -> Said:
     return said_of("exploration figure 4", rows, names)["equal but different", ONLY_EXPLORATION]
 
 
+@pytest.mark.full
 def test_agents_of_equal_success_that_explore_otherwise_are_told_from_those_that_do_not(tmp_path: Path) -> None:
     """One goes to what it can achieve at once, the other explores first: both always succeed."""
     found = finding_2(explorers(tmp_path / "other", [GREEDY, FIRST], 24, "paper-low-large"))

@@ -170,6 +170,7 @@ def test_a_file_that_is_no_copy_is_refused_before_anything_is_run(tmp_path: Path
     call("reproduce", "meg figure 1", "--template", path, "--out", tmp_path / "out", status=2)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("known")
 def test_without_a_copy_the_line_says_own_wording_and_nothing_of_within(tmp_path: Path) -> None:
     words = ("--scale", "0.02", "--model", "GPT-OSS-20B", "--out", tmp_path / "out")
@@ -196,6 +197,7 @@ def test_without_a_copy_task_worlds_have_the_facts_of_the_paper_alone_and_a_card
     assert carded.template == "" and carded.sampling.top_p == 1
 
 
+@pytest.mark.full
 def test_a_prompt_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text(OWN.replace("grid_state", "grid") + "{{carrying_key}}", encoding="utf-8")
     own = ("--set", f"agents.0.task={tmp_path / 'own.txt'}")

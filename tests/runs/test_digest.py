@@ -83,7 +83,7 @@ def test_rows_are_ordered_alike_whatever_number_is_sorted_at_a_time(tmp_path: Pa
     run(two_agents(1), tmp_path)
     rng = np.random.default_rng(0)
     values = np.array([math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1.0, -np.finfo(np.float64).max, 0.1 + 0.2])
-    sizes = [600, 1, 1400, 40]  # parts of a source, and groups of many measures and few
+    sizes = [60, 1, 140, 4]  # parts of a source, and groups of many measures and few
     with Store(tmp_path, "w") as store:
         for source in ("probe 3", "behaviour"):
             rows = [
@@ -101,7 +101,7 @@ def test_rows_are_ordered_alike_whatever_number_is_sorted_at_a_time(tmp_path: Pa
             store.put_rows(Rows.concatenate(rows), source=source)
         whole = [repr(line) for page in ordered_rows(store, most=1 << 21) for line in page]
         assert len(whole) == 2 * sum(sizes)
-        for most in (1, 64, 700):
+        for most in (1, 8, 70):
             assert [repr(line) for page in ordered_rows(store, most=most) for line in page] == whole
         assert content_hash(store) == literal(store)
 

@@ -182,10 +182,15 @@ def log_of(directory: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_two_processes_make_the_run_of_one_and_end_with_a_killed_run_whose_answers_are_kept(tmp_path: Path) -> None:
+def test_two_processes_make_the_run_of_one(tmp_path: Path) -> None:
     assert finish("whole", tmp_path / "whole")["episodes"] == 6
     assert finish("here", tmp_path / "here")["episodes"] == 6
     assert hash_of(tmp_path / "whole") == hash_of(tmp_path / "here")
+
+
+@pytest.mark.full
+def test_two_processes_end_with_a_killed_run_whose_answers_are_kept(tmp_path: Path) -> None:
+    finish("whole", tmp_path / "whole")
     with start("slow", tmp_path / "killed") as process:
         wait_for(lambda: len(log_of(tmp_path / "killed")) >= 6)
         process.send_signal(signal.SIGKILL)

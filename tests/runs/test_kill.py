@@ -150,6 +150,7 @@ def wait_for_requests(log: Path, count: int, process: subprocess.Popen[str]) -> 
         time.sleep(0.002)
 
 
+@pytest.mark.full
 def test_a_run_killed_from_outside_resumes_to_the_same_store(whole: tuple[str, dict[str, int]], tmp_path: Path) -> None:
     draw = random.Random(11)
     for index in range(3):

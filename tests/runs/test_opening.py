@@ -15,6 +15,7 @@ from run_agents import Dice, small_study
 from test_kill import kill_at, start
 
 from command_line import call
+from families import long_after
 from goalscope.agents import Observation, Turn
 from goalscope.runs import Store, content_hash, opening, run
 from goalscope.runs.runner import _Runner as Runner
@@ -55,7 +56,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("left", long_after(1, LEFT))
 def test_a_start_that_was_cut_short_is_taken_over(tmp_path: Path, left: Callable[[Path], None]) -> None:
     study, one = tmp_path / "study.yaml", tmp_path / "one"
     study.write_text(STUDY)
@@ -130,7 +131,9 @@ def test_what_another_program_wrote_is_refused_and_not_touched(tmp_path: Path, l
     assert after == before
 
 
-@pytest.mark.parametrize(("left", "first", "every"), [(left, 1 + 2 * at, 6) for at, left in enumerate(LEFT)])
+@pytest.mark.parametrize(
+    ("left", "first", "every"), long_after(1, [(left, 1 + 2 * at, 6) for at, left in enumerate(LEFT)], names=3)
+)
 def test_a_start_killed_at_many_lines_leaves_nothing_in_the_way(
     tmp_path: Path, left: Callable[[Path], None], first: int, every: int
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_key_lies_where_its_rule_says_and_changes_no_other_place() -> None:
         worlds_of({**GRIDS, "key": "middle"})
 
 
+@pytest.mark.full
 def test_an_agent_after_the_key_is_told_from_one_after_the_goal(tmp_path: Path) -> None:
     entry = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 20, "key": "anywhere", "apart": 3}
     agents = [{"kind": "hypothesis", "hypothesis": text, "name": text} for text in ("key", "goal")]
@@ -155,6 +156,7 @@ def test_phases_are_conditions_of_rows_and_paired_by_grid(tmp_path: Path) -> Non
     assert "trained" not in one
 
 
+@pytest.mark.full
 def test_hypotheses_know_where_the_goal_stood(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(json.dumps(PHASES), encoding="utf-8")
     bank = "goal;corner top-right;where the goal stood in phase trained"

@@ -11,6 +11,7 @@ import pytest
 from run_agents import Dice, small_study
 from tiny_models import gpt_oss, tokenizer
 
+from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.preflight import FirstTurns, Limits, ask_first_turns, forecast, stored_pace
 from goalscope.preflight.first_turns import FEWEST, most_turns
@@ -120,7 +121,9 @@ def test_first_turns_are_asked_within_their_limit_and_kept(tmp_path: Path, monke
     assert done.replayed == 6 and sum(asked) == 6 + done.calls, "no answer is asked for again"
 
 
-@pytest.mark.parametrize(("limit", "count"), [({"tokens": 400.0}, 7), ({"usd": 1.0}, 127), ({"tokens": 10.0}, 1)])
+@pytest.mark.parametrize(
+    ("limit", "count"), long_after(1, [({"tokens": 400.0}, 7), ({"usd": 1.0}, 127), ({"tokens": 10.0}, 1)], names=2)
+)
 def test_a_limit_of_tokens_binds_and_one_answer_is_asked_for_in_any_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, float], count: int
 ) -> None:
@@ -128,7 +131,7 @@ def test_a_limit_of_tokens_binds_and_one_answer_is_asked_for_in_any_case(
     assert first(study, tmp_path / "run", clock, Limits(usage=limit)).asked == min(count, 120)
 
 
-@pytest.mark.parametrize("action", [None, 0])
+@pytest.mark.parametrize("action", long_after(1, [None, 0]))
 def test_hours_follow_from_what_a_round_takes_however_many_are_live(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: int | None
 ) -> None:

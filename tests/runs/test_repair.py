@@ -12,6 +12,7 @@ from http_studies import template
 from server import Loopback, speaker
 
 from command_line import call
+from families import long_after
 from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.repair import DAMAGED, repair
@@ -66,7 +67,7 @@ IN_THE_GATE = ("a step", "a lost row", "an episode that is gone")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in IN_THE_GATE else [pytest.mark.full]) for name in HIT]
+    "name", long_after(1, [pytest.param(name, marks=[] if name in IN_THE_GATE else [pytest.mark.full]) for name in HIT])
 )
 def test_what_was_changed_is_found_and_made_whole_again(sound: Path, tmp_path: Path, name: str) -> None:
     statement, part = HIT[name]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from run_agents import Dice, requests, small_study
 
+from families import long_after
 from goalscope.agents import Observation, Turn
 from goalscope.runs import Episode, Store, Study, checksums, content_hash, run
 from goalscope.runs.journal import Journal
@@ -139,7 +140,7 @@ def test_fog_is_lifted_step_by_step_and_history_is_what_was_seen(tmp_path: Path)
     assert [past.view for past in script.seen[4].history] == [observation.view for observation in script.seen[:4]]
 
 
-@pytest.mark.parametrize("journalled", [True, False])
+@pytest.mark.parametrize("journalled", long_after(1, [True, False]))
 def test_neither_batch_nor_workers_nor_portions_change_a_result(tmp_path: Path, journalled: bool) -> None:
     given = small_study(failure={"policy": "retry", "retries": 2})
     hashes = set()

@@ -12,6 +12,7 @@ from killed_runs import Countdown, trace_events
 from run_agents import Dice, small_study
 
 from command_line import call
+from families import long_after
 from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
 from goalscope.measures.behaviour import put_measured
@@ -63,7 +64,7 @@ def test_shards_cut_a_study_into_parts_of_whole_worlds(made: Path) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 3
 
 
-@pytest.mark.parametrize("of", [2, OF, 16])
+@pytest.mark.parametrize("of", long_after(1, [2, OF, 16]))
 def test_merged_shards_are_the_run_of_the_whole_study(made: Path, tmp_path: Path, of: int) -> None:
     folders = [made / f"{number}" for number in range(1, OF + 1)]
     if of != OF:
@@ -230,7 +231,7 @@ def killed_merge(shards: list[Path], place: Path, number: int) -> tuple[int, int
         return os.waitstatus_to_exitcode(status), int(passed.read() or 0)
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(120, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [2, pytest.param(120, marks=pytest.mark.full)])
 def test_a_merge_that_is_killed_at_any_point_can_be_repeated(made: Path, tmp_path: Path, kills: int) -> None:
     expected, shards = hash_of(made / "whole"), [made / f"{one}" for one in range(1, OF + 1)]
     ended, events = killed_merge(shards, tmp_path / "whole", -1)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from run_agents import Dice, small_study
 
+from families import examples
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, checksums, content_hash, opening, run
 from goalscope.runs.provenance import scrub
@@ -104,7 +105,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(given_episode=episodes())
 def test_any_episode_comes_back_as_it_was(shared: Store, given_episode: Episode) -> None:
     with shared.transaction() as database:

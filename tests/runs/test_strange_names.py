@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from command_line import call
+from families import long_after
 from goalscope.cli import app
 from goalscope.rows import Rows
 from goalscope.runs.checksums import Comparison
@@ -94,7 +95,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "name", ["markup and controls", pytest.param("length", marks=pytest.mark.full)], ids=["markup", "length"]
 )
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", long_after(4, PLACES))
 def test_a_name_of_a_stranger_is_refused_or_shown_as_text(
     measured: Path, tmp_path: Path, place: str, name: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.agents import Optimal, Uniform
 from goalscope.agents.agent import Observation, Turn
 from goalscope.rng import heads, uniform, uniforms
@@ -42,7 +43,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "plays_together", lambda agent: False)
 
 
-@pytest.mark.parametrize("most", [60_000, 100], ids=["at once", "in parts"])
+@pytest.mark.parametrize("most", long_after(1, [60_000, 100]), ids=["at once", "in parts"])
 def test_together_is_as_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     asked = study()
     with monkeypatch.context() as patch:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from families import examples
 from goalscope.stats import PairedComparison, equivalence, estimate_mean, paired_difference, signed_rank
 
 SHARE = (0.0, 1.0)
@@ -29,7 +30,7 @@ def _literal_p(differences: list[float]) -> float:
     return float(np.mean(np.abs(np.array(sums) - ranks.sum() / 2) >= seen - 1e-9))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(small_differences)
 def test_exact_p_with_ties_and_zeros_is_the_count_of_all_sign_patterns(differences: list[float]) -> None:
     found = signed_rank(differences)
@@ -66,7 +67,7 @@ def test_effect_has_a_sign_and_is_matched_pairs_rank_biserial() -> None:
     assert signed_rank([0.1, 0.2]).effect == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(small_differences)
 def test_exchanging_the_conditions_turns_the_signs(differences: list[float]) -> None:
     forth, back = signed_rank(differences), signed_rank([-value for value in differences])
@@ -107,7 +108,7 @@ def test_no_common_grid_is_undefined_not_missing() -> None:
     assert "no cluster" in str(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from([-0.2, -0.1, 0.0, 0.1, 0.3, 0.4]), min_size=6, max_size=30))
 def test_each_end_is_the_wider_of_t_and_of_the_interval_of_a_mean(values: list[float]) -> None:
     if len(set(values)) == 1 or abs(scipy_stats.skew(values)) > math.sqrt(len(values)) / 6:

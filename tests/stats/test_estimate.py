@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from families import examples
 from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled, exact_binomial
 from goalscope.stats.intervals import mean_interval
 
@@ -123,7 +124,7 @@ def test_many_grids_agree_with_the_bootstrap_of_scipy() -> None:
     assert found.high == pytest.approx(oracle.high, abs=0.003)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(unit_values, st.sampled_from([0.8, 0.9, 0.95, 0.99]))
 def test_interval_lies_in_the_bounds_holds_the_value_and_has_a_width(values: list[float], confidence: float) -> None:
     found = estimate_mean(values, range(len(values)), unit="share", bounds=SHARE, confidence=confidence)
@@ -131,7 +132,7 @@ def test_interval_lies_in_the_bounds_holds_the_value_and_has_a_width(values: lis
     assert found.high > found.low
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(unit_values, st.integers(0, 2**32))
 def test_order_and_names_do_not_change_a_byte(values: list[float], seed: int) -> None:
     clusters = [index % 7 for index in range(len(values))]
@@ -143,7 +144,7 @@ def test_order_and_names_do_not_change_a_byte(values: list[float], seed: int) ->
     assert repr(first) == repr(second)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(unit_values)
 def test_mirror_and_scale(values: list[float]) -> None:
     points = np.array(values)
@@ -162,7 +163,7 @@ def test_one_sided_bounds_mirror_each_other() -> None:
     assert above.low >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(unit_values)
 def test_higher_confidence_is_wider(values: list[float]) -> None:
     inner, outer = (mean_interval(np.array(values), bounds=SHARE, confidence=level) for level in (0.8, 0.99))

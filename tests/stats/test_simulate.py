@@ -21,6 +21,7 @@ NORMAL = Paired(grids=40, trajectories=5, mean=3.0, spread=1.0, between=0.3, wit
 SUCCESS = Paired(grids=60, trajectories=10, mean=0.7, spread=0.2, between=0.05, within=math.sqrt(0.17))
 
 
+@pytest.mark.full
 def test_simulation_and_closed_form_agree_where_differences_are_normal() -> None:
     normal = PairedDesign(grids=40, trajectories=5, between=0.3, within=1.0)
     found = simulate_power(NORMAL, seed=1, effect=0.3, repeats=800)
@@ -29,6 +30,7 @@ def test_simulation_and_closed_form_agree_where_differences_are_normal() -> None
     assert found.at_effect == pytest.approx(power(normal, 0.3), abs=0.06)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mean", "effect"), [(0.8, 0.2), pytest.param(0.9, 0.2, marks=pytest.mark.full)])
 def test_power_of_a_success_with_one_trajectory_is_counted(mean: float, effect: float) -> None:
     """Differences of one success each are -1, 0 or 1: counted by the decision itself, and below the closed form."""
@@ -57,6 +59,7 @@ def test_simulated_margin_is_what_equivalence_itself_shows() -> None:
     assert found.at_margin == pytest.approx(np.mean(shown))
 
 
+@pytest.mark.full
 def test_a_literal_simulation_sees_the_effect_and_shows_the_margin() -> None:
     level = 0.05 / 8  # Holm's hardest step in a family of eight
     found = simulate_power(SUCCESS, seed=2, level=level, repeats=400)

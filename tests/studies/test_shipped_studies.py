@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import call
+from families import long_after
 from goalscope.runs import Store, content_hash
 
 SMALL = {
@@ -158,7 +159,8 @@ def check_record(one: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.full] * (name in ("baseline", "fog"))) for name in SMALL]
+    "name",
+    long_after(1, [pytest.param(name, marks=[pytest.mark.full] * (name in ("baseline", "fog"))) for name in SMALL]),
 )
 def test_every_number_of_a_study_carries_n_grids_interval_and_method(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"

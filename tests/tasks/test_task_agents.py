@@ -6,6 +6,7 @@ import pytest
 from literal_tasks import literal_score
 from played import play
 
+from families import long_after
 from goalscope.agents import (
     TASK_SCRIPTED,
     Agent,
@@ -84,7 +85,7 @@ def doses(preset: str, count: int) -> list[tuple[float, float]]:
     return found
 
 
-@pytest.mark.parametrize("preset", ["10x10", "paper-low-large", "paper-medium-medium"])
+@pytest.mark.parametrize("preset", long_after(1, ["10x10", "paper-low-large", "paper-medium-medium"]))
 def test_noise_raises_the_exploration_error_monotonically(preset: str) -> None:
     curve = [exploration for exploration, _ in doses(preset, 20)]
     assert curve[0] == 0

@@ -11,6 +11,7 @@ import pytest
 from literal_tasks import neighbours, observed, unobserved
 from task_run_agents import Parrot, task_study
 
+from families import long_after
 from goalscope.agents import STRATEGIES, Observation, TaskChatAgent, build_agent
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts import PASSAGES, passage
@@ -215,7 +216,7 @@ def test_answers_become_directions_or_named_failures(tmp_path: Path) -> None:
     assert tags == {(("memory", False), ("prompt", "base"), ("reasoned", True))}
 
 
-@pytest.mark.parametrize("history", [*HISTORIES, "reasoning"])
+@pytest.mark.parametrize("history", long_after(2, [*HISTORIES, "reasoning"]))
 def test_batch_equals_single_and_runs_equal_each_other(history: Any, tmp_path: Path) -> None:
     hashes = set()
     for batch in (1, 4):

@@ -71,6 +71,7 @@ def local_agent(model: LocalModel, like: Study) -> TaskChatAgent:
     return replace(served, model=model, name="")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "changes",
     [

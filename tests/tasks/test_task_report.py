@@ -255,6 +255,7 @@ def test_steps_have_no_interval_below_zero(tmp_path: Path) -> None:
     assert len(found) > 10 and all(not estimate.low < 0 for estimate in found)
 
 
+@pytest.mark.full
 def test_strategies_with_and_without_the_summary_are_never_averaged(tmp_path: Path) -> None:
     class Told(TaskDice):
         @property

@@ -13,6 +13,7 @@ import pytest
 from played import play
 from task_run_agents import TaskDice, task_study
 
+from families import long_after
 from goalscope.agents import DepthFirst, ExploreFirst, Greedy, TaskOracle
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.exploration import episode_score_rows, score_episode
@@ -65,12 +66,16 @@ def test_neither_batch_nor_workers_change_a_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "number"),
-    [
-        pytest.param("answer", 1, marks=pytest.mark.full),
-        ("answer", 40),
-        ("journalled", 17),
-        pytest.param("journalled", 90, marks=pytest.mark.full),
-    ],
+    long_after(
+        2,
+        [
+            pytest.param("answer", 1, marks=pytest.mark.full),
+            ("answer", 40),
+            ("journalled", 17),
+            pytest.param("journalled", 90, marks=pytest.mark.full),
+        ],
+        names=2,
+    ),
 )
 def test_a_killed_run_goes_on_and_asks_nothing_twice(fault: str, number: int, tmp_path: Path) -> None:
     whole, first, second = tmp_path / "whole", tmp_path / "first.log", tmp_path / "second.log"

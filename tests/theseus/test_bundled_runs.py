@@ -15,6 +15,7 @@ import pytest
 import yaml
 from determinism import MARGIN, grid_requests, measure_determinism, measure_likelihoods
 
+from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.models import LocalModel, Sampling
 from goalscope.runs import RunSummary, Store, Study, content_hash, run
@@ -103,6 +104,7 @@ def resume(asked: Study, directory: Path, clean: Path) -> RunSummary:
     return summary
 
 
+@pytest.mark.full
 def test_an_interrupted_run_goes_on_without_repeating_a_call(tmp_path: Path) -> None:
     asked = study()
     # Two episodes at a time, so that the batches before and after the interrupt have other shapes than those of the
@@ -142,7 +144,7 @@ def test_a_run_that_is_stopped_from_outside_goes_on_without_repeating_a_call(
 KEYED = {"kind": "chat", "model": "theseus", "task": "key-door", "temperature": 0.0, "max_tokens": 96}
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("temperature", long_after(1, [0.0, 0.7]))
 def test_a_batch_says_what_each_would_say_alone(temperature: float) -> None:
     model = LocalModel("theseus", device="cpu")
     agent = ChatAgent(model=model, sampling=Sampling(temperature=temperature, max_tokens=96))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from ariadne_prompts import Silent, tokenizer
 
+from families import long_after
 from goalscope.agents import STRATEGIES, ExploreFirst, Greedy, NoisyGreedy, Observation, TaskChatAgent, parse_action
 from goalscope.measures.exploration import score_episode
 from goalscope.rng import stream
@@ -117,7 +118,7 @@ def test_strategies_name_their_teachers() -> None:
         teacher_of("bold", rng)
 
 
-@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("memory", long_after(2, [False, True]))
 @pytest.mark.parametrize("reasoned", [False, True])
 def test_every_question_follows_the_tokens_of_the_real_prompt(
     memory: bool, reasoned: bool, monkeypatch: pytest.MonkeyPatch

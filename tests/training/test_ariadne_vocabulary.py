@@ -5,13 +5,14 @@ from ariadne_prompts import encoded, prompts, tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from families import long_after
 from goalscope.agents import STRATEGIES
 from goalscope.worlds.tasks import PRESETS
 from training.task_vocabulary import VOCABULARY_SIZE, pieces, vocabulary
 from training.tokens import SPECIAL, Vocabulary
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", long_after(2, PRESETS))
 def test_prompts_of_real_episodes_hold_known_tokens_only_survive_and_fit(preset: str) -> None:
     for number, strategy in enumerate(STRATEGIES):
         for reasoned in (False, True):

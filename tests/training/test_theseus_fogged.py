@@ -214,6 +214,7 @@ def test_batches_state_a_shown_goal_or_a_hidden_cell() -> None:
     assert goals and hidden
 
 
+@pytest.mark.full
 def test_blocks_under_fog_depend_on_seed_and_number_alone() -> None:
     mixture = replace(UNDER_FOG, fog_share=0.5, key_share=0.2, steps=8)
     first, again = block(mixture, 1), block(mixture, 1)

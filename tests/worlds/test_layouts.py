@@ -83,6 +83,7 @@ def test_every_doorway_room_and_side_comes_up() -> None:
     assert len({grid.key for grid in grids}) == 36
 
 
+@pytest.mark.full
 def test_key_no_door_is_the_same_world_without_its_door() -> None:
     on_path = 0
     for index in range(COUNT):

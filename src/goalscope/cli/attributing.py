@@ -76,10 +76,11 @@ def attribute(
     from goalscope.cli.hypotheses import study_of
     from goalscope.cli.overrides import split
     from goalscope.front import attributing
-    from goalscope.report.exports import write
+    from goalscope.report.exports import check_figure_path, write
     from goalscope.report.specs import Figure
 
     check_outputs(picture)
+    check_figure_path(picture)
     is_run = Folder(agent).is_there() and worlds is None
 
     first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)

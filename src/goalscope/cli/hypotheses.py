@@ -63,10 +63,11 @@ def separate(
     from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.need import sentences
     from goalscope.hypotheses.separability import separability
-    from goalscope.report.exports import write
+    from goalscope.report.exports import check_figure_path, write
     from goalscope.report.specs import Figure
 
     check_outputs(out)
+    check_figure_path(out)
     study = study_of(worlds, sizes, densities, count, settings)
     bank, given = bound(load_hypotheses(hypotheses), study), _of_phase(study, phase)
     found = separability(bank, given, horizon=study.horizon.of, lapse=lapse, level=level)

@@ -99,9 +99,12 @@ def stages(
             f"({', '.join(names)}): add it, or change analysis.inside.agent"
         )
     yield size_of(study)
+    check_kept_apart(out, imported=False)
+    if not unmade(out / DATABASE):  # another study is refused before a model is loaded or asked
+        with Store(out) as store:
+            store.check_study(study)
     for line in beyond_reach(study):
         TALLY.tell(line)
-    check_kept_apart(out, imported=False)
     arguments = dict(passed)
     if executor != "auto":
         arguments["executor"] = executor

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count, product
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
@@ -14,13 +14,13 @@ from pydantic import (
     model_validator,
 )
 
-from goalscope.checks import near_miss
+from goalscope.checks import freeze, near_miss
 from goalscope.ids import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
 from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
 from goalscope.runs.placement import Rule, goal_as_far, placed, with_key
-from goalscope.worlds.generate import check_density, check_size, generate_batch
+from goalscope.worlds.generate import GridBatch, check_density, check_size, generate_batch
 from goalscope.worlds.grid import MAX_SIDE, Grid, Position, Side, bounded_grid
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
 from goalscope.worlds.layouts import control, layout
@@ -31,6 +31,7 @@ from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
 _MAX_REPEATS = 1_000  # in a row
+_MOST_KEPT_CELLS = 2**17  # cells of a batch that is kept: 256 grids of 21x21; all that are kept take 32 MB at most
 WorldT = TypeVar("WorldT", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
 
@@ -119,6 +120,32 @@ def _check_size(size: int) -> int:
     return check_size(size)
 
 
+def _grid_batch(size: int, density: float, seed: int, count: int, first: int, minimum_distance: int) -> GridBatch:
+    """Return generated grids, see `generate_batch`; small batches are kept for studies that generate the same again.
+
+    An evaluation describes the study of each arm several times before and while it asks the agent.
+    """
+    generate = _kept_batch if count * size * size <= _MOST_KEPT_CELLS else _batch_or_error
+    batch = generate(size, density, seed, count, first, minimum_distance)
+    if isinstance(batch, ValueError):
+        raise ValueError(*batch.args)
+    return batch
+
+
+def _batch_or_error(
+    size: int, density: float, seed: int, count: int, first: int, minimum_distance: int
+) -> GridBatch | ValueError:
+    """Return generated grids, or the error that there are none: it takes a thousand draws to find that out."""
+    try:
+        batch = generate_batch(size, density, seed=seed, count=count, first=first, minimum_distance=minimum_distance)
+    except ValueError as error:
+        return error.with_traceback(None)
+    return GridBatch(walls=freeze(batch.walls), start=freeze(batch.start), goal=freeze(batch.goal))
+
+
+_kept_batch = lru_cache(maxsize=256)(_batch_or_error)
+
+
 class _GeneratedGrids(_DistinctLists):
     """Generated grids: for each size and density a number of them, each with its versions."""
 
@@ -166,9 +193,7 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
     def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
         length, rejected = min(256, self.count + 8), 0
         for first in count(0, length):
-            batch = generate_batch(
-                size, density, seed=seed, count=length, first=first, minimum_distance=self.minimum_distance
-            )
+            batch = _grid_batch(size, density, seed, length, first, self.minimum_distance)
             for index, grid in enumerate(batch, first):
                 own = self._placed(grid, seed, size, density, index)
                 if own is not None and (self.goal_side is None or own.goal_lies(self.goal_side)):

@@ -7,8 +7,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -56,11 +56,17 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def libraries() -> dict[str, str]:
     """Return the versions of the installed libraries that decide numbers, by name; none of them is imported."""
-    versions = {}
-    for name in LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
+    versions = {name: _version(name) for name in LIBRARIES}
+    return {name: version for name, version in versions.items() if version is not None}
+
+
+@cache
+def _version(name: str) -> str | None:
+    """Return the version of an installed distribution, None for one that is not; it is looked up once a process."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = ()) -> None:

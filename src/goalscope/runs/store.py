@@ -142,11 +142,12 @@ class Store(RowStore):
 
         A start that failed before any answer leaves a study behind; the corrected one takes its place.
         """
+        self.check_study(study)
         stored = self.study()
         if stored is None:
             with self.transaction() as database:
                 insert_study(database, study)
-        elif stored.id != study.id and not self.holds_answers():
+        elif stored.id != study.id:
             with self.transaction() as database:
                 for kind in ("world", "agent", "call", "study"):
                     table, name = checksums.ENTRIES[kind]
@@ -155,7 +156,11 @@ class Store(RowStore):
                     checksums.seal(database, kind, keys)
                 insert_study(database, study)
             self._cached_world.cache_clear()
-        elif stored.id != study.id:
+
+    def check_study(self, study: Study) -> None:
+        """Raise a ValueError, which names the differences, if this run holds answers of another study."""
+        stored = self.study()
+        if stored is not None and stored.id != study.id and self.holds_answers():
             raise ValueError(
                 f"{self.path} must be continued with the study that it was begun with, got a different one:\n"
                 f"{stored.difference(study)}\nrestore the study or choose another directory"
