@@ -9,26 +9,30 @@ WORKERS ?= 2
 # Folders of tests to which `make test-full` is limited: make test-full ONLY="meg stats".
 ONLY ?=
 
-.PHONY: demo test run-tests test-full lint bench site lock sbom clean
+.PHONY: demo test run-tests test-full lint types bench site lock sbom clean
 # A comma within the arguments of a call.
 , := ,
 
 demo: $(VENV)/.installed
 	$(BIN)/goalscope evaluate theseus --quick --out demo-run
 
-# Types take one core for most of a minute: they are checked beside the tests.
+# Types of the package take one core for about a minute: they are checked beside the tests. Those of tests and benchmarks
+# take three times as long, and are checked by the long tests.
 test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory -j 2 lint run-tests
 
 run-tests: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-full: $(VENV)/.installed-dev lint
+test-full: $(VENV)/.installed-dev lint types
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" $(addprefix tests/,$(ONLY))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
+
+types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 # Those that keep what they found in files, and go on, take hours: they are run by commands of their own.

@@ -32,6 +32,7 @@ FLOORS = {
     "folder": 0,
     "sealed": 0,
     "spill": 0,
+    "words": 0,
     "yaml_text": 0,
     "stats": 0,
     "worlds": 1,
@@ -110,7 +111,7 @@ ARROWS = {
     ("own", "folder"),
     ("progress", "folder"),
     *(("parts", base) for base in ("own", "registry", "untrusted")),
-    *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
+    *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows", "sealed", "words")),
 }
 HEAVY = (
     "torch",

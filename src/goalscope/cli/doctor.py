@@ -30,7 +30,7 @@ NEEDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One checked item: "installed", "missing", "ok" or "problem", with its version, value or advice.
 
     Goalscope cannot work without its core items.
@@ -114,25 +114,25 @@ def print_findings(folder: Path) -> bool:
     return not any(finding.fatal for finding in findings)
 
 
-def examine(folder: Path) -> list[Finding]:
+def examine(folder: Path) -> list[Diagnosis]:
     """Check Python, the dependencies, the machine, and whether SQLite works in the folder of future runs."""
     from goalscope import __version__
 
     detail = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
     python = ("ok", detail) if sys.version_info >= (3, 11) else ("problem", f"{detail}: goalscope needs 3.11 or later")
-    findings = [Finding("python", *python, core=True), Finding("goalscope", "ok", __version__, core=True)]
+    findings = [Diagnosis("python", *python, core=True), Diagnosis("goalscope", "ok", __version__, core=True)]
     for extra, name in ((extra, name) for extra, names in NEEDS.items() for name in names):
         try:
             detail, state = metadata.version(name), "installed"
         except metadata.PackageNotFoundError:
             detail, state = how_to_install(extra), "missing"
-        findings.append(Finding(f"{name} ({f'extra {extra}' if extra else 'core'})", state, detail, core=not extra))
+        findings.append(Diagnosis(f"{name} ({f'extra {extra}' if extra else 'core'})", state, detail, core=not extra))
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    findings.append(Finding("processor", "ok", f"{usable} of {os.cpu_count()} cores usable"))
+    findings.append(Diagnosis("processor", "ok", f"{usable} of {os.cpu_count()} cores usable"))
     if hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(os.sysconf_names):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-        findings.append(Finding("memory", "ok", f"{memory:.1f} GiB"))
-    return [*findings, Finding("GPU", "ok", _gpu()), _sqlite(folder)]
+        findings.append(Diagnosis("memory", "ok", f"{memory:.1f} GiB"))
+    return [*findings, Diagnosis("GPU", "ok", _gpu()), _sqlite(folder)]
 
 
 def _gpu() -> str:
@@ -145,15 +145,15 @@ def _gpu() -> str:
     return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
 
-def _sqlite(folder: Path) -> Finding:
+def _sqlite(folder: Path) -> Diagnosis:
     """Check whether a small trial database can be made in a folder; it is removed again."""
     what, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
     if not Folder(folder).is_there():
-        return Finding(what, "problem", "no such folder: make it, or name another one with --folder")
+        return Diagnosis(what, "problem", "no such folder: make it, or name another one with --folder")
     try:
         from goalscope.runs.opening import wal_problem
     except ImportError as error:
-        return Finding(what, "problem", f"{version}: not tried, goalscope cannot be loaded ({error})")
+        return Diagnosis(what, "problem", f"{version}: not tried, goalscope cannot be loaded ({error})")
     try:
         with (
             Folder(folder).temporary(".goalscope-doctor-") as trial,
@@ -164,7 +164,7 @@ def _sqlite(folder: Path) -> Finding:
             database.execute("INSERT INTO trial VALUES (1)")
         problem = wal_problem(folder)
     except (OSError, sqlite3.Error) as error:
-        return Finding(what, "problem", f"{version}: no database can be written here ({error})")
+        return Diagnosis(what, "problem", f"{version}: no database can be written here ({error})")
     if problem is not None:
-        return Finding(what, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
-    return Finding(what, "ok", f"{version}: write-ahead log works")
+        return Diagnosis(what, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
+    return Diagnosis(what, "ok", f"{version}: write-ahead log works")
