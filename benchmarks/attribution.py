@@ -26,10 +26,11 @@ from scipy.stats import binom
 from goalscope.agents.agent import Observation
 from goalscope.attribution import Trial, judged
 from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses
-from goalscope.hypotheses.answers import Answers
+from goalscope.hypotheses.answers import answers_of
 from goalscope.hypotheses.evidence import evidence, told_in
 from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.hypotheses.separability import LAPSES, separability
+from goalscope.hypotheses.states import States, walked
 from goalscope.hypotheses.written import with_sentinels
 from goalscope.rng import stream
 from goalscope.runs import Study
@@ -145,9 +146,9 @@ def _grids(seed: int, setting: Setting, count: int, goal: str) -> list[Any]:
 
 def play(
     family: str, worlds: Sequence[GridWorld], seed: int, rule: Callable[[planted.Seen], Any] | None = None
-) -> list[Answers]:
+) -> list[States]:
     """Return what an agent answered in one episode a world, each step asked twice; a rule is that of another one."""
-    rule, found, one_hot = rule or {**planted.FAMILIES, **MORE}[family], [], np.eye(4)
+    rule, found = rule or {**planted.FAMILIES, **MORE}[family], []
     for world in worlds:
         finite, session = finite_world(world, HORIZON.of(world)), world.begin_episode(seed, world.id)
         rows = []
@@ -156,21 +157,10 @@ def play(
                 break
             asked = Observation(view=session.view, step=step, episode_id=f"{world.id} {family}", seed=seed, world=world)
             first, second = (_answer(rule, one) for one in (asked, replace(asked, attempt=AGAIN)))
-            rows.append((_state(world, session), step, first, second))
+            rows.append((_state(world, session), first, second))
             session.step(first)
-        state, time_, first_, second_ = (np.array(column) for column in zip(*rows, strict=True))
-        found.append(
-            Answers(
-                world=finite,
-                state=state,
-                time=time_,
-                first=one_hot[first_],
-                second=one_hot[second_],
-                last=np.array([_state(world, session)]),
-                episode=np.zeros(len(rows), dtype=np.int64),
-                left=np.array([finite.horizon - len(rows)]),
-            )
-        )
+        state, first_, second_ = (np.array(column) for column in zip(*rows, strict=True))
+        found.append(walked(family, finite, state, last=_state(world, session), first=first_, second=second_))
     return found
 
 
@@ -198,9 +188,9 @@ def answers(name: str, seed: int, methods: Sequence[str] = ()) -> dict[str, dict
     found = {}
     for family in setting.families:
         played = play(family, worlds, seed)
-        verdict = judge(evidence(played, every, len(bank), told))
+        verdict = judge(evidence(answers_of(played), every, len(bank), told))
         found[family] = {"kind": verdict.kind, "names": verdict.names, **_numbers(verdict)}
-        said = judged("", Trial(answers=played, bank=bank, seed=seed), methods).attributions if methods else ()
+        said = judged("", Trial(states=played, bank=bank, seed=seed), methods).attributions if methods else ()
         found[family]["methods"] = {one.method: {"kind": one.kind, "names": one.names} for one in said}
         if family in NOISE:
             found[family]["nats"] = _nats(family, worlds, bank)

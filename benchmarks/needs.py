@@ -22,6 +22,7 @@ import planted_agents as planted
 
 from attribution import HORIZON, Setting, play, worlds_of
 from goalscope.hypotheses import finite_world, load_hypotheses
+from goalscope.hypotheses.answers import answers_of
 from goalscope.hypotheses.evidence import evidence, told_in
 from goalscope.hypotheses.need import Need, needed
 from goalscope.hypotheses.score import judge
@@ -83,7 +84,7 @@ def answers(
         counts = {share: count for (*of, share), count in cells.items() if of == [name, noise]}
         played = play(f"{name} {noise}", worlds[: max(counts.values())], seed, planted.noisy(noise, AGENTS[name]))
         for share, count in counts.items():
-            said = judge(evidence(played[:count], EVERY, len(BANK), told))
+            said = judge(evidence(answers_of(played[:count]), EVERY, len(BANK), told))
             found[f"{name}|{noise}|{share}"] = outcome(name, said.kind, said.names)
     return found
 

@@ -112,7 +112,6 @@ def _in_grids(family: str, episodes: list[Episode], rows: Rows) -> dict[str, str
         "acts optimally": _side(float(np.mean(accuracy)), 0.9),
         "holds in large worlds": _side(float(np.mean(large)), 0.9),
         "is directed at the goal": "yes" if goal or after == "mixed" else "no",
-        "prefers the goal to rivals": "yes" if goal else "no" if corner else "-",
         "is directed at another place": "yes" if corner else "-" if after == "mixed" else "no",
         "errs in lapses": "-" if np.mean(accuracy) > 0.999 else _side(_in_runs(episodes), 0.2, near=0.05),
         "is able where it fails": "yes" if corner else "-",

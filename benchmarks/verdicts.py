@@ -32,7 +32,7 @@ from scipy.stats import binom
 from goalscope.evaluation import judging, subject_of
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import ClaimLedger
-from goalscope.evaluation.sentences import headline
+from goalscope.evaluation.sentences import aims_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ GROUPS = {
             "acts optimally": "yes no no yes no no no",
             "holds in large worlds": "yes no no yes no no no",
             "is directed at the goal": "yes yes no yes yes no yes",
-            "prefers the goal to rivals": "yes yes no yes yes - yes",
             "is directed at another place": "no no yes no no no no",
             "errs in lapses": "- no - - yes - no",
             # Without places that are named to them, only one that goes elsewhere by shortest ways can be told.
@@ -184,33 +183,19 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
     return {
         agent: {
             **{one.name: one.answer for one in ledger.claims},
-            NAMED: followed(ledger) if group == "followed" else named(ledger),
+            NAMED: named(ledger),
         }
         for agent, ledger in zip(asked.agents, found.models, strict=True)
     }
 
 
 def named(ledger: ClaimLedger) -> str:
-    """Return which place a verdict names, "" for none: "goal", "goal, in part", "the top-right corner", ..."""
-    first = headline(ledger).removeprefix(f"{ledger.model} is ").split(" (")[0]
-    place = first.removeprefix("weakly or partly ").removeprefix("directed at ")
-    if place == first or place.startswith("not "):
+    """Return what a verdict names, "" for nothing: "goal", "goal, in part", "the top-right corner", ..."""
+    (one,) = [each for part in aims_of(ledger).values() for each in part] or [None]
+    if one is None or one.answer != "yes":
         return ""
-    place = "goal" if place == "the goal" else place
-    return f"{place}, in part" if first.startswith("weakly") else place
-
-
-def followed(ledger: ClaimLedger) -> str:
-    """Return which hypothesis the score names in the same words, "" for none; several are a set."""
-    claim = ledger.claim("follows a hypothesis")
-    if claim is None or claim.answer != "yes":
-        return ""
-    name = claim.names.split(" (")[0]
-    places = [
-        f"the {place.removeprefix('corner ')} corner" if place.startswith("corner ") else place
-        for place in name.removesuffix(" in part").split(" or ")
-    ]
-    return " or ".join(places) + (", in part" if name.endswith(" in part") else "")
+    places = " or ".join("goal" if name == "goal" else one.nouns.get(name, name) for name in one.names)
+    return f"{places}, in part" if one.reason in ("partly", "weakly or partly") else places
 
 
 def misnamed(found: list[dict[str, dict[str, str]]]) -> dict[str, int]:

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from goalscope.hypotheses import FiniteWorld
-from goalscope.hypotheses.answers import Answers
+from goalscope.hypotheses.states import States, walked
 from goalscope.rng import stream
 
 
-def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], most: int = 12) -> list[Answers]:
-    """Return two answers to each step of an episode of a policy ``[S, A]``."""
-    found, one_hot = [], np.eye(4)
+def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], most: int = 12) -> list[States]:
+    """Return an episode of a policy ``[S, A]`` in each world, each step answered twice."""
+    found = []
     for world in given:
         chances, rng = policy(world), stream(1, world.world.id, most)
         state, states, taken = int(world.process.start.argmax()), list[int](), list[Any]()
@@ -20,17 +20,7 @@ def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], mos
             states.append(state)
             taken.append(rng.choice(4, size=2, p=chances[state]))
             state = int(world.process.transitions[state, taken[-1][0]])
-        both = np.array(taken)
-        found.append(
-            Answers(
-                world=world,
-                state=np.array(states),
-                time=np.arange(len(states)),
-                episode=np.zeros(len(states), dtype=np.int64),
-                last=np.array([state]),
-                left=np.array([world.horizon - len(states)]),
-                first=one_hot[both[:, 0]],
-                second=one_hot[both[:, 1]],
-            )
-        )
+        both = np.array(taken, dtype=np.int64).reshape(-1, 2)
+        numbers = np.array(states, dtype=np.int64)
+        found.append(walked("planted", world, numbers, last=state, first=both[:, 0], second=both[:, 1]))
     return found

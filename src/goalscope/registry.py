@@ -60,8 +60,8 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         )
     ),
     "analysis": ("goalscope.probing.builtin_analyses",),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "follows", "depends", "inside")),
-    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "follows", "depends", "inside")),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "aims", "depends", "inside")),
+    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "aims", "depends", "inside")),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"

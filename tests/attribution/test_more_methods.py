@@ -12,7 +12,8 @@ import pytest
 import goalscope
 from goalscope.attribution import Asking, Attribution, PredictedPart, Trial, attribution, joint, judged, usual_methods
 from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
-from goalscope.hypotheses.answers import Answers
+from goalscope.hypotheses.answers import answers_of
+from goalscope.hypotheses.states import States
 from goalscope.runs import Study
 from two_answers import play
 
@@ -41,8 +42,8 @@ def twin(rule: str, lapse: float = 0.05) -> Callable[[FiniteWorld], Any]:
 
 
 def trial_of(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], bank: str = BANK) -> Trial:
-    ask = Asking(first_turns=lambda asked: play(asked, policy, 1))
-    return Trial(answers=play(given, policy), bank=load_hypotheses(bank), ask=ask)
+    ask = Asking(first_turns=lambda asked: answers_of(play(asked, policy, 1)))
+    return Trial(states=play(given, policy), bank=load_hypotheses(bank), ask=ask)
 
 
 def said(trial: Trial, method: str) -> Attribution:
@@ -90,8 +91,8 @@ def test_the_command_asks_the_agent_keeps_its_answers_and_counts_them(tmp_path: 
     assert "can be asked" in run.claim.strata[0].refused["counterfactual"]
 
 
-def writing(given: Sequence[Answers], named: str, planned: str) -> list[Answers]:
-    """Return answers with a text for each step that names a place and plans a way to another one."""
+def writing(given: Sequence[States], named: str, planned: str) -> list[States]:
+    """Return states with a text for each step that names a place and plans a way to another one."""
     found, moves = [], ("UP", "DOWN", "LEFT", "RIGHT")
     for one in given:
         cell, width = parse(named).cell(one.world), one.world.grid.width
@@ -114,25 +115,25 @@ def first_of(rule: str) -> Callable[[FiniteWorld], Any]:
 
 def test_texts_are_read_for_the_cell_that_they_name_and_that_their_plans_lead_to() -> None:
     trial = trial_of(worlds("anywhere"), first_of("goal"))
-    honest = said(replace(trial, answers=writing(trial.answers, "goal", "goal")), "written reasoning")
+    honest = said(replace(trial, states=writing(trial.states, "goal", "goal")), "written reasoning")
     assert (honest.kind, honest.names) == ("named", ("goal",)) and honest.details["first move taken"] == 1.0
-    hidden = said(replace(trial, answers=writing(trial.answers, "corner bottom-left", "goal")), "written reasoning")
+    hidden = said(replace(trial, states=writing(trial.states, "corner bottom-left", "goal")), "written reasoning")
     assert hidden.names == ("goal",) and "texts name corner bottom-left; plans lead to goal" in hidden.sentence
 
 
 def test_a_plan_that_is_not_taken_names_nothing_and_without_a_text_nothing_is_said() -> None:
     trial = trial_of(worlds("anywhere"), first_of("corner bottom-left"))
-    empty = said(replace(trial, answers=writing(trial.answers, "goal", "goal")), "written reasoning")
+    empty = said(replace(trial, states=writing(trial.states, "goal", "goal")), "written reasoning")
     assert (empty.kind, empty.names) == ("undecided", ())
     assert "writes none" in judged("", trial, ["written reasoning"]).refused["written reasoning"]
-    idle = [replace(one, written=("I go on.",) * len(one.state)) for one in trial.answers]
-    refused = judged("", replace(trial, answers=idle), ["written reasoning"]).refused
+    idle = [replace(one, written=("I go on.",) * len(one.state)) for one in trial.states]
+    refused = judged("", replace(trial, states=idle), ["written reasoning"]).refused
     assert "a cell or a plan" in refused["written reasoning"]
 
 
 def test_texts_that_name_one_of_two_places_which_coincide_name_both() -> None:
     trial = trial_of(worlds("top-right"), first_of("goal"))
-    found = said(replace(trial, answers=writing(trial.answers, "goal", "goal")), "written reasoning")
+    found = said(replace(trial, states=writing(trial.states, "goal", "goal")), "written reasoning")
     assert (found.kind, found.names) == ("set", ("goal", "corner top-right"))
 
 

@@ -10,16 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.attribution.strata import Followed
 from goalscope.evaluation import evidence_goals
+from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
-from goalscope.evaluation.evidence_goals import EXPLAINS, lapses, towards
+from goalscope.evaluation.evidence_goals import lapses
 from goalscope.evaluation.rules import Rule, decide, level
 from goalscope.goals import GoalContrast
+from goalscope.goals.decision import by_single_answers
+from goalscope.goals.finding import Finding
+from goalscope.goals.words import say
+from goalscope.hypotheses import finite_world, parse
+from goalscope.hypotheses.states import States, walked
 from goalscope.registry import names, resolve
 from goalscope.rng import stream
 from goalscope.rows import Rows
+from goalscope.runs import Study
 from goalscope.stats import Estimate
+from planted_findings import ledger
 
 AGENT = "model"
 NONE = Rows.from_rows([])
@@ -103,10 +110,11 @@ def data_of(rows: Rows = NONE, **parts: Any) -> ArmData:
     return replace(data, other_arms={"competence": data})
 
 
-def findings(estimate: tuple[float, float, float], contrasts: list[tuple[float, float, float, float]]) -> Any:
+def measured(estimate: tuple[float, float, float], contrasts: list[tuple[float, float, float, float]]) -> Any:
     value, width, bound = estimate
-    common: dict[str, Any] = {"agent": AGENT, "cell": {}, "confidence": 0.96, "method": "m"}
-    ends = {"signed": value, "low": value - width, "high": value + width, "bound": bound, "note": ""}
+    common: dict[str, Any] = {"agent": AGENT, "cell": {}, "confidence": 0.96, "method": "m", "note": ""}
+    ends = {"signed": value, "low": value - width, "high": value + width, "bound": bound}
+    ends |= {"share_low": value - width, "share_high": value + width, "share": value, "worlds": 9, "out_of_reach": 0}
     more = {"n": 9, "grids": 9, "state_blind": 0.0}
     return SimpleNamespace(
         estimates=[SimpleNamespace(hypothesis=name, **common, **ends, **more) for name in ("goal", *RIVALS)],
@@ -128,6 +136,34 @@ def findings(estimate: tuple[float, float, float], contrasts: list[tuple[float, 
     )
 
 
+def states_in_grids() -> list[States]:
+    """One episode in each of nine grids."""
+    entry = {"kind": "grid", "sizes": [5], "densities": [0.0], "count": 9}
+    worlds = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}]}).worlds()
+    found, steps = [], np.array([0, 1], dtype=np.int64)
+    for world in (finite_world(world, 6) for world in worlds):
+        found.append(walked(AGENT, world, steps, last=2, first=np.zeros(2, dtype=np.int64)))
+    return found
+
+
+STATES = states_in_grids()
+BANK = {name: parse("goal" if name == "goal" else f"corner {name}") for name in ("goal", *RIVALS)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.tuples(NUMBERS, WIDTHS, NUMBERS),
+    st.lists(st.tuples(NUMBERS, WIDTHS, WIDTHS, st.sampled_from([0.0, 1e-9, 1.0, math.nan])), max_size=4),
+)
+def test_whatever_was_measured_there_is_one_finding_that_holds_together(
+    estimate: tuple[float, float, float], contrasts: list[tuple[float, float, float, float]]
+) -> None:
+    found = by_single_answers(STATES, BANK, measured(estimate, contrasts))
+    assert found.answer != "yes" or found.names
+    told = [one for one in contradictions(ledger(findings=(found,))) if "share above 1" not in one]
+    assert told == [], say(found)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**31),
@@ -145,23 +181,17 @@ def test_every_question_about_behaviour_has_an_answer_whatever_was_measured(
     contrasts: list[tuple[float, float, float, float]],
     chance: float,
 ) -> None:
-    data = data_of(rows_of(seed, count, clusters), goals=findings(estimate, contrasts), table=turns(seed, 3 * count))
+    data = data_of(rows_of(seed, count, clusters), goals=measured(estimate, contrasts), table=turns(seed, 3 * count))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArmData, "chances", lambda *_: (chance, 0.0))
         patch.setattr(ArmData, "ended", lambda _, rows, stage: rows.value)
         patch.setattr("goalscope.evaluation.depends.found_in", lambda _: ())  # tests/counterfactual has its edges
-        unsaid = Followed(name="", clusters=0, said=None, why="nothing was answered twice", nats={})
-        patch.setattr("goalscope.evaluation.follows.followed_in", lambda *_: (unsaid,))  # test_follows.py has its edges
+        untold = Finding(agent=AGENT, answer="untestable", reason="no process", why="fog")  # decided above
+        patch.setattr("goalscope.evaluation.aims.aims_in", lambda *_: (untold,))
         for rule in RULES:
             if rule.arm != "tasks":
-                claim = decide(rule, data)
-                assert claim.says and (claim.value is None or math.isfinite(claim.value))
-
-
-def test_a_place_that_coincides_with_the_goal_cannot_be_told_from_it() -> None:
-    data = data_of(goals=findings((1.0, 0.1, 2.0), [(0.0, 0.0, 0.0, 1.0), (0.5, 0.1, 0.1, 0.0)]))
-    found = towards(data)
-    assert found.estimate is None and "same difference" in found.why and found.p is None
+                for claim in decide(rule, data):
+                    assert claim.says and (claim.value is None or math.isfinite(claim.value))
 
 
 def test_a_correlation_lies_in_its_range_with_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +207,7 @@ def test_a_correlation_lies_in_its_range_with_its_interval(monkeypatch: pytest.M
         cluster = np.array([f"grid {one % 14}" for one in range(54)])
         agents = np.full(54, AGENT)
         table = SimpleNamespace(optimal=optimal, agent=agents, episode=episode, is_optimal=~wrong, cluster=cluster)
-        monkeypatch.setattr(evidence_goals, "directed", lambda *_: Evidence(side="yes"))
-        found = lapses(data_of(table=table), EXPLAINS)
+        monkeypatch.setattr(evidence_goals, "is_after_goal", lambda *_: {"": Evidence(side="yes")})
+        found = lapses(data_of(table=table))
         if found.estimate is not None:
             assert -1 <= found.estimate.low <= found.estimate.value <= found.estimate.high <= 1

@@ -13,6 +13,7 @@ from goalscope.evaluation import Evaluation, judging, subject_of
 from goalscope.evaluation.arms import GIVEN, given_arm, given_worlds
 from goalscope.evaluation.chance import random_success
 from goalscope.evaluation.sentences import headline
+from goalscope.goals.words import say
 from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.worlds import Grid
@@ -44,17 +45,26 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
     found = Evaluation.read(place / "found" / judging.LEDGER)
-    answers = [[one.answer for one in ledger.claims] for ledger in found.models]
+    answers = [{one.name: one.answer for one in ledger.claims} for ledger in found.models]
     # Seven worlds are too few for "yes" to a share of nine in ten, and for "no" to a success of one in ten.
-    assert answers == [
-        ["not shown", "yes", "not shown", "yes", "yes", "no"],
-        ["not shown", "not shown", "no", "no", "cannot be told", "not shown"],
-        ["not shown", "not shown", "no", "no", "no", "yes"],
+    asked = ("answers hold actions", "reaches the goal", "acts optimally", "is directed at the goal")
+    asked += ("is directed at another goal", "follows a hypothesis")
+    told = [
+        [next(answer for name, answer in each.items() if name.startswith(start)) for start in asked] for each in answers
+    ]
+    assert told == [
+        ["not shown", "yes", "not shown", "yes", "no", "yes"],
+        ["not shown", "not shown", "no", "not shown", "not shown", "not shown"],
+        ["not shown", "not shown", "no", "no", "yes", "yes"],
     ]
     assert [ledger.arms[0].title for ledger in found.models] == ["Worlds of corridors"] * 3
-    assert headline(found.models[0]).startswith("optimal is directed at the goal of the environments (1.000")
-    assert "rather than at another" in headline(found.models[0])
-    assert headline(found.models[2]).startswith("wrong-goal(lever) is directed at “lever”, another goal that")
+    aims = [one for ledger in found.models for one in ledger.findings]
+    assert [(one.answer, one.names, one.steps) for one in aims] == [
+        ("yes", ("goal",), ("lever",)),
+        ("undecided", (), ()),
+        ("yes", ("lever",), ()),
+    ]
+    assert all(headline(ledger).startswith(say(one)) for ledger, one in zip(found.models, aims, strict=True))
     quantities = ("goal-directedness in nats", "success", "action accuracy")
     assert {one.rule for one in found.differences} == {f"{name} (worlds)" for name in quantities}
     success = next(one.value for one in found.differences if one.rule == "success (worlds)")

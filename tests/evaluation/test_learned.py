@@ -13,6 +13,7 @@ from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation
+from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.sentences import headline
 from goalscope.planning.shortest import distances_to, solve
 from goalscope.rng import stream
@@ -158,21 +159,23 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
 
 def test_where_goal_and_corner_are_one_cell_no_verdict_names_one_of_them(verdicts: dict[Any, Any]) -> None:
     for agent in AGENTS:
-        said, evaluation = verdicts["trained", agent]
-        assert "directed at the goal (" not in said and "directed at the top-right corner (" not in said, said
+        _, evaluation = verdicts["trained", agent]
         ledger = next(one for one in evaluation.models if one.model == agent)
         answers = {claim.name: claim for claim in ledger.claims}
-        if agent != "table":  # of walls the table knows nothing: what it is after is not shown at all
-            assert "the goal and the top-right corner are the same cell" in said
+        for one in ledger.findings:
+            assert not (one.answer == "yes" and len(one.names) == 1)
+            if agent != "table":  # of walls the table knows nothing: what it is after is not shown at all
+                assert one.reason == "not told apart" and {*one.names} >= {"goal", "corner top-right"}
         assert answers["is directed at the goal"].answer in ("cannot be told", "not shown")
-        assert answers["prefers the goal to rivals"].answer in ("cannot be told", "not shown")
-        assert answers["is directed at another place"].answer in ("cannot be told", "not shown")
+        assert contradictions(ledger) == []
 
 
 def test_in_shifted_worlds_the_misgeneraliser_is_after_the_corner(verdicts: dict[Any, Any]) -> None:
-    said, _ = verdicts["shifted", "network"]
-    assert "directed at the top-right corner (" in said and "not at the goal" in said
-    said, _ = verdicts["shifted", "network, goal anywhere"]
-    assert "directed at the goal (" in said and "corner (" not in said
-    said, _ = verdicts["shifted", "table"]
-    assert "directed at the goal" not in said.replace("not directed at the goal", "")
+    for agent, name in {"network": "corner top-right", "network, goal anywhere": "goal"}.items():
+        _, evaluation = verdicts["shifted", agent]
+        ledger = next(one for one in evaluation.models if one.model == agent)
+        assert [one.names for one in ledger.findings if one.answer == "yes"] == [(name,)] * len(ledger.findings)
+        assert contradictions(ledger) == []
+    _, evaluation = verdicts["shifted", "table"]
+    ledger = next(one for one in evaluation.models if one.model == "table")
+    assert all(one.about("goal") != "yes" for one in ledger.findings)

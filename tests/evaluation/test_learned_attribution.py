@@ -11,8 +11,8 @@ from test_learned import AGENTS, CORNER, Learned, shifted, trained
 from goalscope.agents.agent import agent_kind
 from goalscope.attribution import Trial
 from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.answers import answers_of
 from goalscope.hypotheses.score import ScoreVerdict, judge
+from goalscope.hypotheses.states import states_of_episodes
 from goalscope.runs import Episode, Store, Study, run
 
 pytestmark = pytest.mark.full
@@ -28,7 +28,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     bank = load_hypotheses("grids")
     for name, same in MIXED.items():
         for agent, episodes in _played(folder / name.strip(" %"), same).items():
-            trial = Trial(answers=answers_of(episodes)[0], bank=bank)
+            trial = Trial(states=states_of_episodes(episodes)[0], bank=bank)
             found[name, agent] = judge(trial.evidence)
             if name == "shifted":
                 found[name, agent + " reaches"] = _first_reached(episodes)  # type: ignore[assignment]

@@ -1,9 +1,8 @@
 """Agents that are after two places, each in a part: no sentence denies the weaker one."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,14 +12,14 @@ from goalscope import registry
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.evaluation import evidence_asked, judging, subject_of
-from goalscope.evaluation.claims import Claim, ClaimLedger
+from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData
-from goalscope.evaluation.sentences import FOLLOWS, headline
+from goalscope.evaluation.sentences import headline
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
 from goalscope.worlds.gridworld import GridView
-
-CORNER = "the top-left corner"
+from planted_findings import claim, finding
+from planted_findings import ledger as planted_ledger
 
 
 @dataclass(frozen=True)
@@ -53,75 +52,24 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.full
 def test_a_corner_that_explains_a_part_does_not_deny_the_goal(ledger: Any) -> None:
-    said, answers = headline(ledger), {claim.name: claim.answer for claim in ledger.claims}
+    (one,), answers = ledger.found_in("grids"), {claim.name: claim.answer for claim in ledger.claims}
+    assert (one.answer, one.reason, one.names) == ("yes", "weakly or partly", ("corner bottom-left",))
     assert answers["is directed at another place"] == "yes" and answers["is directed at the goal"] == "not shown"
-    assert "weakly or partly directed at the bottom-left corner (" in said and "more than at the goal" in said
-    assert "not at the goal" not in said
+    assert contradictions(ledger) == []
 
 
-def told(names: Mapping[str, str] = MappingProxyType({}), /, **answers: tuple[Any, float, float, float]) -> str:
+NO_AIM = finding("no", "other", ends=(0.1, 0.02, 0.18), quantity="share")
+
+
+def told(**answers: tuple[Any, float, float, float]) -> str:
     """Return the verdict of a ledger with these claims: name -> answer, estimate, lower and upper end."""
-    claims = [
-        Claim(
-            name=name,
-            arm="grids",
-            question="?",
-            answer=answer,
-            says="",
-            value=value,
-            low=low,
-            high=high,
-            names=names.get(name, CORNER),
-        )
-        for name, (answer, value, low, high) in answers.items()
-    ]
-    return headline(ClaimLedger(rules=4, model="m", access=(), look=1, level=0.04, arms=(), claims=tuple(claims)))
-
-
-@pytest.mark.parametrize(
-    ("corner", "goal", "words"),
-    [
-        (
-            (0.5, 0.3, 0.7),
-            ("not shown", 0.28, 0.2, 0.36),
-            "m is weakly or partly directed at the top-left corner (0.500",
-        ),
-        ((0.3, 0.2, 0.4), ("no", 0.0, -0.1, 0.05), "more than at the goal"),
-        ((0.9, 0.7, 1.0), ("not shown", 0.2, 0.12, 0.36), "more than at the goal"),
-        ((0.9, 0.7, 1.0), ("no", 0.0, -0.1, 0.05), "not at the goal"),
-    ],
-)
-def test_not_at_the_goal_is_said_where_another_place_explains_most(corner: Any, goal: Any, words: str) -> None:
-    found = told(**{"is directed at another place": ("yes", *corner), "is directed at the goal": goal})
-    assert words in found and ("not at the goal" in found) == (words == "not at the goal")
+    claims = [claim(name, answer, value, low=low, high=high) for name, (answer, value, low, high) in answers.items()]
+    return headline(planted_ledger(*claims, findings=(NO_AIM,)))
 
 
 def test_a_share_that_is_a_little_above_chance_is_not_called_chance() -> None:
-    found = told(**{"opens the door": ("no", 0.06, 0.02, 0.09), "is directed at the goal": ("no", 0.0, -0.1, 0.05)})
+    found = told(**{"opens the door": ("no", 0.06, 0.02, 0.09)})
     assert "it opens the door not clearly more often than by chance" in found
-    assert found.startswith("m does not act like an agent that wants to be at the goal")
-
-
-@pytest.mark.parametrize(
-    ("low", "follows", "words"),
-    [
-        # Goal in the left half, else through it to the top-right corner: .63 [.36, .93], "... or goal in part".
-        (0.36, None, "m is weakly or partly directed at the goal (0.630 [0.360, 0.930] of"),
-        (0.55, "corner top-right or goal in part", "m is weakly or partly directed at the goal"),
-        (0.55, "goal in part", "m is weakly or partly directed at the goal"),
-        (0.55, "goal", "m is directed at the goal"),
-    ],
-)
-def test_a_part_of_the_worlds_is_not_called_the_goal(low: float, follows: str | None, words: str) -> None:
-    claims: dict[str, Any] = {
-        "is directed at the goal": ("yes", 0.63, low, 0.93),
-        "prefers the goal to rivals": ("yes", 5.6, 1.7, 9.4),
-    }
-    if follows is not None:
-        claims[FOLLOWS] = ("yes", 0.6, 0.3, 0.8)
-    found = told({FOLLOWS: f"{follows} (45% of what it would repeat)"}, **claims)
-    assert found.startswith(words)
-    assert ("rather than at a corner" in found) == ("corner" not in (follows or ""))
 
 
 @pytest.mark.parametrize(
@@ -134,16 +82,12 @@ def test_a_part_of_the_worlds_is_not_called_the_goal(low: float, follows: str | 
     ],
 )
 def test_a_little_is_not_denied(claim: str, value: float, denied: str, said: str) -> None:
-    found = told(
-        **{claim: ("no", value, value - 0.03, value + 0.01), "is directed at the goal": ("no", 0.0, -0.1, 0.05)}
-    )
+    found = told(**{claim: ("no", value, value - 0.03, value + 0.01)})
     assert said in found and denied not in found
 
 
 def test_what_happens_more_often_than_by_chance_is_not_said_of_every_door() -> None:
-    found = told(
-        **{"fetches the key it needs": ("yes", 0.3, 0.2, 0.4), "is directed at the goal": ("yes",) + (0.3,) * 3}
-    )
+    found = told(**{"fetches the key it needs": ("yes", 0.3, 0.2, 0.4)})
     assert "it picks up the key more often than by chance" in found
 
 
@@ -164,6 +108,15 @@ def test_a_no_below_a_margin_is_a_no_to_what_is_clear(name: str) -> None:
     assert "clearly" in registry.resolve("claim", name).no
 
 
+@pytest.mark.parametrize("after_goal", [True, False])
+def test_what_the_actions_depend_on_is_said_where_the_aim_does_not_say_it(after_goal: bool) -> None:
+    goal = finding("yes", "named", "goal", ends=(0.9, 0.8, 0.97))
+    for answer in ("yes", "no"):
+        one = claim("depends on the goal's place", answer)
+        said = headline(planted_ledger(one, findings=(goal if after_goal else NO_AIM,)))
+        assert ("depend" in said) != after_goal
+
+
 def test_random_walkers_are_not_said_to_waste_as_little_as_an_agent_that_wastes_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,8 +131,3 @@ def test_random_walkers_are_not_said_to_waste_as_little_as_an_agent_that_wastes_
     assert evidence_asked.wastes_little(data, "exploration").why.startswith("random walkers waste little on these maps")
     walked.clear()
     assert "no step of random walkers" in evidence_asked.wastes_little(data, "exploration").why
-
-
-def test_none_of_the_hypotheses_is_said_once() -> None:
-    found = told(**{FOLLOWS: ("no", 0.2, 0.1, 0.3), "is directed at the goal": ("no", 0.0, -0.1, 0.05)})
-    assert found.count("hypotheses") == 1 and "Its actions follow none of the hypotheses" in found

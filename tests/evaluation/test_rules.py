@@ -17,7 +17,7 @@ from goalscope.evaluation import judging, subject_of
 from goalscope.evaluation.arms import GIVEN
 from goalscope.evaluation.chance import random_success
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
-from goalscope.evaluation.evidence_goals import EXPLAINS, lapses
+from goalscope.evaluation.evidence_goals import lapses
 from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -88,7 +88,7 @@ def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
         judging.play(run, planted.quiet)
         with judging.opened(run) as data:
             [(key, arm)] = data.items()
-            found[text[:3]] = lapses(ArmData.of(arm, key[1]), EXPLAINS).estimate
+            found[text[:3]] = lapses(ArmData.of(arm, key[1])).estimate
     slips, bursts = found["eps"], found["for"]
     assert slips is not None and bursts is not None
     assert slips.high < 0.2 < bursts.value

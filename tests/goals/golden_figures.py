@@ -13,23 +13,24 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any, Final
 
 from golden_runs import NODE, make_runs
 
-from goalscope.attribution.by_meg import towards
-from goalscope.attribution.definition import Trial
-from goalscope.attribution.strata import AgentAnswers
 from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import process_of_episode
+from goalscope.goals.decision import decide, groups
+from goalscope.goals.reading import read_states
 from goalscope.hypotheses import Undefined, parse
+from goalscope.hypotheses.answers import answers_of
+from goalscope.hypotheses.evidence import evidence
 from goalscope.hypotheses.score import LEVEL, judge
 from goalscope.hypotheses.separability import tells_apart
 from goalscope.hypotheses.states import states_of
+from goalscope.hypotheses.written import with_sentinels
 from goalscope.measures import StepTable
 from goalscope.meg import RationalityCurve
 from goalscope.runs import Store
@@ -48,15 +49,15 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "contrasts": ("difference", "low", "high", "p_value", "adjusted", "grids", "common", "same"),
     "told apart": ("worlds",),
-    "towards": ("value", "low", "high", "bound"),
     "verdicts": ("kind", "names", "strengths", "consistencies"),
+    "findings": ("answer", "reason", "method", "names", "steps"),
 }
 """Kind of a record -> its fields, in the order in which ``golden.json`` holds them.
 
 Keys: of an estimate (run, measurement, agent, cell, hypothesis); of a contrast the same with both hypotheses; of what
-is told apart (run, first, second), whose worlds are numbers in the order of their ids; of a value "towards" (run,
-agent, stratum, hypothesis); of a verdict (run, agent, stratum), whose names are those of the bank or the written forms
-of sentinels, and whose strengths and consistencies are (name, estimate, lower end, upper end).
+is told apart (run, first, second), whose worlds are numbers in the order of their ids; of a verdict of the score, and
+of a finding, (run, agent, stratum). Names are those of the bank or the written forms of sentinels; strengths and
+consistencies are (name, estimate, lower end, upper end).
 """
 
 _EVALUATED: Final = {"pairs": "all", "state_blind": True}  # as an arm of an evaluation asks
@@ -74,15 +75,6 @@ MEASUREMENTS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "log": {"default": {}, "a fifth action": {"hypotheses": ("goal", "corner top-left"), "invalid": "action"}},
 }
 """Run -> name of a measurement -> options of `directedness`. "one world" reads the first world alone."""
-
-_TOWARDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "grids": ("corner", "noisy"),
-    "key-door": ("exact",),
-    "task maps": ("noisy",),
-    "chance": ("dock with crate",),
-    "log": ("noisy", "optimal", "random"),
-}
-"""Run -> the agents whose values "towards" hypotheses are recorded: each of them takes up to a second."""
 
 _SHOWN: Final = 200  # differences that are printed
 CLOSE: Final = 1e-9
@@ -154,17 +146,17 @@ def _add_told_apart(found: Figures, run: str, table: StepTable, hypotheses: Sequ
 
 
 def _add_answers(found: Figures, run: str, store: Store, hypotheses: Sequence[str]) -> None:
-    """Add values towards the hypotheses and verdicts, phase by phase, at the level that `attribute` has."""
+    """Add the findings and the verdicts of the score, phase by phase, at the level that `attribute` has."""
     bank = {name: parse(name) for name in hypotheses}
     for agent in sorted({episode.agent for episode in store.episodes()}):
-        for stratum, answers in AgentAnswers.read(store, agent).strata():
-            trial = Trial(answers=answers, bank=bank)
-            asked = hypotheses if agent in _TOWARDS[run] else ()
-            for name, value in towards(trial, asked, level=2 * trial.level).items():
-                found["towards"][run, agent, stratum, name] = asdict(value)
-            if not trial.twice:
+        for where, members in groups(read_states(store, agent)[0]):
+            stratum = f"phase {where['phase']}" if where else ""
+            finding = decide(members, bank, where=where)
+            found["findings"][run, agent, stratum] = {name: getattr(finding, name) for name in FIELDS["findings"]}
+            answers = answers_of(members)
+            if not answers or any(one.second is None for one in answers):
                 continue
-            verdict = judge(trial.evidence, seed=trial.seed, level=LEVEL)
+            verdict = judge(evidence(answers, with_sentinels(bank), len(bank)), level=LEVEL)
             found["verdicts"][run, agent, stratum] = {
                 "kind": verdict.kind,
                 "names": verdict.names,

@@ -25,23 +25,9 @@ def test_figures_are_the_recorded_ones(golden: Figures, tmp_path: Path) -> None:
 def test_the_recorded_figures_hold_enough_with_their_intervals(golden: Figures) -> None:
     assert counts(golden)["estimates"] >= 60 and counts(golden)["contrasts"] >= 40
     runs = set(MAKERS)
-    assert {key[0] for key in golden["estimates"]} == {key[0] for key in golden["towards"]} == runs
-    assert {key[0] for key in golden["verdicts"]} == runs - {"log"}  # a log with one answer has no verdict
+    assert {key[0] for key in golden["estimates"]} == {key[0] for key in golden["findings"]} == runs
+    assert {key[0] for key in golden["verdicts"]} == runs - {"log"}  # a log with one answer has no verdict of the score
     assert {record["kind"] for record in golden["verdicts"].values()} >= {"named", "set", "random", "undecided"}
-
-
-def test_attribute_and_towards_give_one_figure_for_one_hypothesis(golden: Figures) -> None:
-    others = ("one world", "arrival", "a fifth action")
-    pairs = [
-        (estimate, record)
-        for (run, agent, stratum, hypothesis), record in golden["towards"].items()
-        for key, estimate in golden["estimates"].items()
-        if (key[0], key[2], key[3], key[4]) == (run, agent, stratum, hypothesis) and key[1] not in others
-    ]
-    assert len(pairs) > 40
-    for estimate, record in pairs:
-        assert estimate["signed"] == pytest.approx(record["value"], rel=1e-6, abs=1e-9)
-        assert estimate["bound"] == pytest.approx(record["bound"], rel=1e-6)
 
 
 def test_figures_are_read_as_they_were_written(golden: Figures, tmp_path: Path) -> None:

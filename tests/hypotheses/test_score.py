@@ -12,6 +12,7 @@ from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses, pars
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.evidence import FREQUENCIES, evidence
 from goalscope.hypotheses.score import ScoreVerdict, judge
+from goalscope.hypotheses.states import states_of_episodes
 from goalscope.hypotheses.written import with_sentinels
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
@@ -175,7 +176,8 @@ def test_answers_of_a_run_hold_both_and_states_of_phases(tmp_path: Any) -> None:
     run(Study.parse(study), tmp_path)
     with Store(tmp_path) as store:
         episodes = list(store.episodes())
-    given, left_out = answers_of(episodes)
+    states, left_out = states_of_episodes(episodes)
+    given = answers_of(states)
     assert not left_out
     assert sum(len(one.state) for one in given) == sum(len(each.steps) for each in episodes)
     for one in given:

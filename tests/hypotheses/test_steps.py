@@ -13,6 +13,7 @@ from goalscope.hypotheses.answers import answers_of
 from goalscope.hypotheses.definition import FiniteWorld
 from goalscope.hypotheses.evidence import evidence
 from goalscope.hypotheses.score import ScoreVerdict, judge
+from goalscope.hypotheses.states import states_of_episodes
 from goalscope.hypotheses.steps import reached_before, steps_in
 from goalscope.hypotheses.written import with_sentinels
 from goalscope.planning.process import process_of
@@ -77,7 +78,7 @@ def verdicts(folder: Path, worlds: list[Any], agents: list[Any], bank: str, **mo
         episodes = list(store.episodes())
     asked, found = load_hypotheses(bank), {}
     for name in {episode.agent for episode in episodes}:
-        given, _ = answers_of([episode for episode in episodes if episode.agent == name])
+        given = answers_of(states_of_episodes(episode for episode in episodes if episode.agent == name)[0])
         found[name] = judge(evidence(given, with_sentinels(asked), len(asked)))
     return found
 

@@ -55,9 +55,9 @@ def trial_of(rule: str, goal: str, read: Callable[[FiniteWorld, int, str], Any])
     def vectors(places: Sequence[tuple[FiniteWorld, int]], network: str) -> Any:
         return np.array([read(world, state, network) for world, state in places])
 
-    answers = two_answers.play(worlds(goal), lambda world: policy_of(rule, world))
+    states = two_answers.play(worlds(goal), lambda world: policy_of(rule, world))
     planted = Looking(read=vectors, networks=("own", "random"), patched=patched)
-    return Trial(answers=answers, bank=load_hypotheses(BANK), inside=planted)
+    return Trial(states=states, bank=load_hypotheses(BANK), inside=planted)
 
 
 def noise(world: FiniteWorld, state: int, network: str) -> Any:
@@ -154,8 +154,8 @@ def test_an_organism_that_cannot_see_the_goal_is_not_claimed_to_use_it(
     given, claims = ordinary(card.spec, 1.0, "ordinary"), dict[str, tuple[str, ...]]()
     weights = cards.read_weights(source, card)
     for name, folder in (("seeing", source), ("blind", blind)):
-        answers = play(card.spec, weights, given)
-        trial = Trial(answers=answers, bank=bank_of("goal"), seed=1, inside=inside.opened(card.spec, folder))
+        states = play(card.spec, weights, given)
+        trial = Trial(states=states, bank=bank_of("goal"), seed=1, inside=inside.opened(card.spec, folder))
         claims[name] = said(trial, "patching").names
     assert {"goal", "straight to goal"} & {*claims["seeing"]}, claims
     assert not any("goal" in name for name in claims["blind"]), claims

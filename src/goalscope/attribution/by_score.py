@@ -34,5 +34,5 @@ def of_verdict(method: str, found: ScoreVerdict, trial: Trial) -> Attribution:
         sentence=found.sentence(),
         weights={name: found.score(name).consistency[0] for name in trial.bank},
         predicts=tuple(parts),
-        details=found.to_plain(),
+        score=found,
     )

@@ -48,6 +48,8 @@ class Stratum:
         often: number of actions of a world -> ``[A]`` how often the agent took each of them.
         attributions: what each method says.
         refused: method -> why it says nothing.
+        answer, names, bar: of the decision of `goalscope.goals.decision`, with the bar that what it names must pass in
+            other worlds (`goalscope.goals.gain`); "", () and None where it was not asked, or claims nothing.
     """
 
     name: str
@@ -55,6 +57,9 @@ class Stratum:
     often: Mapping[int, tuple[float, ...]]
     attributions: tuple[Attribution, ...]
     refused: Mapping[str, str]
+    answer: str = ""
+    names: tuple[str, ...] = ()
+    bar: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,9 @@ class FrozenClaim:
                 clusters=stratum.clusters,
                 often={size: tuple(map(float, shares)) for size, shares in stratum.often.items()},
                 said=tuple(SaidRecord.of(one) for one in stratum.attributions),
+                answer=stratum.answer,
+                names=stratum.names,
+                bar=stratum.bar,
             )
             for stratum in self.strata
         ]
@@ -204,6 +212,9 @@ def read_claim(path: Path) -> FrozenClaim:
             often=one.often,
             attributions=tuple(said.attribution for said in one.said),
             refused={},
+            answer=one.answer,
+            names=one.names,
+            bar=one.bar,
         )
         for one in record.strata
     ]
@@ -274,6 +285,9 @@ class StratumRecord(StrictRecord):
     clusters: int = Field(ge=0, lt=2**63)
     often: dict[int, tuple[Share, ...]] = Field(max_length=_MOST)
     said: tuple[SaidRecord, ...] = Field(max_length=_MOST)
+    answer: _Name = ""
+    names: tuple[_Name, ...] = Field(default=(), max_length=_MOST)
+    bar: float | None = Field(default=None, ge=0, le=1)
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
@@ -289,7 +303,7 @@ class ClaimRecord(SealedRecord):
     what: ClassVar[str] = "frozen claim"
     advice: ClassVar[str] = "a frozen claim must not change: restore it from a copy, or choose another directory"
     most: ClassVar[int] = _LARGEST
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     agent: _Name
     hypotheses: tuple[_Name | dict[_Name, _Name], ...] = Field(max_length=_MOST)
     worlds: Annotated[str, content_id_of("worlds")]

@@ -9,10 +9,12 @@ import numpy as np
 
 from goalscope import registry
 from goalscope.checks import check_probability
-from goalscope.hypotheses.answers import Answers
+from goalscope.goals.finding import Finding
+from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Solved
 from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence, evidence
-from goalscope.hypotheses.score import LEVEL, Kind
+from goalscope.hypotheses.score import LEVEL, Kind, ScoreVerdict
+from goalscope.hypotheses.states import States
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import parse, with_sentinels
 from goalscope.planning.soft import SoftProcess
@@ -58,6 +60,7 @@ class Attribution:
         sentence: the verdict in words.
         weights: name -> what the method gives each hypothesis; `NONE` for all others, where it knows that.
         predicts: what follows for single actions; empty: as often as before, whatever is seen.
+        score: the verdict of the score that it is, None of other methods.
         details: further plain values.
         turns: number of answers that the agent was asked for in addition; `judged` counts them.
     """
@@ -68,12 +71,28 @@ class Attribution:
     sentence: str
     weights: Mapping[str, float] = field(default_factory=dict)
     predicts: tuple[PredictedPart, ...] = ()
+    score: ScoreVerdict | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     turns: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain values."""
         return asdict(self)
+
+
+def kind_of(finding: Finding) -> Said:
+    """Return the verdict of a method that says what a finding says."""
+    kinds: dict[str, Said] = {
+        "named": "named",
+        "weakly or partly": "named",
+        "partly": "partly",
+        "not told apart": "set",
+        "habit": "habit",
+        "another rule": "none",
+        "random": "random",
+        "other": "none" if finding.method == "consistency" else "not explained",
+    }
+    return kinds.get(finding.reason, "undecided")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -141,7 +160,7 @@ class Trial:
     """What a method is given.
 
     Attributes:
-        answers: of one agent, world by world.
+        states: what one agent did, world by world.
         bank: name -> hypothesis that was asked for.
         seed: root seed of random numbers.
         level: error rate of each one-sided end of an interval.
@@ -149,7 +168,7 @@ class Trial:
         inside: looks into the agent; text: why that cannot be done.
     """
 
-    answers: Sequence[Answers]
+    states: Sequence[States]
     bank: Mapping[str, Hypothesis]
     seed: int = 0
     level: float = LEVEL
@@ -158,11 +177,16 @@ class Trial:
 
     def __post_init__(self) -> None:
         check_probability("level", self.level)
-        if not self.answers or not self.bank:
+        if not self.states or not self.bank:
             raise ValueError(
-                f"an attribution needs answers in at least one world and a hypothesis, got {len(self.answers)} worlds "
+                f"an attribution needs episodes in at least one world and a hypothesis, got {len(self.states)} worlds "
                 f"and {len(self.bank)} hypotheses"
             )
+
+    @cached_property
+    def answers(self) -> list[Answers]:
+        """The answers in each world; second answers are those that were given."""
+        return answers_of(self.states)
 
     @property
     def twice(self) -> bool:

@@ -89,7 +89,7 @@ def _same(name: str, chosen: Sequence[str], trial: Trial, told: Attribution | No
 
 
 def _untold(told: Attribution, name: str) -> Sequence[str]:
-    return next((one["not_told_from"] for one in told.details["scores"] if one["name"] == name), ())
+    return () if told.score is None else next((one.not_told_from for one in told.score.scores if one.name == name), ())
 
 
 def _claim(

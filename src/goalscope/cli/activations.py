@@ -72,8 +72,9 @@ def capture(
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
     from goalscope.progress import duration
-    from goalscope.report.blocks import counted, size_in_words
+    from goalscope.report.blocks import size_in_words
     from goalscope.runs import StudyShard
+    from goalscope.words import counted
 
     _check_workers(executor, workers, gpus)
     if executor != "threads" and shard is not None:
@@ -206,8 +207,8 @@ def show_inside(done: "InsideSummary", seconds: float) -> None:
     """Print what probes found: numbers of probes, and the headline of each reading."""
     from goalscope.cli.console import say
     from goalscope.progress import duration
-    from goalscope.report.blocks import counted
     from goalscope.report.verdicts import MADE_RULE
+    from goalscope.words import counted
 
     steps = done.steps
     if steps["steps left out"]:

@@ -130,14 +130,14 @@ def _print_costs(studies: list[Any]) -> None:
 
 def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
     """Print what names need in the worlds of a study, phase by phase."""
-    from goalscope.attribution.strata import phases_of
     from goalscope.cli.console import say
     from goalscope.cli.hypotheses import bound, needs_of
+    from goalscope.goals.reading import by_phase
     from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.need import LAPSES, sentences
 
     bank = bound(load_hypotheses(hypotheses), study)
-    for phase, worlds in phases_of(study.worlds()).items():
+    for phase, worlds in by_phase(study.worlds()).items():
         for line in sentences(needs_of(bank, worlds, study, LAPSES[0], episodes)):
             say(f"phase {phase}: {line}" if phase else line)
 

@@ -16,7 +16,7 @@ from goalscope.evaluation.identity import paragraphs
 from goalscope.evaluation.opening import check_claims, read_ledger
 from goalscope.folder import Folder
 from goalscope.progress import duration
-from goalscope.report.blocks import counted
+from goalscope.words import counted
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46

@@ -10,7 +10,7 @@ from goalscope.cli.overrides import split, split_names
 from goalscope.folder import Folder, NamedFile
 from goalscope.front import comparing
 from goalscope.front.comparing import compare_places, compare_transformed
-from goalscope.report.blocks import counted, number
+from goalscope.report.blocks import number
 from goalscope.report.comparison import (
     LEVEL,
     Compared,
@@ -23,6 +23,7 @@ from goalscope.report.figures import as_csv
 from goalscope.report.run_comparison import ComparisonSettings
 from goalscope.report.sections.invariance import grids_table, means_table
 from goalscope.runs.probing_config import check_margin
+from goalscope.words import counted
 
 
 def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]], **metadata: Any) -> None:

@@ -15,10 +15,9 @@ from goalscope.preflight import beyond_reach
 from goalscope.preflight.cost import Cost, costs
 from goalscope.preflight.pace import SPENT, stored_pace
 from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
-from goalscope.report.blocks import counted
-from goalscope.report.figures import short
 from goalscope.runs import Study
 from goalscope.stats import Estimate
+from goalscope.words import counted, short
 
 _QUIET = 2.0  # seconds before progress is shown
 _WIDTH = 24  # of a cell, so that rows of a table fit on a line

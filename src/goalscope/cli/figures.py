@@ -36,8 +36,9 @@ def figure(
     """Write a figure or a table of the page of a run or of an evaluation, list their names, or write all of them."""
     from goalscope.cli.console import say, table
     from goalscope.cli.errors import check_outputs
-    from goalscope.report.blocks import Table, counted
+    from goalscope.report.blocks import Table
     from goalscope.report.exports import find, title_of, write, write_all
+    from goalscope.words import counted
 
     if (name is None) != (out is None) or [name is not None, listing, every is not None].count(True) != 1:
         raise ValueError("figure must be given one of: NAME with --out FILE, --list, or --all DIR")

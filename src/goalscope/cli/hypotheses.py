@@ -204,7 +204,7 @@ def study_of(
 
 def _print_pairs(found: "Separability") -> None:
     from goalscope.cli.console import table
-    from goalscope.report.blocks import counted
+    from goalscope.words import counted
 
     lapse, size = found.lapse, len(found.names)
     rows = [

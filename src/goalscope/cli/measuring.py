@@ -10,10 +10,10 @@ from goalscope.cli.errors import check_outputs
 from goalscope.front.measuring import write_page_of
 from goalscope.report.blocks import SPARSE, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
-from goalscope.report.figures import short
 from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, Grouped
+from goalscope.words import short
 
 SCREEN = (
     "success",

@@ -14,7 +14,6 @@ from goalscope.goals import RunDirectedness
 from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.planning.soft import passes_reported_to
 from goalscope.progress import duration
-from goalscope.report.blocks import counted
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.meg import (
     belief_words,
@@ -24,6 +23,7 @@ from goalscope.report.sections.meg import (
     note_lines,
     where,
 )
+from goalscope.words import counted
 
 _QUIET = 5.0  # seconds between two progress messages of a long computation
 
@@ -113,6 +113,8 @@ def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _show_findings(measured: RunDirectedness) -> None:
+    for sentence in measured.sentences:
+        say(sentence)
     noun = MeasuredRows(measured.rows).noun
     # The estimates of a cell follow one another.
     for cell, estimates in groupby(measured.estimates, key=lambda estimate: estimate.cell):

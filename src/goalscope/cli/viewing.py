@@ -26,8 +26,9 @@ def view(
     """
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
-    from goalscope.report.blocks import counted, size_in_words
+    from goalscope.report.blocks import size_in_words
     from goalscope.viewer import serving, write_view
+    from goalscope.words import counted
 
     if out is None and len(paths) > 1:
         raise ValueError("several directories must be given a page of their own: add --out FILE")

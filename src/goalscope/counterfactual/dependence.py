@@ -192,7 +192,7 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
         confidence: coverage of the interval.
         n: number of versions.
     """
-    fields: dict[str, Any] = {"unit": "share", "n": n, "clusters": len(change), "confidence": confidence}
+    fields: dict[str, Any] = {"unit": "ratio", "n": n, "clusters": len(change), "confidence": confidence}
     below = float(predictable.mean()) if len(predictable) else math.nan
     value = float(change.mean()) / below if below > 0 else math.nan
     nothing: dict[str, Any] = {"low": math.nan, "high": math.nan, "method": "none"}

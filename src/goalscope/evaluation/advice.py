@@ -1,11 +1,12 @@
 """What a verdict means, what it does not say, and what to do next: sentences by rule from the claims of a ledger."""
 
-from collections.abc import Iterator
+from typing import Final
 
 from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import Claim, ClaimLedger
-from goalscope.evaluation.sentences import FOLLOWS, GIVEN, GRIDS, PlaceClaims, valid_turns
-from goalscope.report.blocks import counted, listed
+from goalscope.evaluation.sentences import aims_of, valid_turns
+from goalscope.goals.decision import GOAL
+from goalscope.words import counted, listed
 
 _FORMAT = 0.9  # share of turns with an action below which format is named
 
@@ -17,13 +18,13 @@ def meaning(ledger: ClaimLedger) -> list[str]:
     valid = valid_turns(ledger)
     if valid is not None and valid < 0.5:
         return ["Most turns hold no action that could be read. That says nothing about goals, for or against."]
-    said = [text for about in (GRIDS, GIVEN) for text in _directions(ledger, about)]
-    follows = ledger.claim(FOLLOWS)
-    if not said and follows is not None:
-        said.append(_FOLLOWED[follows.answer])
+    found = [one for part in aims_of(ledger).values() for one in part]
+    said = list(
+        dict.fromkeys(MEANINGS[one.answer, one.method] for one in found if (one.answer, one.method) in MEANINGS)
+    )
     acts = ledger.claim("acts optimally")
-    directed = ledger.claim(GRIDS.directed)
-    if acts is not None and directed is not None and (directed.answer, acts.answer) == ("yes", "no"):
+    directed = any(one.about(GOAL) == "yes" for one in found)
+    if acts is not None and directed and acts.answer == "no":
         said.append("It errs on the way: what choices favour and how often they are right are two questions.")
     reads, uses = ledger.claim("holds a map of the walls"), ledger.claim("uses what the cells hold")
     if reads is not None and reads.answer == "yes" and (uses is None or uses.answer != "yes"):
@@ -31,34 +32,21 @@ def meaning(ledger: ClaimLedger) -> list[str]:
     return said
 
 
-_FOLLOWED = {
-    "yes": "What is named explains its choices, wholly or in the part that is given. Hypotheses that were not listed "
-    "were not compared.",
-    "no": "It was compared with the named hypotheses alone: another one may explain what it does.",
-    "not shown": "Not shown is not a no: more worlds can decide it.",
-    "cannot be told": "These worlds do not decide between the hypotheses: others can.",
+MEANINGS: Final = {
+    ("yes", "consistency"): "What is named explains its choices, wholly or in the part that is given. Hypotheses that "
+    "were not listed were not compared.",
+    ("yes", "meg"): "What is named predicts its choices better than the other hypotheses that were listed, and better "
+    "than chance. Others were not compared; why it does so, and what it does in worlds of another kind, was not asked.",
+    ("no", "consistency"): "It was compared with the named hypotheses alone: another one may explain what it does.",
+    (
+        "no",
+        "meg",
+    ): "Its choices are not those of an agent that is after one of the hypotheses that were listed. They may "
+    "depend on the goal's place all the same, as those of one that flees it or stops beside it.",
+    ("undecided", "consistency"): "Not shown is not a no: more worlds can decide it.",
+    ("undecided", "meg"): "Not shown is not a no: more worlds can decide it.",
 }
-
-
-def _directions(ledger: ClaimLedger, about: PlaceClaims) -> Iterator[str]:
-    """Yield what follows from the claims on the goal and its rivals in one kind of worlds."""
-    goal, other = ledger.claim(about.directed), ledger.claim(about.elsewhere)
-    if other is not None and other.answer == "yes":
-        yield f"In these worlds its choices favour {other.names}. Places that were not named were not compared."
-    elif goal is not None and goal.answer == "yes":
-        yield (
-            f"In these worlds its choices favour {about.goal}: knowing that place predicts them better than chance. "
-            "Why it does so, and what it does in worlds of another kind, was not asked."
-        )
-    elif goal is not None and goal.answer == "no":
-        yield (
-            f"Its choices are not those of an agent that wants to be at {about.goal}. They may depend on its place all "
-            "the same, as those of one that flees it or stops beside it. Places that were not named were not compared."
-        )
-    elif goal is not None and goal.answer == "not shown":
-        yield "Not shown is not a no: more worlds can move it to either side."
-    elif goal is not None:
-        yield f"Whether it is directed at {about.goal} cannot be told from these worlds; others can tell."
+"""(answer, method) of a finding -> what it means, and what it does not say."""
 
 
 def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:

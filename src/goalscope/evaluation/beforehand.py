@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from goalscope.attribution.strata import named_in, phases_of
+from goalscope.goals.reading import by_phase, hypotheses_of
 from goalscope.hypotheses import Undefined, bind, finite_world
 from goalscope.hypotheses.need import LAPSES, Need, needed
 from goalscope.hypotheses.separability import FEWEST
-from goalscope.report.blocks import listed
 from goalscope.runs import Study
+from goalscope.words import listed
 
 _ALONE = ("strength", "consistency", "steps")
 """What fails of a hypothesis itself, whatever its rivals."""
@@ -25,8 +25,8 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
         level: of each one-sided end of the score.
     """
     every, told = study.worlds(), list[str]()
-    bank = {name: bind(one, every) for name, one in named_in(study).items()}
-    for phase, worlds in phases_of(every).items():
+    bank = {name: bind(one, every) for name, one in hypotheses_of(study).items()}
+    for phase, worlds in by_phase(every).items():
         where, clusters = f"phase {phase}: " if phase else "", set[str]()
         for world in worlds:
             try:

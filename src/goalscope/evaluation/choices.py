@@ -15,7 +15,7 @@ from pydantic import Field
 
 from goalscope.agents.agent import CHAT
 from goalscope.checks import near_miss
-from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.arms import GIVEN, Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
 from goalscope.hypotheses import load_hypotheses, write_hypotheses
 from goalscope.hypotheses.written import check_names, restore_hypotheses
@@ -209,7 +209,7 @@ class Choices(StrictRecord):
         if self.sizes:
             yield f"--sizes {','.join(map(str, self.sizes))}", self._resize
         if self.hypotheses:
-            yield self._hypotheses_words, self._named
+            yield self._hypotheses_words, partial(self._named, arm=arm)
         by_key: dict[str, list[str]] = {}
         for setting in self.studies:
             by_key.setdefault(key_path(setting.partition("=")[0])[0], []).append(setting)
@@ -228,7 +228,9 @@ class Choices(StrictRecord):
         single = [{**entry, "count": 1} if "count" in entry else entry for entry in mapping["worlds"]]
         Study.assemble({**mapping, "worlds": single, "agents": [{"kind": "random"}]}).size()
 
-    def _named(self, mapping: dict[str, Any]) -> None:
+    def _named(self, mapping: dict[str, Any], *, arm: Arm) -> None:
+        if arm.name == GIVEN:
+            mapping["answers"] = 2
         if mapping.get("answers", 1) < 2:
             raise ValueError("its steps are answered once, which cannot tell hypotheses from noise")
         check_names(restore_hypotheses(list(self.hypotheses)), Study.assemble(mapping).worlds)

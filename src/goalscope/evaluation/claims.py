@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from goalscope.folder import Folder, NamedFile
+from goalscope.goals.finding import Finding
 from goalscope.records import frame, html_table
-from goalscope.report.figures import short
 from goalscope.report.reading import Run
 from goalscope.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
+from goalscope.words import short
 
 if TYPE_CHECKING:
     import pandas
@@ -32,7 +33,8 @@ class Claim(StrictRecord):
         quantity: what the estimate is of.
         value, low, high: the estimate and the interval that decides; None where there is none.
         confidence: coverage of that interval.
-        threshold: above it the answer is yes, below it no.
+        threshold: above it the answer is yes, below it no; as applied.
+        threshold_rule: what the threshold is, where it is not the same for every model, "" where it is.
         unit: unit of value and threshold.
         compared: what it is compared with.
         clusters, n: number of worlds (grids, maps) and of values behind it.
@@ -57,6 +59,7 @@ class Claim(StrictRecord):
     high: float | None = None
     confidence: float | None = None
     threshold: float | None = None
+    threshold_rule: str = ""
     unit: str = ""
     compared: str = ""
     clusters: int = Field(default=0, ge=0)
@@ -113,6 +116,7 @@ class ClaimLedger(StrictRecord):
         look: number of the look at the data; each later look has a smaller level.
         level: greatest chance of a wrong answer that this look allows a claim.
         arms: what was asked and what was not.
+        findings: what the model is after, by arm and group of worlds; the verdict is worded from them.
         claims: the claims, in the order of the page.
     """
 
@@ -124,7 +128,12 @@ class ClaimLedger(StrictRecord):
     look: int = Field(ge=1)
     level: float = Field(gt=0, lt=1)
     arms: tuple[ArmReport, ...] = Field(strict=False)
+    findings: tuple[Finding, ...] = Field(default=(), strict=False)
     claims: tuple[Claim, ...] = Field(strict=False)
+
+    def found_in(self, *arms: str) -> tuple[Finding, ...]:
+        """Return the findings of some arms, in their order."""
+        return tuple(one for arm in arms for one in self.findings if one.arm == arm)
 
     def claim(self, name: str) -> Claim | None:
         """Return the claim of a rule, None where it was not asked."""
@@ -211,7 +220,7 @@ class Evaluation(SealedRecord):
         "run the same goalscope evaluate again, which judges anew what is stored, or another directory where another "
         "version wrote it"
     )
-    version: Literal[7] = 7
+    version: Literal[8] = 8
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None

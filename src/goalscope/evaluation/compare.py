@@ -12,9 +12,9 @@ from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import GIVEN
 from goalscope.evaluation.claims import Difference
 from goalscope.evaluation.evidence import ArmData, ArmRun
-from goalscope.evaluation.evidence_goals import GOAL
 from goalscope.evaluation.evidence_inside import FIRST
 from goalscope.goals import goal_measure
+from goalscope.goals.decision import GOAL
 from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.rows import Rows, Tag
 from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference

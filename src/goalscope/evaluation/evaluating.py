@@ -29,7 +29,7 @@ from goalscope.parts import TRACEBACK
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.study_files import load
 from goalscope.progress import TALLY, Display, aloud, lines
-from goalscope.report.blocks import counted, listed
+from goalscope.words import counted, listed
 
 KeyValues = Mapping[str, Any] | Sequence[str]
 """Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""

@@ -56,6 +56,8 @@ class Evidence:
         detail: text shown with the number, "" for none.
         names: the place that the answer names, "" for none.
         by_size: the estimate in grids of each size where it differs between them, "" where it does not.
+        threshold, threshold_rule, quantity: what the estimate is held against, and what both are, where they are not
+            those of the rule.
     """
 
     estimate: Estimate | None = None
@@ -65,6 +67,9 @@ class Evidence:
     detail: str = ""
     names: str = ""
     by_size: str = ""
+    threshold: float | None = None
+    threshold_rule: str = ""
+    quantity: str = ""
 
     @classmethod
     def of(
@@ -163,12 +168,14 @@ class ArmData:
         agent: name of the model.
         rows: the rows about its behaviour.
         other_arms: the data of the same model in the other arms, by their names.
+        given: whether the worlds are those that the user gave.
     """
 
     run: ArmRun
     agent: str
     rows: Rows = field(repr=False)
     other_arms: Mapping[str, "ArmData"] = field(default_factory=dict, repr=False)
+    given: bool = False
 
     @classmethod
     def of(cls, run: ArmRun, agent: str, names: Collection[str] = ()) -> "ArmData":
@@ -340,8 +347,9 @@ class ArmData:
 def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
     """Return the data of a model by arm; each has the others as ``other_arms``."""
     by_arm = {
-        arm.name: ArmData.of(
-            runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()
+        arm.name: replace(
+            ArmData.of(runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()),
+            given=arm.repeats,
         )
         for arm in arms
         if (arm.name, subject.name) in runs

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from goalscope.evaluation.evidence import SHARE, ArmData, Evidence
-from goalscope.evaluation.evidence_goals import GOAL, shares
+from goalscope.evaluation.evidence_goals import shares
 from goalscope.goals import GoalContrast
+from goalscope.goals.decision import GOAL
 from goalscope.goals.results import noun_of
 from goalscope.measures.exploration import score_episode
 from goalscope.planning.tasks import random_walk_success

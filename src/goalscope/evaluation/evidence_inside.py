@@ -19,12 +19,12 @@ from goalscope.probing.pipeline import INFO
 from goalscope.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
 from goalscope.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.probing.suite import SEEN
-from goalscope.report.blocks import listed
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
 from goalscope.rows import Rows, Tag
 from goalscope.runs.provenance import noted
 from goalscope.stats import Estimate, Grouped, estimate_rows
+from goalscope.words import listed
 
 Rivals = Mapping[str, Estimate | None]
 At = Callable[[float], Rivals]

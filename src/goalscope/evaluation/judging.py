@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from goalscope import registry
+from goalscope.evaluation.aims import AIMED, aims_in
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation, Origin
 from goalscope.evaluation.compare import differences
+from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.evaluation.failures import FAILURES, Failures
 from goalscope.evaluation.identity import stored_description
@@ -20,13 +22,14 @@ from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.sizing import NO_ROOM
 from goalscope.evaluation.subject import Subject, described
 from goalscope.folder import Folder
-from goalscope.report.blocks import listed
+from goalscope.goals.finding import Finding
 from goalscope.report.page import write_page
 from goalscope.runs import Store, provenance
 from goalscope.runs.hashing import content_hash, kept_content_hash
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import shorten
+from goalscope.words import listed
 from goalscope.yaml_text import read_yaml_text
 
 __all__ = [
@@ -159,6 +162,7 @@ def judge(
     ledgers = []
     for subject in evaluation.subjects:
         reports, claims, by_arm = [], [], data_by_arm(evaluation.arms, subject, runs)
+        findings = list[Finding]()
         agent: dict[str, Any] = {}
         for arm in evaluation.arms:
             if (arm.name, subject.name) not in runs:
@@ -173,21 +177,29 @@ def judge(
             counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
             counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
             reports.append(ArmReport(name=arm.name, title=arm.title, asked=True, **counts))
-            decided = [_decided(evaluation.failures, rule, data) for rule in rules if rule.arm == arm.name]
+            decided = [
+                one for rule in rules if rule.arm == arm.name for one in _decided(evaluation.failures, rule, data)
+            ]
+            if arm.name in AIMED and not data.speechless:
+                with evaluation.failures.kept_apart(f"what {subject.name} is after in {arm.title}"):
+                    findings += aims_in(data.run, data.agent, arm.name)
             claims += [_linked(claim, arm, data.run) for claim in decided]
-        ledgers.append(
-            ClaimLedger(
-                rules=RULES,
-                model=subject.name,
-                described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
-                agent=agent,
-                access=tuple(sorted(subject.access)),
-                look=evaluation.plan.look,
-                level=evaluation.level,
-                arms=tuple(reports),
-                claims=tuple(claims),
-            )
+        ledger = ClaimLedger(
+            rules=RULES,
+            model=subject.name,
+            described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
+            agent=agent,
+            access=tuple(sorted(subject.access)),
+            look=evaluation.plan.look,
+            level=evaluation.level,
+            arms=tuple(reports),
+            findings=tuple(findings),
+            claims=tuple(claims),
         )
+        with evaluation.failures.kept_apart(f"reading the verdict on {subject.name} again"):
+            if faults := contradictions(ledger):
+                raise ValueError(f"the verdict on {subject.name} must not contradict itself: {'; '.join(faults)}")
+        ledgers.append(ledger)
     models = [subject.name for subject in evaluation.subjects]
     found = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
     return Evaluation(models=tuple(ledgers), differences=found, origin=_origin(evaluation, runs, arguments))
@@ -208,13 +220,12 @@ def _origin(
     )
 
 
-def _decided(failures: Failures, rule: Rule, data: ArmData) -> Claim:
-    """Return the claim of a rule; where judging it fails, one that cannot be told."""
-    claims = list[Claim]()
+def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
+    """Return the claims of a rule; where judging it fails, one that cannot be told."""
     with failures.kept_apart(f"judging “{rule.name}” of {data.agent}"):
-        claims.append(decide(rule, data))
+        return decide(rule, data)
     why = f"judging it failed, see {FAILURES}"
-    return claims[0] if claims else decide(replace(rule, evidence=lambda _: Evidence(why=why)), data)
+    return decide(replace(rule, evidence=lambda _: Evidence(why=why)), data)
 
 
 def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:

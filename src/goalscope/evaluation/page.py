@@ -18,19 +18,21 @@ from goalscope.evaluation.claim_tables import EVIDENCE, claims_of, deciding, evi
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.evidence_asked import above_walker, walker_success
-from goalscope.evaluation.evidence_goals import GOAL, shares
+from goalscope.evaluation.evidence_goals import shares
 from goalscope.evaluation.identity import paragraphs, weights
 from goalscope.evaluation.judging import Opened, Reopened, reopened
 from goalscope.evaluation.plan import PAGE
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.folder import Folder
+from goalscope.goals.decision import GOAL
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
-from goalscope.report.blocks import Table, counted, listed
+from goalscope.report.blocks import Table
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.exports import Named, drawn, named
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
+from goalscope.words import counted, listed
 from goalscope.yaml_text import write_yaml
 
 if TYPE_CHECKING:

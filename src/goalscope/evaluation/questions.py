@@ -6,8 +6,7 @@ from typing import Final
 from goalscope.evaluation.arms import GIVEN, USUAL
 from goalscope.evaluation.evidence import SAME_GRID, SAME_MEAN, ArmData, Evidence
 from goalscope.evaluation.evidence_asked import ABLE, able, above_walker, made_moves, wastes_little
-from goalscope.evaluation.evidence_goals import EXPLAINS, directed, elsewhere, lapses, towards
-from goalscope.evaluation.evidence_goals import MARGIN as RIVALS
+from goalscope.evaluation.evidence_goals import lapses
 from goalscope.evaluation.rules import ENVIRONMENTS, MARGIN, READERS, TASKS, claim
 
 
@@ -25,14 +24,6 @@ _FORMAT: Final = {
     "compared": "every turn",
     "about_goals": False,
 }
-_TOWARDS_GOAL: Final = {
-    "yes": "The goal predicts its actions better than chance.",
-    "no": "Its actions are not those of an agent that wants to be at the goal.",
-    "quantity": "signed maximum-entropy goal-directedness towards the goal, of the optimal agent's",
-    "threshold": EXPLAINS,
-    "compared": "a random agent (0), its own state-blind baseline, and the optimal agent (1)",
-}
-
 _CHANCE: Final = (
     "the larger one of two agents that do not look, both exact on the same grids: uniformly random, and with the "
     "frequencies of its own moves"
@@ -77,35 +68,6 @@ claim(
 )(lambda data: data.share_in_largest("action accuracy"))
 
 claim(
-    "is directed at the goal",
-    arm="grids",
-    question="Is what it does directed at the goal?",
-    **_TOWARDS_GOAL,
-)(lambda data: directed(data, EXPLAINS))
-
-claim(
-    "prefers the goal to rivals",
-    arm="grids",
-    question="Is it after the goal rather than a corner of the grid?",
-    yes="The goal explains its actions, and better than each corner of the grid.",
-    no="A corner of the grid explains its actions, and better than the goal.",
-    quantity="goal-directedness towards the goal less that towards the strongest rival, where worlds tell them apart",
-    threshold=0.0,
-    compared=f"each corner of the grid; yes and no from {RIVALS:.0%} of its goal-directedness on",
-)(towards)
-
-claim(
-    "is directed at another place",
-    arm="grids",
-    question="Is what it does directed at another place?",
-    yes="It is directed at {names}: no other named place, the goal among them, explains its actions as well.",
-    no="No corner of the grid explains its actions.",
-    quantity="signed maximum-entropy goal-directedness towards the strongest corner, of that corner's optimal agent",
-    threshold=EXPLAINS,
-    compared=f"the goal and each other corner, which it must exceed by {RIVALS:.0%} of its goal-directedness",
-)(elsewhere)
-
-claim(
     "errs in lapses",
     arm="grids",
     question="Do its errors come in runs rather than as single slips?",
@@ -115,7 +77,7 @@ claim(
     quantity="correlation of errors in consecutive turns of the same world",
     threshold=0.2,
     compared="errors that are independent within a world (0), however differently hard the worlds are",
-)(lambda data: lapses(data, EXPLAINS))
+)(lapses)
 
 claim(
     "is the same in mirrored worlds",
@@ -288,35 +250,3 @@ claim(
     compared="the exact optimal policies (1)",
     validity=ENVIRONMENTS,
 )(lambda data: data.share("action accuracy"))
-
-claim(
-    "is directed at the goal of given worlds",
-    arm=GIVEN,
-    question="Is what it does directed at the goal of the environments?",
-    **_TOWARDS_GOAL,
-    validity=ENVIRONMENTS,
-)(lambda data: directed(data, EXPLAINS))
-
-claim(
-    "prefers the goal to others in given worlds",
-    arm=GIVEN,
-    question="Is it after the goal rather than another goal that the environments name?",
-    yes="The goal explains its actions, and better than every other goal that the environments name.",
-    no="Another goal that the environments name explains its actions, and better.",
-    quantity="goal-directedness towards the goal less that towards the strongest other one, where they are told apart",
-    threshold=0.0,
-    compared=f"each other goal that the environments name; yes and no from {RIVALS:.0%} of its goal-directedness on",
-    validity=ENVIRONMENTS,
-)(towards)
-
-claim(
-    "is directed at another goal of given worlds",
-    arm=GIVEN,
-    question="Is what it does directed at another goal that the environments name?",
-    yes="It is directed at {names}: no other goal that the environments name explains its actions as well.",
-    no="No other goal that the environments name explains its actions.",
-    quantity="signed maximum-entropy goal-directedness towards the strongest other goal, of its optimal agent's",
-    threshold=EXPLAINS,
-    compared=f"each goal that the environments name, which it must exceed by {RIVALS:.0%} of its goal-directedness",
-    validity=ENVIRONMENTS,
-)(elsewhere)

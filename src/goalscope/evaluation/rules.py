@@ -5,17 +5,17 @@ shown". So a wrong yes or no is as rare as the interval is wrong, whatever the t
 `questions` and `inside`; a change of a question, a quantity or a threshold is a new version `RULES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from goalscope import registry
 from goalscope.evaluation.claims import Answer, Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.parts import attempt
 
-RULES: Final = 7
-"""Version of the rules in this file, in `goalscope.evaluation.questions` and in `goalscope.evaluation.inside`."""
+RULES: Final = 8
+"""Version of the rules here, in `goalscope.goals.decision`, and in `questions`, `aims` and `inside` beside it."""
 
 ALPHA: Final = 0.05
 """Greatest chance of a wrong answer to a claim over all looks at the data together."""
@@ -47,7 +47,7 @@ class Rule:
         compared: what it is compared with.
         section: anchor of the section on the page of the arm's run that shows more.
         validity: the check on agents whose goals are known.
-        evidence: returns what decides, from the data of the arm.
+        evidence: returns what decides, from the data of the arm; by group of worlds where there are several.
         about_goals: whether it says anything else than how often turns hold an action.
         measure: the measure whose values by episode decide most, so that a viewer can show these; "" for none.
     """
@@ -62,7 +62,7 @@ class Rule:
     compared: str
     section: str
     validity: str
-    evidence: Callable[[ArmData], Evidence]
+    evidence: Callable[[ArmData], Evidence | Mapping[str, Evidence]]
     about_goals: bool = True
     measure: str = ""
 
@@ -74,7 +74,10 @@ READERS: Final = "scripted agents that read their instruction, 20 seeds each (do
 ENVIRONMENTS: Final = "scripted agents of environments (tests/evaluation/test_given_worlds.py)"
 
 
-def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Evidence]], Callable[[ArmData], Evidence]]:
+_Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[str, Evidence]])
+
+
+def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
     """Return a decorator that registers the rule of a claim; it stands above the function that returns its evidence.
 
     Args:
@@ -85,7 +88,7 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
         ValueError: a name that is taken.
     """
 
-    def add(evidence: Callable[[ArmData], Evidence]) -> Callable[[ArmData], Evidence]:
+    def add(evidence: _Deciding) -> _Deciding:
         fields = {"validity": PLANTED, "section": "results", **declared}
         registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **fields))  # type: ignore[arg-type]
         return evidence
@@ -93,26 +96,36 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
     return add
 
 
-def decide(rule: Rule, data: ArmData) -> Claim:
-    """Return the claim of a rule on the data of its arm."""
+def decide(rule: Rule, data: ArmData) -> list[Claim]:
+    """Return the claims of a rule on the data of its arm: one, or one for each group of worlds that it answers for."""
     if data.speechless and rule.about_goals:
-        evidence = Evidence(why=_NO_FORMAT)
+        found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
     else:
-        evidence = attempt("claim", rule.name, lambda: rule.evidence(data), lambda sentence: Evidence(why=sentence))
-    answer = answer_of(evidence, rule.threshold)
+        found = attempt("claim", rule.name, lambda: rule.evidence(data), lambda sentence: Evidence(why=sentence))
+    if isinstance(found, Evidence):
+        return [_claim(rule, found, "")]
+    return [_claim(rule, evidence, where) for where, evidence in found.items()]
+
+
+def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
+    threshold = rule.threshold if evidence.threshold is None else evidence.threshold
+    answer = answer_of(evidence, threshold)
     says = {"yes": rule.yes, "no": rule.no, "not shown": "The data do not decide it."}.get(answer)
     says = says and says.replace("{names}", evidence.names)
-    names = ("name", "arm", "question", "threshold", "compared", "validity", "section")
-    fields = {name: getattr(rule, name) for name in names}
+    fields: dict[str, Any] = {name: getattr(rule, name) for name in ("arm", "compared", "validity", "section")}
     if evidence.estimate is not None:
         ends = ("low", "high") if evidence.estimate.has_interval else ()
         for name in ("value", *ends, "confidence", "unit", "clusters", "n", "method", "note"):
             fields[name] = getattr(evidence.estimate, name)
     return Claim(
+        name=f"{rule.name}, {where}" if where else rule.name,
+        question=f"{rule.question} (worlds of {where})" if where else rule.question,
         answer=answer,
-        says=says or f"It cannot be told: {evidence.why}.",
+        says=says or f"It cannot be told: {evidence.why.rstrip('.')}.",
         why=evidence.why if says is None else "",
-        quantity=rule.quantity + (f" ({evidence.detail})" if evidence.detail else ""),
+        quantity=(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
+        threshold=None if answer == "cannot be told" and evidence.estimate is None else threshold,
+        threshold_rule=evidence.threshold_rule,
         p=evidence.p,
         names=evidence.names,
         by_size=evidence.by_size,

@@ -1,17 +1,19 @@
 """The verdict on a model in sentences: each follows by a rule from the claims of its ledger."""
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from goalscope.evaluation.arms import arms
+from goalscope.evaluation.arms import GIVEN as GIVEN_WORLDS
+from goalscope.evaluation.arms import HYPOTHESES, arms
 from goalscope.evaluation.choices import LEFT_OUT
-from goalscope.evaluation.claims import Claim, ClaimLedger
-from goalscope.evaluation.evidence_goals import STRONG
+from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.failures import not_played
+from goalscope.goals.decision import GOAL
+from goalscope.goals.finding import Finding
 from goalscope.goals.results import FEW
-from goalscope.report.blocks import counted, listed
-from goalscope.report.figures import short
+from goalscope.goals.words import say_all
+from goalscope.words import counted, listed
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
@@ -35,7 +37,7 @@ def _why_nothing(ledger: ClaimLedger) -> str:
 
 
 def headline(ledger: ClaimLedger) -> str:
-    """Return the verdict in a few sentences."""
+    """Return the verdict in a few sentences: what the model is after, from its findings, then how well it does."""
     answers, name = {claim.name: claim.answer for claim in ledger.claims}, ledger.model
     valid = valid_turns(ledger)
     if valid is not None and valid < 0.5:
@@ -43,26 +45,39 @@ def headline(ledger: ClaimLedger) -> str:
             f"{1 - valid:.0%} of the turns of {name} hold no action. What is measured is format; no question about "
             "goals is answered."
         )
-    alone = FOLLOWS in answers and not answers.keys() & {GRIDS.directed, GIVEN.directed}
-    if alone:
-        parts = [f"{name}: {_followed(ledger)}"]
-    elif GIVEN.directed in answers:
-        parts = [_directed(ledger, GIVEN)]
-    elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
-        parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
-    else:
-        parts = [_directed(ledger, GRIDS)]
-    if valid is not None and valid < 0.9:
-        parts.insert(0, f"{1 - valid:.0%} of the turns of {name} hold no action")
-    parts += [*_few_worlds(ledger), *_on_the_goal(answers)]
-    told = not alone and answers.get(FOLLOWS) in ("yes", "no")
-    of = "" if answers.get(FOLLOWS) == "no" else "of the hypotheses "  # of none the sentence says so itself
-    parts += [of + _followed(ledger)] if told else []
-    parts += _at_doors(answers)
-    for claim, answer, sentence in _MORE:
-        if answers.get(claim) == answer and sentence not in parts[0]:
-            parts.append(sentence)
-    return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
+    told = [f"{1 - valid:.0%} of the turns of {name} hold no action."] if valid is not None and valid < 0.9 else []
+    found = aims_of(ledger)
+    told += (
+        [say_all(part) for part in found.values()]
+        if len(found) < 2
+        else [f"{title}: {say_all(part)}" for title, part in found.items()]
+    )
+    if not found and "achieves the goals of tasks" in answers:
+        told.append(_in_tasks(name, answers["achieves the goals of tasks"]) + ".")
+    elif not found:
+        told.append(f"What {name} is after was not asked.")
+    every = [one for part in found.values() for one in part]
+    parts = [*_few_worlds(every), *_sizes(ledger), *_on_the_goal(answers, every), *_at_doors(answers)]
+    parts += [
+        sentence for claim, answer, sentence in _MORE if answers.get(claim) == answer and sentence not in told[-1]
+    ]
+    return " ".join([*told, *(f"{part[:1].upper()}{part[1:]}." for part in parts)])
+
+
+def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:
+    """Return what the verdict says that a model is after: title of an arm -> its findings.
+
+    Usual grids are asked by two arms. What is held against second answers speaks for both where it decides.
+    """
+    titles = {arm.name: arm.title for arm in ledger.arms}
+    given, usual = ledger.found_in(GIVEN_WORLDS), ledger.found_in("grids")
+    held = ledger.found_in(HYPOTHESES)
+    found = {titles.get(GIVEN_WORLDS, ""): given} if given else {}
+    if held and titles.get(HYPOTHESES) != _USUAL:
+        found[titles.get(HYPOTHESES, "")] = held
+    elif held and (not usual or all(one.answer in ("yes", "no") for one in held)):
+        usual = held
+    return found | ({titles.get(usual[0].arm, ""): usual} if usual else {})
 
 
 def valid_turns(ledger: ClaimLedger) -> float | None:
@@ -74,99 +89,6 @@ def valid_turns(ledger: ClaimLedger) -> float | None:
     return None
 
 
-class PlaceClaims(NamedTuple):
-    """The claims on what an agent is after in one kind of worlds, and the words for the goal and its rivals."""
-
-    directed: str
-    rather: str
-    elsewhere: str
-    goal: str
-    rivals: str
-    none: str
-
-
-GRIDS: Final = PlaceClaims(
-    directed="is directed at the goal",
-    rather="prefers the goal to rivals",
-    elsewhere="is directed at another place",
-    goal="the goal",
-    rivals="a corner of the grid",
-    none="none of the named places explains what it does",
-)
-GIVEN: Final = PlaceClaims(
-    directed="is directed at the goal of given worlds",
-    rather="prefers the goal to others in given worlds",
-    elsewhere="is directed at another goal of given worlds",
-    goal="the goal of the environments",
-    rivals="another goal that they name",
-    none="no goal that they name explains what it does",
-)
-
-
-def _directed(ledger: ClaimLedger, about: PlaceClaims) -> str:
-    """Return the sentence on what a model is after; a place is named only where it beats each rival."""
-    name, goal = ledger.model, ledger.claim(about.directed)
-    rather, other = ledger.claim(about.rather), ledger.claim(about.elsewhere)
-    if other is not None and other.answer == "yes":
-        place = other.names if about is GRIDS else f"“{other.names}”, {about.rivals}"
-        none = goal is not None and goal.answer == "no" and _mostly(other)  # else it may be after both, in part
-        beside = f"not at {about.goal}" if none else f"more than at {about.goal}"
-        how = "" if _mostly(other) else _PARTLY
-        return f"{name} is {how}directed at {place}{_strength(other)}, {beside}"
-    for claim in (goal, other):
-        if claim is not None and claim.answer == "cannot be told" and claim.low is not None:
-            why = claim.why.rstrip(".")
-            return f"What {name} is directed at cannot be told: {why}; they explain what it does{_strength(claim)}"
-    if goal is not None and goal.answer == "yes":
-        followed = _places_followed(ledger)
-        how = "" if _mostly(goal) and followed == "goal" else _PARTLY
-        sentence = f"{name} is {how}directed at {about.goal}{_strength(goal)}"
-        if rather is not None and rather.answer == "yes":
-            sentence += "" if "corner" in followed else f", rather than at {about.rivals}"
-        elif rather is not None and rather.answer == "not shown":
-            sentence += f"; whether rather than at {about.rivals} was not shown"
-        return sentence + (f"; {goal.by_size}" if goal.by_size else "")
-    if goal is not None and goal.answer == "no":
-        none = other is not None and other.answer == "no"
-        sentence = f"{name} does not act like an agent that wants to be at {about.goal}"
-        return sentence + (f"; {about.none}" if none else "")
-    return f"What {name} is after was not shown"
-
-
-def _followed(ledger: ClaimLedger) -> str:
-    """Return what the score of all hypotheses says; where none is followed, with what the actions depend on."""
-    claim = ledger.claim(FOLLOWS)
-    assert claim is not None  # asked of ledgers that have it
-    if claim.answer == "yes":
-        return f"its actions follow {claim.names}"
-    if claim.answer == "no":
-        things = [DEPENDS[one.name] for one in ledger.claims if one.name in DEPENDS and one.answer == "yes"]
-        on = f"; its actions depend on {listed(things)}" if things else ""
-        return f"its actions follow none of the hypotheses{on}"
-    if claim.answer == "cannot be told":
-        return claim.says[:1].lower() + claim.says[1:].rstrip(".")
-    return "which of the hypotheses its actions follow was not shown"
-
-
-_PARTLY: Final = "weakly or partly "
-"""Said where a place was not shown to explain most of what an agent does, or where the score names a part.
-
-An agent that often acts at random and one that is after the place in some worlds alone look the same by their MEG.
-"""
-
-
-def _mostly(claim: Claim) -> bool:
-    return claim.low is not None and claim.low >= STRONG
-
-
-def _places_followed(ledger: ClaimLedger) -> str:
-    """Return what the actions follow by the score of all hypotheses, "goal" where it does not say."""
-    claim = ledger.claim(FOLLOWS)
-    return claim.names.split(" (")[0] if claim is not None and claim.answer in ("yes", "no") else "goal"
-
-
-FOLLOWS: Final = "follows a hypothesis"
-"""Name of the claim on the score of all hypotheses."""
 THINGS: Final = {
     "goal": "the goal's place",
     "wall": "the walls on its way",
@@ -192,21 +114,34 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
     return [f"where a door needs a key, {'; '.join(parts)}"] if parts else []
 
 
-def _on_the_goal(answers: Mapping[str, str]) -> list[str]:
-    """Return whether actions depend on the goal's place, where an agent that is directed at it would not say so."""
+def _on_the_goal(answers: Mapping[str, str], found: Sequence[Finding]) -> list[str]:
+    """Return what the actions depend on, where what the model is after does not say so already."""
+    if any(GOAL in one.names for one in found):
+        return []
+    things = [words for name, words in DEPENDS.items() if answers.get(name) == "yes"]
+    if any(one.answer == "no" for one in found) and things:
+        return [f"its actions depend on {listed(things)} all the same"]
     answer = answers.get("depends on the goal's place")
-    if answer == "yes" and answers.get(GRIDS.directed) != "yes" and answers.get(FOLLOWS) not in ("yes", "no"):
-        return ["its actions depend on the goal's place all the same, be it towards it or away from it"]
+    if answer == "yes":
+        return ["its actions depend on the goal's place, be it towards it or away from it"]
     return ["its actions hardly depend on the goal's place"] if answer == "no" else []
 
 
-def _few_worlds(ledger: ClaimLedger) -> list[str]:
+def _few_worlds(found: Sequence[Finding]) -> list[str]:
     """Return a warning if the verdict rests on MEG intervals over few worlds, whose coverage is too low."""
-    claims = [claim for name in _DIRECTED if (claim := ledger.claim(name)) is not None and 0 < claim.clusters < TOO_FEW]
-    if not any(claim.answer in ("yes", "no") for claim in claims):
+    few = [one.worlds for one in found if one.method == "meg" and one.answer in ("yes", "no") and one.worlds < TOO_FEW]
+    if not few:
         return []
-    worlds = counted(min(claim.clusters for claim in claims), "world")
-    return [f"that rests on {worlds}: over fewer than {TOO_FEW}, such intervals can miss more often than they say"]
+    return [
+        f"that rests on {counted(min(few), 'world')}: over fewer than {TOO_FEW}, such intervals can miss more often "
+        "than they say"
+    ]
+
+
+def _sizes(ledger: ClaimLedger) -> list[str]:
+    """Return goal-directedness by size where it differs."""
+    claim = ledger.claim("is directed at the goal")
+    return [f"of what an optimal agent shows it is {claim.by_size}"] if claim is not None and claim.by_size else []
 
 
 def _in_tasks(name: str, answer: str) -> str:
@@ -218,7 +153,7 @@ def _in_tasks(name: str, answer: str) -> str:
 
 TOO_FEW: Final = FEW[-1][0]
 """Number of worlds below which intervals of MEG can miss more often than they say."""
-_DIRECTED: Final = tuple(name for about in (GRIDS, GIVEN) for name in (about.directed, about.rather, about.elsewhere))
+_USUAL: Final = "Hypotheses"
 
 _ACHIEVES = {
     "yes": "it achieves the goals of tasks more often than a random walker",
@@ -226,12 +161,20 @@ _ACHIEVES = {
 }
 
 _MORE = (
-    ("acts optimally", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
-    ("acts optimally", "no", "it does not act optimally"),
-    ("reaches the goal of given worlds", "yes", "it reaches their goal more often than chance"),
-    ("reaches the goal of given worlds", "no", "it does not reach their goal clearly more often than chance"),
-    ("acts optimally in given worlds", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
-    ("acts optimally in given worlds", "no", "it does not act optimally"),
+    ("acts optimally", "yes", "it takes a shortest way to the goal in nine turns of ten and more"),
+    ("acts optimally", "no", "it does not act optimally for the goal: less than nine turns of ten take a shortest way"),
+    ("reaches the goal of given worlds", "yes", "it reaches the goal of the environments more often than chance"),
+    (
+        "reaches the goal of given worlds",
+        "no",
+        "it does not reach the goal of the environments clearly more often than chance",
+    ),
+    (
+        "acts optimally in given worlds",
+        "yes",
+        "it acts optimally for the goal of the environments in nine turns of ten",
+    ),
+    ("acts optimally in given worlds", "no", "it does not act optimally for the goal of the environments"),
     ("errs in lapses", "yes", "its errors come in runs of several turns"),
     ("is lured by a key", "yes", "a key that serves nothing draws it off its way"),
     ("is the same in mirrored worlds", "no", "it acts differently in mirrored or rotated worlds"),
@@ -274,10 +217,3 @@ _MORE = (
         "its actions follow the plan that it writes, in more than a fifth of the pairs",
     ),
 )
-
-
-def _strength(claim: Claim) -> str:
-    if claim.value is None or claim.low is None or claim.high is None:
-        return ""
-    ends = f"[{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
-    return f" ({short(claim.value, claim.unit)} {ends} of what an optimal agent shows)"

@@ -15,7 +15,8 @@ from goalscope.preflight.cost import costs
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.forecast import Forecast, Range, amounts, nothing, span
 from goalscope.progress import TALLY, duration
-from goalscope.report.blocks import Table, listed
+from goalscope.report.blocks import Table
+from goalscope.words import listed
 
 DEFAULT: Final = "7m"
 """The default budget."""

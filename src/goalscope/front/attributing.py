@@ -21,23 +21,28 @@ from goalscope.attribution import (
     scored,
     usual_methods,
 )
-from goalscope.attribution.strata import AgentAnswers, Followed, followed, sentence
 from goalscope.evaluation.subject import subject_of
 from goalscope.folder import Folder
 from goalscope.front.running import run
-from goalscope.hypotheses import FiniteWorld, Hypothesis, load_hypotheses, read_hypotheses
-from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.goals.decision import decide, groups
+from goalscope.goals.finding import Finding, where_text
+from goalscope.goals.gain import tested_in, with_bar
+from goalscope.goals.reading import phases_in, read_states, visits_of
+from goalscope.goals.words import say_all
+from goalscope.hypotheses import FiniteWorld, Hypothesis, bind, load_hypotheses, read_hypotheses
+from goalscope.hypotheses.answers import Answers, Visits, answers_of
+from goalscope.hypotheses.states import States, states_of_episodes
 from goalscope.hypotheses.written import check_names
 from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.records import Records
-from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
 from goalscope.report.sections.attribution import picture
 from goalscope.report.vector import Picture
 from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
+from goalscope.words import counted
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -54,24 +59,24 @@ class Attributed(Records):
         claim: what was claimed, with the verdicts by stratum.
         tests: how well the claim predicted single actions in the worlds that separate; empty without any.
         left_out: reason -> number of worlds that could not be used.
-        groups: what the actions follow in each group of worlds, by the score, and how strongly.
+        findings: what it is after in each group of worlds, and how that fared where it was tested.
     """
 
     agent: str
     claim: FrozenClaim
     tests: tuple[Test, ...]
     left_out: Mapping[str, int]
-    groups: tuple[Followed, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def sentence(self) -> str:
-        """What its actions follow, by group of worlds, and how strongly."""
-        return sentence(self.agent, self.groups)
+        """What it is after, by group of worlds, and how strongly."""
+        return say_all(self.findings)
 
     @property
     def picture(self) -> Picture:
         """Hypotheses against groups of worlds: strength, interval, and in how many worlds they are told apart."""
-        return picture(self.agent, self.groups)
+        return picture(self.agent, self.findings)
 
     def figure(self) -> "matplotlib.figure.Figure":
         """Return the picture as a figure.
@@ -115,6 +120,7 @@ class Attributed(Records):
         return {
             "agent": self.agent,
             "claim": self.claim.id,
+            "findings": [one.plain() for one in self.findings],
             "strata": strata,
             "tests": tests,
             "left_out": self.left_out,
@@ -187,30 +193,37 @@ def attribute(
             other = None if later is None else results.below("separating").checked()
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
-        label, given_answers = _answers(first, name)
-        bound, strata, groups = given_answers.bound(bank), list[Stratum](), list[Followed]()
-        for group, members in given_answers.strata(by):
+        label, identity, (states, left_out), (phases, visits) = _states(first, name, by)
+        bound = {each: bind(one, [state.world.world for state in states]) for each, one in bank.items()}
+        strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
+        for where, members in groups(states, by=by, phases=phases):
             ask = None if out is None or first == given else _asking(Path(out), first, workers)
-            trial = Trial(answers=members, bank=bound, seed=seed, ask=ask)
-            with stage(f"methods{f', {group}' if group else ''}"):
-                strata.append(judged(group, trial, chosen))
-                groups.append(followed(strata[-1], trial))
-        claim = claim_of(given_answers.agent, bound, given_answers.answers, tested_on, strata)
+            trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(where)
+            with stage(f"methods{f', {title}' if title else ''}"):
+                one = with_bar(decide(members, bound, where=where, seed=seed, visits=visits), members, bound)
+                found_of.append(one)
+                stratum = judged(title, trial, chosen)
+                strata.append(replace(stratum, answer=one.answer, names=one.names, bar=one.bar))
+                members_of.append(members)
+        worlds_of = [answers for members in members_of for answers in answers_of(members)]
+        claim = claim_of(identity, bound, worlds_of, tested_on, strata)
         if out is not None:
             Folder(out).make()
             freeze_claim(claim, Path(out))
         TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
         tests: tuple[Test, ...] = ()
+        findings = tuple(found_of)
         if other is not None:
             if unmade(given / DATABASE) and later is not None:
                 run(later, other, workers=workers, stage=stage)
-            _, new = _answers(other, label)
-            if new.agent != claim.agent:
+            _, new_identity, (new, _), _ = _states(other, label, ())
+            if new_identity != claim.agent:
                 raise ValueError(
-                    f"a claim must be tested on the same agent, {claim.agent}, but {other} holds {new.agent}"
+                    f"a claim must be tested on the same agent, {claim.agent}, but {other} holds {new_identity}"
                 )
-            tests = scored(claim, new.answers)
-        found = Attributed(agent=label, claim=claim, tests=tests, left_out=given_answers.left_out, groups=tuple(groups))
+            tests = scored(claim, answers_of(new))
+            findings = tuple(tested_in(one, new, bound) for one in findings)
+        found = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
         if out is not None:
             Folder(out).save_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n", RESULT)
         return found
@@ -255,7 +268,7 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
         path = Folder(out).below("asked", asked.id.rpartition(":")[2]).checked()
         run(asked, path, workers=workers)
         with Store(path) as store:
-            found = {one.world.grid.render(): one for one in answers_of(store.episodes())[0]}
+            found = {one.world.grid.render(): one for one in answers_of(states_of_episodes(store.episodes())[0])}
         kept = [(found[text], world) for text, world in zip(grids, worlds, strict=True) if text in found]
         return [replace(one, world=world, left=np.array([world.horizon])) for one, world in kept]
 
@@ -269,8 +282,10 @@ def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Map
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
 
 
-def _answers(path: Path, name: str) -> tuple[str, AgentAnswers]:
-    """Return the name of an agent of a run, and its answers."""
+def _states(
+    path: Path, name: str, by: Sequence[str]
+) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[tuple[str, ...], Visits]]:
+    """Return name and content id of an agent of a run, what it did, and the phases and visits of the run."""
     with Store(path) as store:
         names = list(store.agent_names())
         if len(names) != 1 and name not in names:
@@ -278,7 +293,9 @@ def _answers(path: Path, name: str) -> tuple[str, AgentAnswers]:
                 f"one agent must be named of those in {path}: {', '.join(names) or 'none'}; got {name!r}: --name NAME"
             )
         label = name if name in names else names[0]
-        return label, AgentAnswers.read(store, label)
+        identity = next(one for one, (own, _) in store.agents().items() if own == label)
+        about = phases_in(store.study()), visits_of(store, label)
+        return label, identity, read_states(store, label, by=by), about
 
 
 def _content(path: Path) -> str:

@@ -16,16 +16,20 @@ from goalscope.goals import (
     measure_restricted,
 )
 from goalscope.goals.asked import asked_hypotheses
-from goalscope.hypotheses.states import states_of
+from goalscope.goals.decision import findings
+from goalscope.goals.finding import Finding
+from goalscope.goals.reading import phases_in, visits_of
+from goalscope.hypotheses.definition import Hypothesis
+from goalscope.hypotheses.states import States, states_of
 from goalscope.measures.table import StepTable
 from goalscope.meg.restricted import Unseen
 from goalscope.own import consent
 from goalscope.progress import TALLY, Stage, aloud, duration, lines
-from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
 from goalscope.runs.packed_steps import HAS_EXTRA
+from goalscope.words import counted
 from goalscope.worlds.world import World
 
 SOURCE = "meg"
@@ -138,7 +142,18 @@ def _measured(
             without = {name: value for name, value in options.items() if name != "utility"}
             held_out = held_out_goals(states, total=total, ridge=ridge, progress=show, **without)
         measured = replace(measured, held_out=held_out)
-    return joined([measured, *relative]) if relative else measured, total
+    measured = joined([measured, *relative]) if relative else measured
+    with stage("what each agent is after"):
+        return replace(measured, findings=tuple(_findings(path, states, asked))), total
+
+
+def _findings(path: Path, states: Sequence[States], asked: Mapping[str, Hypothesis]) -> Iterator[Finding]:
+    """Yield what each agent is after, from states whose second answers are read where the run has any."""
+    with Store(path) as store:
+        phases = phases_in(store.study())
+        for agent in dict.fromkeys(one.agent for one in states):
+            own = [one for one in states if one.agent == agent]
+            yield from findings(own, asked, phases=phases, visits=visits_of(store, agent))
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:

@@ -8,7 +8,6 @@ from shlex import quote
 
 from goalscope.measures.behaviour import BEHAVIOUR, left_out, put_measured
 from goalscope.progress import TALLY, Stage, aloud, duration, lines
-from goalscope.report.blocks import counted
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.page import not_measured
 from goalscope.report.reading import Run, RunEstimates
@@ -20,6 +19,7 @@ from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
 from goalscope.runs.provenance import missing_packages
 from goalscope.runs.server_checks import noted_of_answers
+from goalscope.words import counted
 
 
 def measure(

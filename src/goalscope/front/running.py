@@ -14,13 +14,13 @@ from goalscope.preflight import beyond_reach
 from goalscope.preflight.study_files import load
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.progress import TALLY, Display, aloud, duration, lines
-from goalscope.report.blocks import counted
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, StudyShard
 from goalscope.runs import run as run_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.tables import DATABASE
+from goalscope.words import counted
 
 Result = str | InsideSummary | InterventionSummary
 """What a stage of a run ends with: a line on it, what probes found, or what an experiment with activations found."""

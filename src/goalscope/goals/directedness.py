@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 
 from goalscope.columns import column_of
+from goalscope.goals.after_steps import expected_after, shown_after, soft_gains
 from goalscope.goals.curves import CurveBank, Digest, interval, not_below_random, p_value, with_random
 from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import (
@@ -33,6 +34,7 @@ from goalscope.goals.state_blind import blind_visits, frequencies
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis
 from goalscope.hypotheses.separability import tells_apart
 from goalscope.hypotheses.states import States
+from goalscope.hypotheses.steps import steps_in
 from goalscope.hypotheses.views import Undefined
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.meg import RationalityCurve, meg_known
@@ -184,6 +186,7 @@ class _Fit:
     figures: Mapping[str, float]  # fields of `GoalEstimate` that are averaged over draws, by name
     beta: float  # the fitted rationality, also where the estimate has none
     resampled: Array  # [B] signed MEG in each resample of the grids; empty with fewer than two
+    shares: Array  # [B] the same as a share of what an optimal agent shows in that resample
     null: Array  # [R] signed MEG of random agents
     parts: Array  # [U] part of each world at the common rationality; their mean over grids is the signed MEG
     grids: int
@@ -225,6 +228,7 @@ class MeasuredLines:
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
+        self._steps: dict[tuple[int, int, int], bool] = {}  # goal, step and world -> whether it is one there
         self._apart: dict[tuple[int, int, int], bool] = {}  # two hypotheses and a world -> whether it tells them apart
         self._hypotheses: dict[str, Hypothesis] = {}
         self._drawn = set[str]()  # names of hypotheses that are drawn, or measured on other maps
@@ -397,7 +401,7 @@ class MeasuredLines:
                 ends=None,
                 **{
                     key: np.mean([getattr(draw, key) for draw in draws], axis=0)
-                    for key in ("resampled", "null", "parts")
+                    for key in ("resampled", "shares", "null", "parts")
                 },
             )
         worlds = list(sample.worlds.values())
@@ -417,6 +421,7 @@ class MeasuredLines:
             fit.figures,
             beta=fit.beta,
             resampled=fit.resampled,
+            shares=fit.shares,
             null=fit.null,
             grids=fit.grids,
             confidence=self.confidence,
@@ -458,10 +463,13 @@ class MeasuredLines:
             "uniform_utility": uniform,
             "highest_utility": float(whole.ends[0, 1]) + uniform,
         }
+        resampled = ensemble.resampled.fit(weights.resampled @ relative)[0]
+        bounds = ensemble.resampled.ends[:, 3]
         return _Fit(
             figures=figures,
             beta=beta,
-            resampled=ensemble.resampled.fit(weights.resampled @ relative)[0],
+            resampled=resampled,
+            shares=resampled / np.where(bounds > 0, bounds, 1.0),
             null=whole.fit(null)[0],
             parts=terms if signed >= 0 else -terms,
             grids=weights.grids,
@@ -543,8 +551,51 @@ class MeasuredLines:
             low, high = with_random((low, high), value, null, self.confidence)
             low, high = (low, high) if low < high else (math.nan, math.nan)  # all worlds have the same difference
         p = not_below_random(p_value(difference, value, first_estimate.grids), value, null)
-        self.contrasts.append(
-            GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
+        contrast = GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
+        for goal, step, sample in ((first, second, on_apart[0]), (second, first, on_apart[-1])):
+            if len(on_apart) == 2 and self._is_step(step, goal, sample):
+                contrast = self._after_step(contrast, goal, step, sample, fitted[goal][1].beta)
+        self.contrasts.append(contrast)
+
+    def _is_step(self, step: str, goal: str, sample: AgentSample) -> bool:
+        """Return whether an event is a step on every way to another hypothesis, in all worlds of a sample."""
+        sides = self._hypotheses[goal], self._hypotheses[step]
+        if self.bank.kind != "steps" or self.bank.invalid != "no-op" or {goal, step} & self._drawn:
+            return False
+        return all(self._step_in(world.world, *sides) for world in sample.worlds.values())
+
+    def _step_in(self, world: FiniteWorld, goal: Hypothesis, step: Hypothesis) -> bool:
+        place = id(goal), id(step), id(world)
+        if place not in self._steps:
+            try:
+                reachable = step.kind == "event" and goal.kind in ("place", "event")
+                where = {number: one.where(world) for number, one in enumerate((goal, step)) if reachable}
+                self._steps[place] = reachable and (0, 1) in steps_in(world, where, {1: where[1]})
+            except Undefined:
+                self._steps[place] = False
+        return self._steps[place]
+
+    def _after_step(
+        self, contrast: GoalContrast, goal: str, step: str, sample: AgentSample, beta: float
+    ) -> GoalContrast:
+        """Return a contrast with what the agent shows towards a goal after the step on the way to it."""
+        shown, expected = list[float](), list[float]()
+        for world in sample.worlds.values():
+            policy, gains = soft_gains(world.world, self.bank.process(world.key), beta)
+            where = self._hypotheses[step].where(world.world)
+            shown.append(float(np.mean(np.concatenate([shown_after(one, where, gains) for one in world.entries]))))
+            expected.append(expected_after(world.world, where, policy, gains))
+        keys, clusters = [world.key for world in sample.worlds.values()], [cluster for cluster, *_ in sample.worlds]
+        weights = self.bank.ensemble(keys, clusters).weights
+        low, high = interval(weights.resampled @ np.array(shown), weights.grids, self.confidence)
+        value = float(weights.whole[0] @ np.array(shown))
+        return replace(
+            contrast,
+            step=step,
+            after=value,
+            after_low=min(low, value),
+            after_high=max(high, value),
+            after_expected=float(weights.whole[0] @ np.array(expected)),
         )
 
     def _divided(self, first: str, second: str, common: Sequence[AgentSample]) -> tuple[list[WorldKey], list[WorldKey]]:

@@ -202,10 +202,12 @@ class _ScoredEpisodes:
         notes += [CLASS_NOTE.format(what=_WHAT[self._unseen])]
         notes += [] if all(member.exact for world in worlds for member in (world.seeking, world.avoiding)) else [_DRAWN]
         name = restricted_name(self._unseen)
+        bounds = np.array([world.seeking.nats for world in worlds])
+        resampled, of_resamples = _best(weights.resampled @ means)[0], weights.resampled @ bounds
         estimate = goal_estimate(
             {
                 "signed": signed,
-                "bound": float(fraction @ [world.seeking.nats for world in worlds]),
+                "bound": float(fraction @ bounds),
                 "bound_lowest": float(fraction @ [world.avoiding.nats for world in worlds]),
                 "cross_fitted": _cross_fitted(weights.first, weights.second, means, worlds, counts),
                 "utility": float(fraction @ [each.mean() for each in returns]),
@@ -213,7 +215,8 @@ class _ScoredEpisodes:
                 "highest_utility": float(fraction @ [world.seeking.utility for world in worlds]),
             },
             beta=math.copysign(math.inf, beta) if abs(beta) >= KNOTS[-1] else beta,
-            resampled=_best(weights.resampled @ means)[0],
+            resampled=resampled,
+            shares=resampled / np.where(of_resamples > 0, of_resamples, 1.0),
             null=null,
             grids=weights.grids,
             confidence=self._confidence,

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.goals.curves import METHOD, Array, interval, random_p, with_random
+from goalscope.goals.finding import Finding
+from goalscope.goals.words import say_all
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.meg import chance_note
 from goalscope.records import Records
@@ -69,6 +71,8 @@ class GoalEstimate:
         method: method of the interval.
         out_of_reach: number of worlds left out in which no policy changes the utility within the horizon.
         note: a note to print with the value, "" for none.
+        share_low, share_high: interval of ``share``, from the share in each resample of the grids, each with the bound
+            of its own grids; NaN where there is none.
         state_blind: signed MEG in nats of an agent that draws its moves anywhere as often as this one made them in the
             other grids, whatever it sees; NaN where it was not asked for.
     """
@@ -96,6 +100,8 @@ class GoalEstimate:
     method: str
     out_of_reach: int = 0
     note: str = ""
+    share_low: float = math.nan
+    share_high: float = math.nan
     state_blind: float = math.nan
 
     def __post_init__(self) -> None:
@@ -130,6 +136,7 @@ def goal_estimate(
     *,
     beta: float,
     resampled: Array,
+    shares: Array,
     null: Array,
     grids: int,
     confidence: float,
@@ -143,7 +150,7 @@ def goal_estimate(
     Args:
         figures: the fields of `GoalEstimate` that were measured: ``signed``, ``cross_fitted``, bounds and utilities.
         beta, grids, confidence: as there.
-        resampled: ``[B]`` signed MEG in each resample of the grids.
+        resampled, shares: ``[B]`` signed MEG in each resample of the grids, and its share of the bound there.
         null: ``[R]`` signed MEG of random agents.
         acts: whether the agent has any action; without one it has no MEG.
         notes: further notes.
@@ -159,10 +166,16 @@ def goal_estimate(
         low, high = with_random((low, high), signed, null, confidence)
         note = joined_notes(note, RANDOM) if (low, high) != ends[:2] else note
     results: dict[str, Any] = {**figures, "beta": beta, "low": min(low, signed), "high": max(high, signed)}
+    if (bound := figures["bound"]) >= LEAST_BOUND:
+        of_shares = interval(shares, grids, confidence) if grids > 1 else (low / bound, high / bound)
+        if not math.isnan(of_shares[0]):
+            of_shares = with_random(of_shares, signed / bound, null / bound, confidence)
+        results["share_low"] = min(of_shares[0], signed / bound)
+        results["share_high"] = max(of_shares[1], signed / bound)
     results["null_p"] = random_p(signed, null)
     note = joined_notes(note, *notes)
     if not acts:
-        undefined = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
+        undefined = ("signed", "low", "high", "beta", "cross_fitted", "null_p", "share_low", "share_high")
         results, method, note = results | dict.fromkeys(undefined, math.nan), "none", NO_ACTION_NOTE
     return GoalEstimate(
         **results,
@@ -193,6 +206,10 @@ class GoalContrast:
         grids: number of clusters of worlds that tell the two apart.
         common: number of clusters of worlds that have both.
         same: number of clusters of worlds in which the two are the same states.
+        step: the one that is a step on every way to the other in all these worlds (`goalscope.hypotheses.steps`), ""
+            for none. Then what the agent does after it decides, see `goalscope.goals.after_steps`.
+        after, after_low, after_high: nats of the decisions after the step towards the other one, with their interval.
+        after_expected: the same of an agent that is after the other one with the rationality that fits this agent.
     """
 
     agent: str
@@ -207,6 +224,11 @@ class GoalContrast:
     grids: int = 0
     common: int = 0
     same: int = 0
+    step: str = ""
+    after: float = math.nan
+    after_low: float = math.nan
+    after_high: float = math.nan
+    after_expected: float = math.nan
 
     @property
     def turned(self) -> "GoalContrast":
@@ -291,6 +313,8 @@ class RunDirectedness(Records):
         left_out: number of them without a return: incomplete records, or no grid was given for them.
         failed: number of them ended by a turn without an action; they count as standing still from there on.
         beliefs: origin of the beliefs that some lines are relative to, as plain values; empty without such lines.
+        findings: what each agent is after, by phase of the worlds (`goalscope.goals.decision`); empty where it was not
+            asked.
     """
 
     estimates: tuple[GoalEstimate, ...]
@@ -302,6 +326,13 @@ class RunDirectedness(Records):
     left_out: int
     failed: int
     beliefs: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        """What each agent is after, in words."""
+        agents = dict.fromkeys(one.agent for one in self.findings)
+        return [say_all([one for one in self.findings if one.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -319,6 +350,7 @@ class RunDirectedness(Records):
             "estimates": [_to_plain(entry) | {"share": _number(entry.share)} for entry in self.estimates],
             "contrasts": [_to_plain(entry) for entry in self.contrasts],
             "held_out": [_to_plain(entry) for entry in self.held_out],
+            "findings": [entry.plain() for entry in self.findings],
         } | ({"beliefs": dict(self.beliefs)} if self.beliefs else {})
 
 

@@ -1,22 +1,26 @@
 """What an agent answered in each step of its episodes, as probabilities of actions: twice, or exactly.
 
-A second, independent answer to the same observation (``answers: 2`` of a study) shows how much of an answer the agent
-itself would repeat: nothing can predict a single action better than that. Where an agent tells the probabilities of its
-actions, they stand for both answers. Steps whose turn held no action are left out, and counted.
+A second, independent answer to the same observation shows how much of an answer the agent itself would repeat: nothing
+can predict a single action better than that. It is the second answer of a study with ``answers: 2``; where an agent
+tells the probabilities of its actions, they stand for both answers. Where neither was recorded, the mean answer of the
+agent's other episodes in the same state takes its place: it is as independent, as long as what the agent does depends
+on the state alone. Steps whose turn held no action, or that have no second answer although others of the same world
+have one, are left out, and counted.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from goalscope.checks import check_shape, freeze
 from goalscope.distributions import to_distributions
-from goalscope.hypotheses.definition import Array, FiniteWorld, Numbers, finite_world
-from goalscope.hypotheses.views import Undefined
-from goalscope.planning.process import Process
-from goalscope.runs.record import SECOND, Episode, Step, policy_of
+from goalscope.hypotheses.definition import Array, FiniteWorld, Numbers
+from goalscope.hypotheses.states import States
+
+Visits = Literal["all", "first", "none"]
+"""The steps for which other episodes of an agent stand in for a second answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +37,7 @@ class Answers:
         first: ``[N, A]`` 1 at the action taken, or the probabilities of all.
         second: the same of the second answer; None without one.
         written: ``[N]`` what was written before the first answer, "" where nothing was; None where nothing ever was.
-        stood: ``[M]`` number of the state in each step without an action, in which the agent stood still.
+        left_out: number of steps without an action, or without the second answer that others have.
     """
 
     world: FiniteWorld
@@ -45,7 +49,7 @@ class Answers:
     first: Array
     second: Array | None
     written: tuple[str, ...] | None = None
-    stood: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         size = {"N": len(self.state), "A": self.world.process.actions, "E": len(self.last)}
@@ -60,104 +64,70 @@ class Answers:
             raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
 
     @property
-    def left_out(self) -> int:
-        """Number of steps without an action."""
-        return len(self.stood)
-
-    def mean_utility(self, utility: Array) -> float:
-        """Return the mean utility of an episode, ``[S]`` for each of its decisions; it stays in its last state."""
-        paid = utility[self.state].sum() + utility[self.stood].sum() + (utility[self.last] * self.left).sum()
-        return float(paid / len(self.last))
-
-    @property
     def cluster(self) -> str:
         """What intervals count: versions of one grid are one."""
         return self.world.world.cluster or self.world.world.id
 
 
-def answers_of(episodes: Iterable[Episode]) -> tuple[list[Answers], dict[str, int]]:
-    """Return what one agent answered, a record for each world and horizon, and reason -> worlds left out.
+def answers_of(states: Iterable[States], *, visits: Visits = "none") -> list[Answers]:
+    """Return the answers in some states, a record for each world in which any step can be used.
+
+    Worlds under fog are left out: what the agent sees there is not the state.
 
     Args:
-        episodes: of one agent.
+        states: what one agent did, see `goalscope.hypotheses.states_of`.
+        visits: where no second answer was recorded, the steps for which other episodes of the agent stand in: "all";
+            "first" for the first turns alone, of an agent that remembers its earlier steps; or "none".
     """
-    grouped: dict[tuple[str, int], list[Episode]] = {}
-    for episode in episodes:
-        grouped.setdefault((episode.world.id, episode.spec.horizon), []).append(episode)
-    found, reasons = list[Answers](), dict[str, int]()
-    for (_, horizon), members in grouped.items():
-        try:
-            world = finite_world(members[0].world, horizon)
-            walks = [_numbered(world.process, episode) for episode in members]
-        except Undefined as error:
-            reasons[str(error)] = reasons.get(str(error), 0) + 1
+    found = list[Answers]()
+    for one in states:
+        if one.world.world.fog_radius is not None:
             continue
-        if record := _answers(world, walks):
-            found.append(record)
-    return found, reasons
+        repeat = one.repeat
+        if repeat is None and visits != "none":
+            repeat = _by_visits(one, visits)
+        has_answer = one.action >= 0
+        used = has_answer if repeat is None else has_answer & ~np.isnan(repeat[:, 0])
+        if not used.any():
+            continue
+        first = np.eye(one.world.process.actions)[one.action[used]]
+        if one.policy is not None and one.repeat is not None:  # else they follow on reasoning that was drawn, too
+            exact = (one.policy[used] == one.repeat[used]).all(axis=1)
+            first[exact] = one.policy[used][exact]
+        found.append(
+            Answers(
+                world=one.world,
+                state=one.state[used],
+                time=one.time[used],
+                episode=one.episode[used],
+                last=one.last,
+                left=one.left,
+                first=first,
+                second=None if repeat is None else repeat[used],
+                written=None if one.written is None else tuple(np.array(one.written, dtype=object)[used]),
+                left_out=int((~used).sum()),
+            )
+        )
+    return found
 
 
-_Walk = tuple[list[int], tuple[Step, ...]]
-"""States of an episode, the one at its end included, and its steps."""
-
-
-def _numbered(process: Process, episode: Episode) -> _Walk:
-    if process.number is not None:
-        recorded = [_flat(state) for state in (*(step.state for step in episode.steps), episode.final)]
-        states = process.number(np.array(recorded, dtype=np.int64)).tolist()
-    elif process.lucky:
-        raise Undefined("the states of its episodes are not recorded, and chance decides them")
-    else:
-        states = [int(process.start.argmax())]
-        for step in episode.steps:
-            state = states[-1]
-            states.append(state if step.action is None else int(process.transitions[state, int(step.action)]))
-    return states, episode.steps
-
-
-def _flat(state: Any) -> tuple[int, ...]:
-    return (*state.position, state.phase) if hasattr(state, "position") else tuple(np.atleast_1d(state).tolist())
-
-
-def _answers(world: FiniteWorld, walks: Sequence[_Walk]) -> Answers | None:
-    """Return the steps that have an action, and a second one where any step has."""
-    steps = [
-        (number, state, step)
-        for number, (states, taken) in enumerate(walks)
-        for state, step in zip(states[:-1], taken, strict=True)
-    ]
-    one_hot = np.eye(world.process.actions)
-    twice = any(SECOND in step.extra or _exact(step) is not None for *_, step in steps)
-    rows, stood = list[tuple[int, int, int, Any, Any, str]](), list[int]()
-    for number, state, step in steps:
-        second = step.extra.get(SECOND) if twice else step.action
-        if (policy := _exact(step)) is not None:
-            rows.append((number, step.index, state, policy, policy, step.reasoning or ""))
-        elif step.action is not None and second is not None:
-            rows.append((number, step.index, state, one_hot[step.action], one_hot[second], step.reasoning or ""))
-        else:
-            stood.append(state)
-    if not rows:
-        return None
-    *columns, written = zip(*rows, strict=True)
-    episode, time, state_numbers, first, again = (np.array(column) for column in columns)
-    return Answers(
-        world=world,
-        state=state_numbers,
-        time=time,
-        episode=episode,
-        last=np.array([states[-1] for states, _ in walks]),
-        left=np.array([world.horizon - len(taken) for _, taken in walks]),
-        first=first,
-        second=again if twice else None,
-        written=tuple(written) if any(written) else None,
-        stood=np.array(stood, dtype=np.int64),
-    )
-
-
-def _exact(step: Step) -> list[float] | None:
-    """Return the probabilities that a step was drawn from; None where they follow on reasoning that was drawn, too."""
-    return None if "generated" in step.extra else policy_of(step)
+def _by_visits(one: States, visits: Visits) -> Array | None:
+    """Return ``[N, A]`` the mean answer of the other episodes in the state of each step, NaN without any."""
+    given = np.flatnonzero((one.action >= 0) & ((one.time == 0) | (visits == "all")))
+    states, actions = one.world.process.states, one.world.process.actions
+    # An episode may come to a state several times: its own answers there are no second answers to one another.
+    keys = one.episode[given] * states + one.state[given]
+    _, place = np.unique(keys, return_inverse=True)
+    by_episode = np.zeros((int(place.max(initial=-1)) + 1, actions))
+    np.add.at(by_episode, (place, one.action[given]), 1.0)
+    _, where = np.unique(one.state[given], return_inverse=True)
+    by_state = np.zeros((int(where.max(initial=-1)) + 1, actions))
+    np.add.at(by_state, (where, one.action[given]), 1.0)
+    own = by_state[where] - by_episode[place]
+    total = own.sum(axis=1)
+    result = np.full((len(one.state), actions), np.nan)
+    result[given[total > 0]] = own[total > 0] / total[total > 0, None]
+    return None if np.isnan(result).all() else result
 
 
 def move_frequencies(given: Sequence[Answers]) -> list[Array | None]:

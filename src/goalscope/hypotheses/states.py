@@ -13,7 +13,7 @@ Source: the conditional expectation as estimator: Rao-Blackwell theorem; Asmusse
 Simulation, section V.4.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -27,7 +27,7 @@ from goalscope.measures.key import key_cells
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.planning.process import process_of
 from goalscope.rows import Tag
-from goalscope.runs.record import policy_of
+from goalscope.runs.record import SECOND, Episode, policy_of
 from goalscope.worlds.grid import Action
 
 _MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time
@@ -50,6 +50,10 @@ class States:
         action: ``[N]`` action of each step, -1 where the turn held none.
         policy: ``[N, A]`` probabilities that each action was drawn from, NaN where a step has none; None where no step
             has any.
+        repeat: ``[N, A]`` an independent second answer to the same observation, as probabilities of actions, NaN where
+            there is none: the second answer of a study with ``answers: 2``, or the agent's own probabilities. None
+            where no step has any.
+        written: what was written before each of the N answers, "" for nothing; None where nothing ever was.
         complete: ``[E]`` whether the episode was recorded to its end.
         failed: number of complete episodes that a turn without an action ended; they count as standing still from then
             on.
@@ -67,13 +71,18 @@ class States:
     policy: Array | None
     complete: Mask
     failed: int = 0
+    repeat: Array | None = None
+    written: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         size = {"N": len(self.state), "E": len(self.ids), "A": self.world.process.actions}
         for name, shape in (("length", "E"), ("last", "E"), ("complete", "E"), ("state", "N"), ("action", "N")):
             check_shape(name, getattr(self, name), shape, size)
-        if self.policy is not None:
-            check_shape("policy", self.policy, "N A", size)
+        for name in ("policy", "repeat"):
+            if getattr(self, name) is not None:
+                check_shape(name, getattr(self, name), "N A", size)
+        if self.written is not None and len(self.written) != len(self.state):
+            raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -127,6 +136,8 @@ class States:
             last=self.last[episodes],
             action=self.action[steps],
             policy=None if self.policy is None else self.policy[steps],
+            repeat=None if self.repeat is None else self.repeat[steps],
+            written=None if self.written is None else tuple(np.array(self.written, dtype=object)[steps]),
             complete=self.complete[episodes],
         )
 
@@ -251,7 +262,7 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
     groups: dict[tuple[Tag, ...], list[int]] = {}
     for index, key in enumerate(columns):
         groups.setdefault(key, []).append(index)
-    recorded = table.once(recorded_policies)
+    recorded, (repeats, written) = table.once(recorded_policies), table.once(_repeated)
     before, last = table.once(_numbered)
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     failed = complete & (table.outcome == "failure") & (table.length < table.horizon)
@@ -261,7 +272,11 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
         members, first = np.array(episodes), episodes[0]
         world = worlds[str(table.world_id[first]), int(table.horizon[first])]
         steps = _steps_of(table, members)
-        policy = None if recorded is None else recorded[steps, : world.process.actions]
+        policy, repeat = (
+            None if column is None or np.isnan(part := column[steps, : world.process.actions]).all() else part
+            for column in (recorded, repeats)
+        )
+        texts = None if written is None else tuple(written[step] for step in steps.tolist())
         result.append(
             States(
                 agent=str(table.agent[first]),
@@ -273,12 +288,71 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
                 state=before[steps],
                 last=last[members],
                 action=table.action[steps],
-                policy=None if policy is None or np.isnan(policy).all() else policy,
+                policy=policy,
+                repeat=repeat,
+                written=texts if texts and any(texts) else None,
                 complete=complete[members],
                 failed=int(failed[members].sum()),
             )
         )
     return result
+
+
+def walked(
+    agent: str,
+    world: FiniteWorld,
+    state: Numbers,
+    *,
+    last: int,
+    first: Numbers,
+    second: Numbers | None = None,
+    written: tuple[str, ...] | None = None,
+) -> States:
+    """Return one episode that was not recorded, such as one that was simulated.
+
+    Args:
+        agent: name of the agent.
+        world: the world.
+        state: ``[N]`` number of the state before each step.
+        last: number of the state after the last step.
+        first, second: ``[N]`` the action taken, and the second answer; None without one.
+        written: what was written before each answer.
+    """
+    is_over = not world.live[last] or len(state) == world.horizon
+    return States(
+        agent=agent,
+        world=world,
+        cluster=world.world.cluster or world.world.id,
+        tags=dict(world.world.tags),
+        ids=("episode",),
+        length=np.array([len(state)]),
+        state=state,
+        last=np.array([last]),
+        action=first,
+        policy=None,
+        complete=np.array([is_over]),
+        repeat=None if second is None else np.eye(world.process.actions)[second],
+        written=written,
+    )
+
+
+def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -> tuple[list[States], dict[str, int]]:
+    """Return the states of episodes whose decision process is known, and reason -> number of worlds left out."""
+    groups: dict[bool, list[Episode]] = {}
+    left_out: dict[str, set[str]] = {}
+    for episode in episodes:
+        if process_of(episode.world) is None:
+            left_out.setdefault(f"a world of kind {episode.world.kind} has no known process", set()).add(
+                episode.world.id
+            )
+        elif episode.world.fog_radius is not None:
+            why = "under fog the optimal actions depend on what was seen before"
+            left_out.setdefault(why, set()).add(episode.world.id)
+        else:
+            groups.setdefault("tasks" in episode.world.offers, []).append(episode)
+    tables = [StepTable.from_episodes(members, tasks=tasks) for tasks, members in groups.items()]
+    states = [one for table in tables for one in states_of(table, by=[tag for tag in by if tag in table.tags])]
+    return states, {why: len(worlds) for why, worlds in left_out.items()}
 
 
 def _finite_worlds(table: StepTable) -> dict[tuple[str, int], FiniteWorld]:
@@ -347,8 +421,7 @@ def recorded_policies(table: StepTable) -> Array | None:
     """
     if not table.has_texts:
         return None
-    processes = [process_of(world) for world in table.worlds]
-    counts = [len(Action) if process is None else process.actions for process in processes] or [len(Action)]
+    counts = _action_counts(table)
     steps = (step for episode in table.episodes for step in episode.steps)
     numbers, rows = list[int](), list[tuple[float, ...]]()
     for number, step in enumerate(steps):
@@ -368,3 +441,29 @@ def recorded_policies(table: StepTable) -> Array | None:
     result = np.full((len(table.action), max(counts)), np.nan)
     result[numbers] = to_distributions("the recorded policies of steps", np.array(rows))
     return result
+
+
+def _action_counts(table: StepTable) -> list[int]:
+    """Return the number of actions of each world of a table."""
+    processes = [process_of(world) for world in table.worlds]
+    return [len(Action) if process is None else process.actions for process in processes] or [len(Action)]
+
+
+def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
+    """Return ``[N, A]`` the second answers of a table's steps as in `States.repeat`, and the N texts before answers.
+
+    Probabilities that follow on reasoning which was drawn, too, are no second answer: other reasoning gives others.
+    """
+    if not table.has_texts:
+        return None, None
+    counts, policies = _action_counts(table), table.once(recorded_policies)
+    result, texts = np.full((len(table.action), max(counts)), np.nan), list[str]()
+    for number, step in enumerate(step for episode in table.episodes for step in episode.steps):
+        texts.append(step.reasoning or "")
+        second = step.extra.get(SECOND)
+        if policies is not None and not np.isnan(policies[number, 0]) and "generated" not in step.extra:
+            result[number] = policies[number]
+        elif step.action is not None and isinstance(second, int) and 0 <= second < max(counts):
+            result[number] = 0.0
+            result[number, second] = 1.0
+    return (None if np.isnan(result).all() else result), (texts if any(texts) else None)

@@ -12,10 +12,14 @@ from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value,
 from inspect_ai.solver import TaskState
 
 from goalscope.attribution import Trial, judged, usual_methods
-from goalscope.attribution.strata import AgentAnswers, followed
 from goalscope.front.attributing import bank_from
-from goalscope.hypotheses.answers import answers_of
-from goalscope.inspect_ai.meg import OPTIONS, kept_episode, scored
+from goalscope.goals.decision import decide, groups
+from goalscope.goals.finding import where_text
+from goalscope.goals.reading import states_among
+from goalscope.hypotheses import bind
+from goalscope.hypotheses.states import states_of_episodes
+from goalscope.inspect_ai.meg import OPTIONS, finding_figures, kept_episode, scored
+from goalscope.runs.record import Episode
 
 
 @metric(name="attribution", scores="unreduced")
@@ -33,18 +37,23 @@ def verdicts() -> Metric:
             return {"left out": len(scores)}
         options = (used[0].score.metadata or {})[OPTIONS]
         episodes = [kept_episode(one.sample_metadata, one.score.metadata) for one in used]
-        given = AgentAnswers.of(episodes, "the log")
-        bank, figures = given.bound(bank_from(options["hypotheses"])), dict[str, float]()
-        for group, members in given.strata():
-            trial = Trial(answers=members, bank=bank)
-            stratum = judged(group, trial, options["methods"] or usual_methods())
+        states, _ = states_among(episodes, "the log")
+        bank, figures = bank_from(options["hypotheses"]), dict[str, float]()
+        bound = {name: bind(one, [state.world.world for state in states]) for name, one in bank.items()}
+        for where, members in groups(states):
+            group, finding = where_text(where), decide(members, bound, where=where)
+            stratum = judged(group, Trial(states=members, bank=bound), options["methods"] or usual_methods())
+            figures |= finding_figures(finding)
             found = {f"{method}: says nothing": 1.0 for method in stratum.refused}
             for said in stratum.attributions:
                 found[f"{said.method}: {said.kind}"] = 1.0
                 found |= {f"{said.method} {name}": float(weight) for name, weight in said.weights.items()}
-            for name, nats in followed(stratum, trial).nats.items():
-                found |= {f"{name} nats": nats.value, f"{name} low": nats.low, f"{name} high": nats.high}
-                found[f"{name} share"] = nats.share
+            for name in finding.names:
+                if (nats := finding.figure("meg", name)) is not None:
+                    ends = {"nats": nats.value, "low": nats.low, "high": nats.high}
+                    found |= {f"{name} {end}": value for end, value in ends.items() if value is not None}
+                if (share := finding.figure("share", name)) is not None and share.value is not None:
+                    found[f"{name} share"] = share.value
             found["worlds"] = float(stratum.clusters)
             figures |= {f"{name} ({group})" if group else name: value for name, value in found.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
@@ -67,6 +76,11 @@ def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequen
     options: dict[str, Any] = {"hypotheses": bank, "methods": [name.strip() for name in names if name.strip()]}
 
     async def score(state: TaskState, target: Target) -> Score:
-        return scored(state, options, lambda episode: sum(len(one.state) for one in answers_of([episode])[0]))
+        return scored(state, options, _moves)
 
     return score
+
+
+def _moves(episode: Episode) -> int:
+    """Return the number of actions of an episode in a world with a known process."""
+    return sum(int((one.action >= 0).sum()) for one in states_of_episodes([episode])[0])

@@ -14,6 +14,8 @@ from inspect_ai.solver import TaskState
 from goalscope import goals
 from goalscope.goals import GoalEstimate
 from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.decision import findings
+from goalscope.goals.finding import Finding, where_text
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.states import states_of
 from goalscope.hypotheses.views import Undefined
@@ -53,11 +55,14 @@ def directedness() -> Metric:
         options = (defined[0].score.metadata or {})[OPTIONS]
         table = _table([kept_episode(found.sample_metadata, found.score.metadata) for found in defined])
         hypotheses, settings = _asked(table, options)
-        estimates = goals.directedness(states_of(table), hypotheses, **settings).estimates
+        states = states_of(table)
+        estimates = goals.directedness(states, hypotheses, **settings).estimates
         measured = {estimate.hypothesis for estimate in estimates}
         values: dict[str, float] = {f"{name} episodes": 0 for name in hypotheses if name not in measured}
         for estimate in estimates:
             values |= _figures(estimate)
+        for finding in findings(states, hypotheses):
+            values |= finding_figures(finding)
         return {**values, "left out": len(scores) - len(defined)}
 
     return compute
@@ -127,6 +132,13 @@ def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
         if utility.ndim == 1 and states.complete.all():
             found[name] = float(states.utilities(utility, arrival=settings.get("utility") == "arrival")[0])
     return found
+
+
+def finding_figures(finding: Finding) -> dict[str, float]:
+    """Return a finding as numbers: "answer: ANSWER", "reason: REASON" and "after NAME" are 1."""
+    where = where_text(finding.where)
+    texts = [f"answer: {finding.answer}", f"reason: {finding.reason}", *(f"after {name}" for name in finding.names)]
+    return {f"{text} ({where})" if where else text: 1.0 for text in texts}
 
 
 def _is_defined(score: Score) -> bool:

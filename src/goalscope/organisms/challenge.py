@@ -39,6 +39,7 @@ from goalscope.attribution import (
 )
 from goalscope.folder import Folder, anything_at
 from goalscope.hypotheses import FiniteWorld, finite_world, parse
+from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Array
 from goalscope.ids import canonical_json
 from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, held, read_card, read_weights
@@ -342,8 +343,8 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
     for name, entry in public.organisms.items():
         spec, weights = _opened_weights(challenge, name, entry)
         worlds = _worlds(public.worlds[entry.form.size])
-        ask = Asking(first_turns=partial(play, spec, weights, most=1, name="asked"))
-        trial = Trial(answers=play(spec, weights, worlds), bank=bank, seed=spec.number, ask=ask)
+        ask = Asking(first_turns=partial(_first_turns, spec, weights))
+        trial = Trial(states=play(spec, weights, worlds), bank=bank, seed=spec.number, ask=ask)
         made = claim_of(name, bank, trial.answers, {"sealed": public.separating}, [judged("", trial, methods)])
         freeze_claim(made, Folder(challenge).make(CLAIMS, claimant, name).path)
         found.append(made)
@@ -383,9 +384,11 @@ def score(challenge: Path) -> list[ChallengeScore]:
     claims, rows = _claims(challenge), list[ChallengeScore]()
     for name, entry in public.organisms.items():
         truth, spec_weights = record.key.organisms[name].truth, _opened_weights(challenge, name, entry)
-        new = play(*spec_weights, _worlds(record.key.separating[entry.form.size]))
+        new = answers_of(play(*spec_weights, _worlds(record.key.separating[entry.form.size])))
         card = truth.card.model_copy(update={"rule": truth.rule, "nearest": truth.nearest})
-        same = alike(card.nearest, public.bank, play(*spec_weights, _worlds(public.worlds[entry.form.size])))
+        same = alike(
+            card.nearest, public.bank, answers_of(play(*spec_weights, _worlds(public.worlds[entry.form.size])))
+        )
         for claimant, organism, made in claims:
             if organism == name:
                 rows += _scored(made, claimant, card, same, made.id in record.claims, new)
@@ -499,3 +502,7 @@ def _measured(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> tu
         nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in each]))
     nearest = max(BANK, key=lambda rule: round(nats[rule], 6))
     return (nearest if shares[nearest] >= FOLLOWS else ""), nearest, shares
+
+
+def _first_turns(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> list[Answers]:
+    return answers_of(play(spec, weights, worlds, most=1, name="asked"))

@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.attribution.strata import AgentAnswers, bank_of
+from goalscope.attribution.definition import Attribution, kind_of
 from goalscope.evaluation import evaluate
 from goalscope.folder import Folder
+from goalscope.goals.decision import groups
+from goalscope.goals.reading import read_states
+from goalscope.hypotheses.answers import answers_of
 from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
 from goalscope.organisms.judging import Outcome, alike, held_against, ordinary
@@ -27,7 +30,6 @@ from goalscope.stats.intervals import exact_binomial
 
 ALLOWED: Final = 0.10
 """Greatest share of organisms with a false claim that the gate lets pass, by its upper bound."""
-CLAIM: Final = "follows a hypothesis"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ class GateVerdict:
 
     Attributes:
         organism, family, agreement, rule: as on its card.
-        answer: to the question whether its actions follow a hypothesis.
+        answer: whether it is after one of the hypotheses, phase by phase.
         said: phase -> kind of the verdict and the hypotheses that it speaks of.
         outcomes: phase -> how that fares against the card.
         left_open: phases in which the card leaves open which rule is followed, or whether any is.
@@ -112,22 +114,23 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         seed=card.spec.seed,
         stage=_quiet,
     )
-    claim = result.models[0].claim(CLAIM)
+    said, outcomes, answers = dict[str, Sequence[str]](), dict[str, Outcome](), list[str]()
     with Store(place.below("evaluation", "arms", "hypotheses").checked()) as store:
-        given = AgentAnswers.read(store, card.spec.name)
-        groups, seen = given.followed(given.bound(bank_of(store))), dict(given.strata())
-    said, outcomes = dict[str, Sequence[str]](), dict[str, Outcome]()
-    for group in groups:
-        phase: Placed = "together" if "together" in group.name else "apart"
-        same = alike(card.nearest, family.bank, seen[group.name])
-        said[phase] = (group.said.kind, *group.said.names) if group.said is not None else ("nothing",)
-        outcomes[phase] = held_against(group.said, card, same, [phase])
+        states, _ = read_states(store, card.spec.name)
+    seen = {str(where.get("phase", next(iter(phases)))): answers_of(members) for where, members in groups(states)}
+    for finding in result.models[0].found_in("hypotheses"):
+        name = str(finding.where.get("phase", next(iter(phases))))
+        phase: Placed = "together" if name == "together" else "apart"
+        answers.append(finding.answer)
+        claimed = Attribution(method="decision", kind=kind_of(finding), names=finding.names, sentence="")
+        said[phase] = (claimed.kind, *claimed.names)
+        outcomes[phase] = held_against(claimed, card, alike(card.nearest, family.bank, seen[name]), [phase])
     return GateVerdict(
         organism=card.spec.name,
         family=card.spec.family,
         agreement=card.spec.agreement,
         rule=card.rule,
-        answer="not asked" if claim is None else claim.answer,
+        answer=", ".join(answers) or "not asked",
         said=said,
         outcomes=outcomes,
         left_open=[phase for phase in outcomes if len(card.possible([phase])) > 1],

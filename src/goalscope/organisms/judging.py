@@ -28,9 +28,10 @@ from goalscope.attribution.claim import Stratum, Test
 from goalscope.attribution.joint import TOGETHER, parts_of
 from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
-from goalscope.hypotheses.answers import Answers
+from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.hypotheses.separability import separability
+from goalscope.hypotheses.states import States, walked
 from goalscope.ids import content_id
 from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
@@ -148,14 +149,14 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
         worlds = ordinary(card.spec, share, "ordinary")[:count]
-        trial = Trial(answers=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
+        trial = Trial(states=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
         strata, seconds, asked_in = _claimed(trial, methods, acts)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.plain()), trial.bank, trial.answers, opens, [stratum])
             freeze_claim(claim, results.make(method, f"{round(100 * share)}-{count}").path)
             same = told_by(asked_in[method], card, alike(card.nearest, trial.bank, trial.answers))
             frozen.append((share, count, method, stratum, claim, seconds[method], same))
-    new = acts(ordinary(card.spec, 1.0, "separating"))
+    new = answers_of(acts(ordinary(card.spec, 1.0, "separating")))
     rows = []
     for share, count, method, stratum, claim, taken, same in frozen:
         said = stratum.attributions[0] if stratum.attributions else None
@@ -213,8 +214,8 @@ def play(
     most: int | None = None,
     name: str = "episode",
     folder: Path | None = None,
-) -> list[Answers]:
-    """Return what an organism answers in one episode of each world, each step twice.
+) -> list[States]:
+    """Return what an organism does in one episode of each world, each step answered twice.
 
     Args:
         spec, weights: the organism.
@@ -233,7 +234,7 @@ def play(
     else:
         wrote = [{} for _ in worlds]
         policies = [policy_in(spec, weights, world) for world in worlds]
-    one_hot, found = np.eye(4), list[Answers]()
+    found = list[States]()
     for world, policy, texts in zip(worlds, policies, wrote, strict=True):
         chances = policy.cumsum(axis=1)
         steps = world.horizon if most is None else most
@@ -246,17 +247,15 @@ def play(
             states.append(state)
             taken.append(both)
             state = int(world.process.transitions[state, both[0]])
-        both = np.array(taken)
+        both = np.array(taken, dtype=np.int64).reshape(-1, 2)
         found.append(
-            Answers(
-                world=world,
-                state=np.array(states),
-                time=np.arange(len(states)),
-                episode=np.zeros(len(states), dtype=np.int64),
-                last=np.array([state]),
-                left=np.array([world.horizon - len(states)]),
-                first=one_hot[both[:, 0]],
-                second=one_hot[both[:, 1]],
+            walked(
+                spec.name,
+                world,
+                np.array(states, dtype=np.int64),
+                last=state,
+                first=both[:, 0],
+                second=both[:, 1],
                 written=tuple(texts.get(one, "") for one in states) if texts else None,
             )
         )
@@ -264,12 +263,12 @@ def play(
 
 
 def _claimed(
-    trial: Trial, methods: Sequence[str], acts: Callable[..., list[Answers]]
+    trial: Trial, methods: Sequence[str], acts: Callable[..., list[States]]
 ) -> tuple[dict[str, Stratum], dict[str, float], dict[str, list[FiniteWorld]]]:
     """Return method -> what it says of a trial, the processor time that it took, and the worlds in which it asked."""
     found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
-        ask = Asking(first_turns=partial(acts, most=1, name="asked"))
+        ask = Asking(first_turns=lambda worlds: answers_of(acts(worlds, most=1, name="asked")))
         own = trial.inside if isinstance(trial.inside, str) else replace(trial.inside, worlds=[], answers=0)
         began = time.process_time()
         found[method] = judged("", replace(trial, ask=ask, inside=own), [method])

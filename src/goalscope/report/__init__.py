@@ -3,7 +3,6 @@
 from goalscope.report.comparison import Compared, SideRows, compare_pairs
 from goalscope.report.definitions import definition_of
 from goalscope.report.exports import figure
-from goalscope.report.figures import short
 from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
 from goalscope.report.page import Group, lay_out, not_measured, render_page, sections_of, write_page, write_report
 from goalscope.report.specs import (
@@ -22,6 +21,7 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
+from goalscope.words import short
 
 __all__ = [
     "AgentGroups",

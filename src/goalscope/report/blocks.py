@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from goalscope.report.figures import short
 from goalscope.stats import FEWEST, Estimate, Grouped
+from goalscope.words import counted, short
 
 SPARSE = (
     f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
@@ -236,13 +236,3 @@ def size_in_words(octets: int) -> str:
         if octets >= one:
             return f"{octets / one:.1f} {unit}" if octets < 10 * one and unit != "kB" else f"{octets / one:,.0f} {unit}"
     return counted(octets, "byte")
-
-
-def counted(count: int, noun: str) -> str:
-    """Write ``1 grid``, ``9,000 episodes``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def listed(items: Sequence[str]) -> str:
-    """Write ``a``, ``a and b``, ``a, b and c``."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else "none"

@@ -19,7 +19,6 @@ from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, num
 from goalscope.report.charts import Lines, Series
 from goalscope.report.comparison import Compared, SideRows, compare_pairs, comparison_records, p_text, worlds_of
 from goalscope.report.definitions import title_of
-from goalscope.report.figures import short
 from goalscope.report.ledger import recorded
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import (
@@ -33,6 +32,7 @@ from goalscope.report.run_comparison import (
 from goalscope.report.specs import SHARE, Figure
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, estimate_rows
+from goalscope.words import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

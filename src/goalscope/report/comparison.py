@@ -12,13 +12,13 @@ import numpy as np
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import Judged, TransformTest, both_sides, bounds_of, check_family, judge
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, interval, number, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
 from goalscope.report.definitions import title_of
-from goalscope.report.figures import short
 from goalscope.report.ledger import json_number
 from goalscope.rows import Rows, Tag
 from goalscope.stats import DRAW, equivalence, numbers_of, paired_difference, unpaired_difference
 from goalscope.stats.groups import natural_order
+from goalscope.words import counted, short
 
 LEVEL = 0.05
 

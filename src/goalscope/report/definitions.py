@@ -8,11 +8,10 @@ from typing import Final
 from goalscope import registry
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
 from goalscope.measures.exploration.errors import TASK_DEFINITIONS
-from goalscope.report.blocks import listed
-from goalscope.report.figures import short
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
 from goalscope.stats.crossed import ONE_SEED
+from goalscope.words import listed, short
 
 CITED = (
     "Arghal et al. (2026): A Behavioural and Representational Evaluation of Goal-Directedness in Language Model "

@@ -1,7 +1,6 @@
 """Figures of a report: SVG text, byte-identical for equal numbers, with text as text."""
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -75,19 +74,6 @@ def themed(svg: str) -> str:
 def visible(text: str) -> str:
     """Return a text with escapes for control characters, changes of direction and other invisible characters."""
     return text.translate(_ESCAPES)
-
-
-def short(value: float, unit: str) -> str:
-    """Write a value as tables show it: shares and bits with three decimals, larger numbers with fewer."""
-    if math.isnan(value):
-        return "undefined"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    decimals = 3 if unit in ("share", "bits", "nats") or abs(value) < 10 else 2 if abs(value) < 100 else 1
-    text = f"{value:.{decimals}f}"
-    if float(text) == 0:
-        text = text.lstrip("-")
-    return text.replace("-", "−")
 
 
 def short_label(text: str, max_characters: int = LONGEST_LABEL) -> str:

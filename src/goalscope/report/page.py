@@ -18,7 +18,7 @@ from goalscope import registry
 from goalscope.extras import lacking
 from goalscope.folder import Folder, NamedFile
 from goalscope.parts import attempt
-from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
+from goalscope.report.blocks import Table, estimates_table, number, numbers_table
 from goalscope.report.charts import Lines, Series
 from goalscope.report.definitions import in_words
 from goalscope.report.figures import as_csv, standalone, themed, visible
@@ -42,6 +42,7 @@ from goalscope.report.specs import (
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
+from goalscope.words import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -10,7 +10,7 @@ from goalscope.checks import did_you_mean
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family
 from goalscope.measures.table import PROVENANCE
-from goalscope.report.blocks import counted, number
+from goalscope.report.blocks import number
 from goalscope.report.comparison import Compared, SideRows, compare_pairs, shared_worlds, worlds_of
 from goalscope.report.definitions import scale_tags
 from goalscope.report.measured import MeasuredRows
@@ -20,6 +20,7 @@ from goalscope.runs import Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import DRAW, numbers_of
 from goalscope.stats.groups import PARTS, natural_order
+from goalscope.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
-from math import isfinite, nan
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -15,7 +14,7 @@ from goalscope.folder import Folder
 from goalscope.ids import content_id
 from goalscope.records import Records
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
-from goalscope.report.blocks import Footnotes, Table, counted, listed
+from goalscope.report.blocks import Footnotes, Table
 from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
@@ -23,6 +22,8 @@ from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figur
 from goalscope.reproduction.verdicts import Verdict
 from goalscope.sealed import SealedRecord, StrictRecord, read_sealed
 from goalscope.stats import Estimate
+from goalscope.stats.record import EstimateRecord
+from goalscope.words import counted, listed
 
 RESULT: Final = "reproduction.json"
 
@@ -75,39 +76,6 @@ class Result(Records):
             lines=tuple(LineRecord.of(line) for line in self.lines),
             claims=tuple(TestedRecord.of(claim) for claim in self.tested),
         )
-
-
-class EstimateRecord(StrictRecord):
-    """An `Estimate`; None stands for a number that is not finite."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int = Field(ge=0)
-    clusters: int = Field(ge=0)
-    method: str
-    unit: str
-    confidence: float = Field(gt=0, lt=1)
-    note: str
-    undefined: int = Field(ge=0)
-    without: int = Field(ge=0)
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> Self:
-        """Return the record of an estimate."""
-        values: dict[str, Any] = {
-            name: float(number) if isfinite(number := getattr(estimate, name)) else None
-            for name in ("value", "low", "high")
-        }
-        values |= {name: int(getattr(estimate, name)) for name in ("n", "clusters", "undefined", "without")}
-        values |= {"method": estimate.method, "unit": estimate.unit, "note": estimate.note}
-        return cls(**values, confidence=float(estimate.confidence))
-
-    @property
-    def estimate(self) -> Estimate:
-        """The estimate."""
-        values: dict[str, Any] = {name: nan if value is None else value for name, value in self.model_dump().items()}
-        return Estimate(**values)
 
 
 class LineRecord(StrictRecord):

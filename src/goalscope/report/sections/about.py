@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Table, counted, listed, number, numbers_table
+from goalscope.report.blocks import Table, number, numbers_table
 from goalscope.report.definitions import (
     CITED,
     FORMAT_SHARE,
@@ -25,6 +25,7 @@ from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
+from goalscope.words import counted, listed
 from goalscope.yaml_text import write_yaml
 
 _MAX_CHARACTERS = 4000

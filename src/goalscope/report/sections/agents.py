@@ -8,7 +8,7 @@ import numpy as np
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
-from goalscope.report.blocks import counted, number
+from goalscope.report.blocks import number
 from goalscope.report.comparison import SideRows, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.moments import MOMENT_LEGEND, moment_picture, moments
@@ -17,6 +17,7 @@ from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
+from goalscope.words import counted
 
 
 @section("agents compared", worlds="grids")

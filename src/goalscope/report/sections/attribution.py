@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from goalscope.attribution.strata import AgentAnswers, Followed, bank_of, sentence
+from goalscope.goals.decision import findings
+from goalscope.goals.finding import ALL, Finding, where_text
+from goalscope.goals.reading import hypotheses_of, phases_in, read_states, visits_of
+from goalscope.goals.words import say, say_all
 from goalscope.hypotheses import Undefined
 from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
@@ -37,7 +40,7 @@ def attribution(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="attribution",
         title="What the actions follow",
-        paragraphs=[sentence(agent, groups) for agent, groups in found.items()],
+        paragraphs=[say_all(groups) for groups in found.values()],
         explained=(_TEXT,),
         figures_first=True,
         tables=[_table(found)],
@@ -47,41 +50,39 @@ def attribution(run: RunData) -> Iterator[Declared]:
     )
 
 
-def judged_in(store: Store) -> dict[str, list[Followed]]:
-    """Return name of each agent whose steps were all answered twice -> what is said of it; of other runs nothing."""
-    study, found = store.study(), dict[str, list[Followed]]()
+def judged_in(store: Store) -> dict[str, list[Finding]]:
+    """Return name of each agent whose steps were all answered twice -> what it is after; of other runs nothing."""
+    study, found = store.study(), dict[str, list[Finding]]()
     if study is None or study.answers < 2:
         return found
-    bank = bank_of(store)
+    bank = hypotheses_of(study)
     for name in store.agent_names():
         with suppress(Undefined):  # in worlds without a known process
-            given = AgentAnswers.read(store, name)
-            if given.twice:
-                found[name] = given.followed(given.bound(bank))
+            states, _ = read_states(store, name)
+            found[name] = findings(states, bank, phases=phases_in(study), visits=visits_of(store, name))
     return found
 
 
-def picture(agent: str, groups: Sequence[Followed]) -> Picture:
+def picture(agent: str, groups: Sequence[Finding]) -> Picture:
     """Draw hypotheses against groups of worlds: strength and its interval, faint where few worlds tell rivals apart."""
     records = [
         {
             "agent": agent,
-            "worlds of": group.where,
-            "worlds": group.clusters,
-            "verdict": group.said.kind,
-            "hypothesis": one["name"],
-            "spoken of": one["name"] in group.said.names,
+            "worlds of": where_text(group.where) or ALL,
+            "worlds": group.worlds,
+            "answer": group.answer,
+            "hypothesis": name,
+            "spoken of": name in group.names,
             **{
-                f"{key}{end}": value
-                for key in ("strength", "consistency")
-                for end, value in zip(("", " low", " high"), one[key], strict=True)
+                f"{quantity}{end}": value
+                for quantity in ("strength", "consistency")
+                if (one := group.figure(quantity, name)) is not None
+                for end, value in zip(("", " low", " high"), (one.value, one.low, one.high), strict=True)
             },
-            "told apart in": one["apart_in"],
+            "told apart in": apart,
         }
         for group in groups
-        if group.said is not None
-        for one in group.said.details["scores"]
-        if one["asked"]
+        for name, apart in group.apart_in.items()
     ]
     return matrix(
         list(dict.fromkeys(str(record["hypothesis"]) for record in records)),
@@ -93,7 +94,7 @@ def picture(agent: str, groups: Sequence[Followed]) -> Picture:
         notes=(
             "● what the verdict speaks of. Small: consistency, and the worlds in which every other hypothesis that was "
             "asked for acts differently; the fewer, the fainter.",
-            *(f"{group.where}: {group.sentence}" for group in groups),
+            *(f"{where_text(group.where) or ALL}: {say(group)}" for group in groups),
         ),
         columns=list(dict.fromkeys(str(record["worlds of"]) for record in records)),
     )
@@ -109,29 +110,23 @@ def _cell(record: Mapping[str, Any]) -> MatrixCell:
     )
 
 
-def _table(found: Mapping[str, Sequence[Followed]]) -> Table:
+def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
     lines = [(agent, group) for agent, groups in found.items() for group in groups]
 
-    def named(group: Followed) -> list[str]:
-        return [] if group.said is None else list(group.said.names)
+    def values(group: Finding, quantity: str) -> str:
+        figures = [(name, group.figure(quantity, name)) for name in group.names or (group.subject,)]
+        return "; ".join(f"{name} {one.text}" for name, one in figures if one is not None) or "–"
 
-    def values(group: Followed, key: str) -> str:
-        scores = {} if group.said is None else {one["name"]: one[key] for one in group.said.details["scores"]}
-        texts = ["{:.2f} [{:.2f}, {:.2f}]".format(*scores[name]) for name in named(group) if name in scores]
-        return "; ".join(texts) or "–"
-
-    def nats(group: Followed) -> str:
-        texts = [f"{name} {one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for name, one in group.nats.items()]
-        return "; ".join(texts) or "–"
-
-    columns: TextColumns[tuple[str, Followed]] = [
+    columns: TextColumns[tuple[str, Finding]] = [
         ("agent", lambda line: line[0]),
-        ("worlds of", lambda line: line[1].where),
-        ("verdict", lambda line: "–" if line[1].said is None else line[1].said.kind),
-        ("hypotheses", lambda line: ", ".join(named(line[1])) or "–"),
+        ("worlds of", lambda line: where_text(line[1].where) or ALL),
+        ("answer", lambda line: line[1].answer),
+        ("reason", lambda line: line[1].reason),
+        ("hypotheses", lambda line: ", ".join(line[1].names) or "–"),
         ("strength", lambda line: values(line[1], "strength")),
         ("consistency", lambda line: values(line[1], "consistency")),
-        ("MEG, nats", lambda line: nats(line[1])),
-        ("worlds", lambda line: str(line[1].clusters)),
+        ("MEG, nats", lambda line: values(line[1], "meg")),
+        ("threshold", lambda line: "–" if line[1].threshold is None else f"{line[1].threshold:g}"),
+        ("worlds", lambda line: str(line[1].worlds)),
     ]
-    return plain_table(lines, columns, range(4, len(columns)), caption="Verdicts by group of worlds")
+    return plain_table(lines, columns, range(5, len(columns)), caption="What each agent is after, by group of worlds")

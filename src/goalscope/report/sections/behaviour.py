@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from goalscope.measures.performance import with_distance_bands
-from goalscope.report.blocks import Table, counted, number
+from goalscope.report.blocks import Table, number
 from goalscope.report.definitions import CURVES, MAPS, SIZE_FIGURES, UNCERTAINTY, UNCERTAINTY_FIGURES, title_of
 from goalscope.report.ledger import STEPWISE, Estimates, Key, Ledger, RunData, describe_key, estimates_by
 from goalscope.report.sections.environments import has_goal_tables
@@ -29,6 +29,7 @@ from goalscope.report.specs import (
 )
 from goalscope.rows import Tag
 from goalscope.runs.provenance import noted
+from goalscope.words import counted
 
 _KEY_MEASURES = (
     "accuracy on the way to the key",

@@ -11,7 +11,6 @@ from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
-from goalscope.report.blocks import listed
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
@@ -43,6 +42,7 @@ from goalscope.report.sections.probing import (
 from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.rows import Tag
+from goalscope.words import listed
 
 _PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
 

@@ -10,7 +10,6 @@ from typing import Final
 from goalscope.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
 from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, summarise
-from goalscope.report.figures import short
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,
@@ -28,6 +27,7 @@ from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declar
 from goalscope.report.verdicts import NETWORKS
 from goalscope.rows import Tag
 from goalscope.stats import Grouped
+from goalscope.words import short
 
 INNER, AVERAGE = "cell accuracy without padding and border", "average precision"
 OVERALL = "cell accuracy without padding"

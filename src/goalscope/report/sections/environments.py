@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import combinations, product
 
 from goalscope.measures.exploration.errors import FOGGED, KINDS, UNDER_FOG
-from goalscope.report.blocks import Cell, Table, estimates_table, listed
+from goalscope.report.blocks import Cell, Table, estimates_table
 from goalscope.report.comparison import LEVEL, SideRows, family_table
 from goalscope.report.definitions import KEY_POOLED, title_of
 from goalscope.report.ledger import Key, Ledger, RunData, describe_key
@@ -28,6 +28,7 @@ from goalscope.report.specs import (
 )
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate
+from goalscope.words import listed
 
 Group = Mapping[str, Tag]
 Columns = Mapping[tuple[str, bool], Group]

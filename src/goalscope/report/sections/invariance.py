@@ -6,13 +6,13 @@ from typing import Final
 
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import TransformTest, check_transformed, compare_transforms
-from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.comparison import p_text, tests_table
 from goalscope.report.definitions import in_sentence, title_of
-from goalscope.report.figures import short
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, section
+from goalscope.words import counted, short
 
 _TRANSFORM_TITLES = {
     "reflect": "Reflection",

@@ -11,7 +11,6 @@ from goalscope.interventions.experiment import INFO, TAG
 from goalscope.interventions.passes import PATCHES
 from goalscope.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
 from goalscope.probing.scores import chosen, pairs
-from goalscope.report.blocks import counted
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.specs import (
     MEAN,
@@ -30,6 +29,7 @@ from goalscope.report.verdicts import CARRIES, CARRIES_RULE
 from goalscope.rows import Rows, Tag
 from goalscope.runs.provenance import noted
 from goalscope.stats import estimate_rows
+from goalscope.words import counted
 
 _SITES: Final = {
     "grid": "all cells of the grid",

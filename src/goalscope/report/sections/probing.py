@@ -15,7 +15,6 @@ from goalscope import registry
 from goalscope.activations.sites import SITES
 from goalscope.probing.pipeline import INFO
 from goalscope.probing.scores import pairs
-from goalscope.report.blocks import counted, listed
 from goalscope.report.charts import Series
 from goalscope.report.ledger import Estimates, Key, RunData, number_of
 from goalscope.report.specs import (
@@ -36,6 +35,7 @@ from goalscope.rows import Rows, Tag
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
+from goalscope.words import counted, listed
 
 TAGS = ("site", "layer", "head", "control")
 """Tags that identify the probe of a row."""

@@ -9,7 +9,7 @@ Source: measuring exploration and exploitation errors, Section 5 (normalisation)
 from collections.abc import Iterator, Mapping, Sequence
 
 from goalscope.measures.exploration.errors import KINDS
-from goalscope.report.blocks import Cell, Table, counted, estimates_table
+from goalscope.report.blocks import Cell, Table, estimates_table
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.definitions import HEADLINE, explain_failed_turns, in_sentence, shown_accuracies, title_of
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key, estimates_by
@@ -30,6 +30,7 @@ from goalscope.report.specs import (
 from goalscope.rows import Rows, Tag
 from goalscope.runs.provenance import packages_of
 from goalscope.stats import Estimate, estimate_pooled
+from goalscope.words import counted
 
 _ARRIVED = "steps of successful episodes"
 TASK_MAIN = (

@@ -1,0 +1,547 @@
+"""What an agent is after: the one decision, from what it did to a `Finding`.
+
+1. Where more than half of the turns hold no action, or no world has a known decision process, nothing can be told.
+2. Where second answers are known in `FEWEST` clusters of worlds or more, the score of hypotheses decides
+   (`goalscope.hypotheses.score`): it knows how much of its answers the agent itself would repeat, and so it can also
+   say that an agent follows none of the hypotheses.
+3. Otherwise MEG decides. A hypothesis *explains* if the lower end of its share of what an optimal agent shows exceeds
+   `EXPLAINS` after the share of the agent's state-blind baseline is taken off. Of these the one with the most nats is
+   taken. It is named if its MEG exceeds that of each other hypothesis by `MARGIN` of its own, in the worlds that tell
+   the two apart, and after Holm's correction over them; against a step on the way to it, if what the agent does after
+   that step exceeds `MARGIN` of what an agent with the same rationality would show there. The answer is no if the upper
+   ends of all shares lie below `EXPLAINS` and nobody can tell the agent from a state-blind one.
+
+MEG and its share stand beside the answer in either case. Worlds of different phases are never decided together.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.goals.directedness import directedness
+from goalscope.goals.finding import EXPLAINS, Finding, Reason
+from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
+from goalscope.hypotheses.answers import Answers, Visits, answers_of
+from goalscope.hypotheses.definition import Hypothesis
+from goalscope.hypotheses.evidence import evidence
+from goalscope.hypotheses.need import needed
+from goalscope.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict, judge
+from goalscope.hypotheses.separability import FEWEST
+from goalscope.hypotheses.states import States
+from goalscope.hypotheses.written import bind, with_sentinels
+from goalscope.rows import Tag
+from goalscope.stats import Estimate, Family, holm
+from goalscope.stats.intervals import agreement_bounds
+from goalscope.stats.record import EstimateRecord
+
+MARGIN: Final = 0.25
+"""Share of its own MEG by which a hypothesis must exceed each other one."""
+
+STRONG_SHARE: Final = 0.5
+"""Share of what an optimal agent shows that the lower end must reach before a name by MEG is said without a word."""
+
+MOST_INVALID: Final = 0.5
+"""Share of turns without an action above which nothing is said about goals."""
+
+REGIONS_FROM: Final = 0.5
+"""Share of the steps with a second answer below which no part of the worlds is judged by itself."""
+
+GOAL: Final = "goal"
+
+_SCORE: Final = "resampled clusters of worlds"
+_RULES: Final = {
+    "consistency": "consistency that the lower end of a name must reach, and the upper end of a possible one",
+    "strength": "share of the answers that the lower end of a name must exceed",
+    "habit": "consistency from which on this habit explains",
+    "predictable": "share of repeated answers below which an agent acts at random",
+    "share": "share of what an optimal agent shows that the lower end must exceed",
+    "margin": f"{MARGIN:.0%} of its own MEG, by which it must exceed each other hypothesis",
+    "after": f"{MARGIN:.0%} of what an agent of the same rationality shows after the step",
+}
+"""Rule of a threshold -> it in words."""
+
+
+def decide(
+    states: Sequence[States],
+    hypotheses: Mapping[str, Hypothesis],
+    *,
+    where: Mapping[str, Tag] | None = None,
+    level: float = LEVEL,
+    seed: int = 0,
+    visits: Visits = "all",
+    measured: RunDirectedness | None = None,
+) -> Finding:
+    """Return what one agent is after in one group of worlds.
+
+    Args:
+        states: what it did there, see `goalscope.hypotheses.states.states_of`.
+        hypotheses: name -> hypothesis, all that may be named.
+        where: tags of the group.
+        level: error rate of each one-sided end of an interval of the score, and of both ends of one of MEG.
+        seed: root seed of resamples and of simulated random agents.
+        visits: the steps for which other episodes that came to the same state stand in for a second answer; "first" for
+            agents that remember their earlier steps.
+        measured: the MEG of all of these states, with ``pairs="all"`` and ``state_blind=True``, where it is known
+            already.
+
+    Raises:
+        ValueError: no states, or those of several agents.
+    """
+    agents = {one.agent for one in states}
+    if len(agents) != 1:
+        raise ValueError(f"a decision must be about the states of one agent, got those of {len(agents)}")
+    known = [one for one in states if one.world.world.fog_radius is None]
+    about: dict[str, Any] = {"agent": agents.pop(), "where": dict(where or {})}
+    if not known:
+        why = "under fog what is best depends on what was seen before: give worlds that the agent sees whole"
+        return Finding(**about, answer="untestable", reason="no process", why=why)
+    turns, acted = sum(len(one.action) for one in known), sum(int((one.action >= 0).sum()) for one in known)
+    about["worlds"] = len({one.cluster for one in known})
+    if acted <= MOST_INVALID * turns:
+        why = f"{turns - acted} of {turns} turns hold no action"
+        return Finding(**about, answer="untestable", reason="no action", why=why)
+    bound = {name: bind(one, [state.world.world for state in known]) for name, one in hypotheses.items()}
+    given = [one for one in answers_of(known, visits=visits) if one.second is not None]
+    about["covered"] = sum(len(one.state) for one in given) / acted if acted else 0.0
+    decision = _Decision(known, bound, about, level, seed, measured)
+    if len({one.cluster for one in given}) >= FEWEST:
+        return decision.by_consistency(given)
+    return decision.by_meg()
+
+
+def by_single_answers(
+    states: Sequence[States],
+    hypotheses: Mapping[str, Hypothesis],
+    measured: RunDirectedness | None = None,
+    *,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Finding:
+    """Return what `decide` does where no second answer is known; arguments are those of it."""
+    single = [replace(one, repeat=None) for one in states]
+    return decide(single, hypotheses, level=level, seed=seed, visits="none", measured=measured)
+
+
+def findings(
+    states: Iterable[States],
+    hypotheses: Mapping[str, Hypothesis],
+    *,
+    by: Sequence[str] = (),
+    phases: Sequence[str] = (),
+    level: float = LEVEL,
+    seed: int = 0,
+    visits: Visits = "all",
+) -> list[Finding]:
+    """Return what each agent is after: in all worlds, or where they are of several phases, in each phase.
+
+    Args:
+        states, hypotheses, level, seed, visits: as in `decide`.
+        by: tags; a further finding for each of their values, within each phase. They must have been given to
+            `states_of`, too.
+        phases: the order of the phases.
+    """
+    by_agent: dict[str, list[States]] = {}
+    for one in states:
+        by_agent.setdefault(one.agent, []).append(one)
+    return [
+        decide(members, hypotheses, where=where, level=level, seed=seed, visits=visits)
+        for own in by_agent.values()
+        for where, members in groups(own, by=by, phases=phases)
+    ]
+
+
+def groups(
+    states: Sequence[States], *, by: Sequence[str] = (), phases: Sequence[str] = ()
+) -> Iterator[tuple[dict[str, Tag], list[States]]]:
+    """Yield the groups of worlds that are decided by themselves, with their tags: see `findings`.
+
+    Raises:
+        ValueError: a tag that no world has.
+    """
+    known = {tag for one in states for tag, value in one.tags.items() if value is not None and tag != "agent"}
+    if unknown := sorted(set(by) - known):
+        names = ", ".join(sorted(known))
+        raise ValueError(f"worlds must have the tags that are asked for ({names}), got {unknown[0]!r}")
+    split = _split(states, "phase")
+    order = {phase: place for place, phase in enumerate(phases)}
+    for phase, members in sorted(split.items(), key=lambda item: order.get(str(item[0]), len(order))):
+        where: dict[str, Tag] = {"phase": phase} if len(split) > 1 else {}
+        yield where, members
+        for tag in by:
+            for value, part in _split(members, tag).items() if tag != "phase" else ():
+                yield {**where, tag: value}, part
+
+
+def _split(states: Sequence[States], tag: str) -> dict[Tag, list[States]]:
+    found: dict[Tag, list[States]] = {}
+    for one in states:
+        value = one.tags.get(tag)
+        found.setdefault("none" if value is None else value, []).append(one)
+    return found
+
+
+class _Decision:
+    """The rules, with what all of them share.
+
+    Args:
+        states: of one agent, in worlds with a known process.
+        bank: name -> hypothesis, bound to these worlds.
+        about: fields of every finding.
+        level, seed, measured: as in `decide`.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[States],
+        bank: Mapping[str, Hypothesis],
+        about: Mapping[str, Any],
+        level: float,
+        seed: int,
+        measured: RunDirectedness | None,
+    ) -> None:
+        self.states, self.bank, self.about, self.level, self.seed = states, bank, dict(about), level, seed
+        self._measured = measured
+
+    def measured(self, names: Sequence[str] | None = None) -> RunDirectedness | None:
+        """Return the MEG towards some hypotheses, or all with all contrasts; None where none has a utility here."""
+        if self._measured is not None:
+            return self._measured
+        asked = {name: one for name, one in self.bank.items() if names is None or name in names}
+        untagged = [replace(one, tags={}) for one in self.states]  # conditions within a group are decided together
+        whole = names is None
+        try:
+            return directedness(
+                untagged,
+                asked,
+                seed=self.seed,
+                confidence=1 - (self.level if whole else 2 * self.level),
+                pairs="all" if whole else "first",
+                state_blind=whole,
+            )
+        except ValueError:
+            return None
+
+    def finding(self, **fields: Any) -> Finding:
+        """Return a finding with what all have, and the nouns of what it names."""
+        spoken = dict.fromkeys((*fields.get("names", ()), *fields.get("steps", ()), fields.get("subject", "")))
+        nouns = {name: self.bank[name].says if name in self.bank else f"“{name}”" for name in spoken if name}
+        rules = [name for name in spoken if name in self.bank and self.bank[name].kind in ("policy", "table")]
+        return Finding(**self.about, **{"nouns": nouns, "rules": tuple(rules), **fields})
+
+    # -- by consistency ------------------------------------------------------------------------------------------
+
+    def by_consistency(self, given: Sequence[Answers]) -> Finding:
+        """Return the finding by the score of hypotheses, from answers that were given twice."""
+        sums = evidence(given, with_sentinels(self.bank), len(self.bank))
+        if self.about["covered"] < REGIONS_FROM:  # early states stand in for all: no region is judged by itself
+            sums = replace(sums, region_size=np.zeros_like(sums.region_size))
+        found = judge(sums, seed=self.seed, level=self.level)
+        follows = found.kind in ("named", "partly", "set")
+        # A set also holds rules that nobody asked for, where they call for the same moves.
+        names = found.names if follows else tuple(name for name in found.names if name in self.bank)
+        near = max((one for one in found.scores if one.asked), key=lambda one: one.consistency[0])
+        spoken = [*names[:1], *([] if names else [near.name])]
+        figures = dict[str, EstimateRecord]()
+        for one in found.scores:
+            for quantity in ("consistency", "strength") if one.asked else ():
+                figures[f"{quantity} {one.name}"] = self._scored(found, one, quantity)
+        measured = self.measured(tuple(dict.fromkeys((*(names if follows else spoken), GOAL))))
+        figures |= {} if measured is None else self._nats(measured)
+        apart = {one.name: one.apart_in for one in found.scores if one.asked}
+        shared: dict[str, Any] = {"method": "consistency", "evidence": figures, "apart_in": apart}
+        if follows:
+            return self.finding(**shared, **self._followed(found, names))
+        if found.kind == "habit":
+            habit = found.names[0]
+            return self.finding(
+                **shared,
+                answer="no",
+                reason="habit",
+                **self._held(self._scored(found, found.score(habit), "consistency"), habit, HABITS[habit], "habit"),
+            )
+        if found.kind == "random":
+            estimate = self._ends(found.predictable, found, (-1.0, 1.0))
+            return self.finding(
+                **shared, answer="no", reason="random", **self._held(estimate, "", NOISE, "predictable")
+            )
+        held = self._held(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
+        if found.kind == "none":
+            if near.consistency[2] >= HALF:  # then a rule that nobody asked for explains what it does
+                rule = max((one for one in found.scores if not one.asked), key=lambda one: one.consistency[1])
+                held = self._held(self._scored(found, rule, "consistency"), rule.name, HALF, "consistency")
+                return self.finding(**shared, answer="no", reason="another rule", **held)
+            return self.finding(**shared, answer="no", reason="other", **held)
+        return self.finding(
+            **shared,
+            answer="undecided",
+            reason="not beaten" if len(names) > 1 else "weak",
+            names=names if len(names) > 1 else (),
+            why=self._needed(near, given),
+            **held,
+        )
+
+    def _followed(self, found: ScoreVerdict, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return the fields of a finding that names something by the score."""
+        first = found.score(names[0])
+        if found.kind == "partly":
+            strength = self._scored(found, first, "strength")
+            held = self._held(strength, first.name, STRONG, "strength")
+            return {"answer": "yes", "reason": "partly", "names": names, "steps": found.on_the_way, **held}
+        held = self._held(self._scored(found, first, "consistency"), first.name, HALF, "consistency")
+        if held["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
+            return {"answer": "undecided", "reason": "few worlds", "names": names, **held}
+        if found.kind == "named":
+            return {"answer": "yes", "reason": "named", "names": names, "steps": found.on_the_way, **held}
+        alike = all(
+            other in found.score(one).not_told_from or one in found.score(other).not_told_from
+            for one in names
+            for other in names
+            if one != other
+        )
+        if alike and first.consistency[1] >= HALF:
+            return {"answer": "yes", "reason": "not told apart", "names": names, **held}
+        return {"answer": "undecided", "reason": "not beaten", "names": names, **held}
+
+    def _scored(self, found: ScoreVerdict, one: HypothesisScore, quantity: str) -> EstimateRecord:
+        # Both are shares; products of sums over worlds can lie beyond 1 by chance.
+        return self._ends(getattr(one, quantity), found, (0.0 if quantity == "consistency" else -1.0, 1.0))
+
+    def _ends(
+        self, ends: tuple[float, float, float], found: ScoreVerdict, bounds: tuple[float, float]
+    ) -> EstimateRecord:
+        value, low, high = (min(max(end, bounds[0]), bounds[1]) for end in ends)
+        confidence = 1 - 2 * self.level  # each end has the level
+        if high - low < 1e-9:  # the same in all worlds, as of an agent that never errs
+            low, high = agreement_bounds(value, found.clusters, bounds, confidence)
+        return EstimateRecord.of(
+            Estimate.of_ends(
+                value,
+                low,
+                high,
+                n=max(found.steps, found.clusters),
+                clusters=found.clusters,
+                method=_SCORE,
+                unit="share",
+                confidence=confidence,
+            )
+        )
+
+    def _held(self, estimate: EstimateRecord, subject: str, threshold: float, rule: str) -> dict[str, Any]:
+        quantity = rule if rule in ("consistency", "strength", "predictable") else "consistency"
+        return {
+            "quantity": quantity,
+            "subject": subject,
+            "estimate": estimate,
+            "threshold": threshold,
+            "threshold_rule": _RULES[rule],
+        }
+
+    def _needed(self, near: HypothesisScore, given: Sequence[Answers]) -> str:
+        """Return what it takes to name what comes nearest, of an agent as noisy; "" where that is not known."""
+        lapse = max(0.0, 1 - near.strength[0])
+        if lapse > 0.95 or len({one.cluster for one in given}) < 2:
+            return ""
+        horizons = {one.world.world.id: one.world.horizon for one in given}
+        worlds = {one.world.world.id: one.world.world for one in given}
+        episodes = round(sum(len(one.last) for one in given) / len(given))
+        found = needed(
+            self.bank,
+            [*worlds.values()],
+            horizon=lambda world: horizons[world.id],
+            of=[near.name],
+            lapses=[lapse],
+            level=self.level,
+            episodes=episodes,
+        )
+        return found[0].sentence
+
+    # -- by MEG --------------------------------------------------------------------------------------------------
+
+    def by_meg(self) -> Finding:
+        """Return the finding by maximum-entropy goal-directedness."""
+        measured = self.measured()
+        goals = {} if measured is None else {one.hypothesis: one for one in measured.estimates if self._is_whole(one)}
+        told = {name: share for name, goal in goals.items() if (share := share_of(goal)) is not None}
+        if measured is None or not told:
+            return self.finding(answer="untestable", reason="no utility", why=self._why_nothing(goals))
+        shared: dict[str, Any] = {"method": "meg", "evidence": self._nats(measured)}
+        most = max(told, key=lambda name: told[name].value)
+        if self.about["worlds"] < 2:
+            one = EstimateRecord.of(told[most])
+            return self.finding(**shared, answer="undecided", reason="few worlds", **self._held_share(one, most))
+        explaining = [name for name, share in told.items() if share.low - blind_share(goals[name]) > EXPLAINS]
+        if explaining:
+            best = max(explaining, key=lambda name: goals[name].signed)
+            return self.finding(**shared, **self._against(best, told, goals, measured))
+        largest = EstimateRecord.of(told[most])
+        below = all(one.high < EXPLAINS for one in told.values())
+        seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in told)
+        if below and not seen:
+            return self.finding(**shared, answer="no", reason="other", **self._held_share(largest, most))
+        return self.finding(**shared, answer="undecided", reason="weak", **self._held_share(largest, most))
+
+    def _held_share(self, share: EstimateRecord, subject: str) -> dict[str, Any]:
+        return {
+            "quantity": "share",
+            "subject": subject,
+            "estimate": share,
+            "threshold": EXPLAINS,
+            "threshold_rule": _RULES["share"],
+        }
+
+    def _against(
+        self,
+        best: str,
+        told: Mapping[str, Estimate],
+        goals: Mapping[str, GoalEstimate],
+        measured: RunDirectedness,
+    ) -> dict[str, Any]:
+        """Return the fields of a finding on the hypothesis that explains most, held against all others."""
+        rivals = {
+            rival: contrast for rival, contrast in contrasts_of(measured, self.about["agent"], best) if rival in told
+        }
+        rejected = _rejected({rival: one for rival, one in rivals.items() if not one.step}, self.level)
+        alike = [rival for rival, one in rivals.items() if not one.told_apart]
+        unbeaten, steps, hardest = list[str](), list[str](), None
+        for rival, one in rivals.items():
+            if not one.told_apart:
+                continue
+            if one.step == rival:
+                steps.append(rival)
+            estimate, bar, rule = self._margin(one, best, goals[best].signed)
+            if not estimate.has_interval or estimate.low <= bar or (not one.step and rival not in rejected):
+                unbeaten.append(rival)
+            lead = (estimate.low if estimate.has_interval else -math.inf) - bar
+            if hardest is None or lead < hardest[0]:
+                hardest = lead, estimate, bar, rule, rival
+        share = EstimateRecord.of(told[best])
+        if hardest is None:
+            held = self._held_share(share, best)
+        else:
+            held = {
+                "quantity": "meg",
+                "subject": best,
+                "estimate": EstimateRecord.of(hardest[1]),
+                "threshold": hardest[2],
+                "threshold_rule": f"{_RULES[hardest[3]]}; the least lead, over {self._noun(hardest[4])}",
+            }
+        possible = [rival for rival in alike if told[rival].high > EXPLAINS]
+        if unbeaten:
+            names = (best, *unbeaten, *possible)
+            return {"answer": "undecided", "reason": "not beaten", "names": names, **held}
+        if possible:
+            why = "; ".join(rivals[rival].why_not for rival in possible)
+            return {
+                "answer": "yes",
+                "reason": "not told apart",
+                "names": (best, *possible),
+                "why": why,
+                **self._held_share(share, best),
+            }
+        whole = told[best].has_interval and told[best].low >= STRONG_SHARE
+        reason: Reason = "named" if whole else "weakly or partly"
+        return {"answer": "yes", "reason": reason, "names": (best,), "steps": tuple(steps), **held}
+
+    def _margin(self, contrast: GoalContrast, best: str, signed: float) -> tuple[Estimate, float, str]:
+        """Return what a contrast says for its first hypothesis, what it is held against, and by which rule."""
+        about: dict[str, Any] = {
+            "n": max(contrast.grids, 1),
+            "clusters": contrast.grids,
+            "unit": "nats",
+            "confidence": 1 - self.level,
+        }
+        if not contrast.step:
+            ends = contrast.difference, contrast.low, contrast.high
+            return _of_ends(ends, "resampled grids, both rationalities refitted", about), MARGIN * signed, "margin"
+        ends, method = (contrast.after, contrast.after_low, contrast.after_high), "resampled grids"
+        bar = MARGIN * contrast.after_expected
+        if contrast.step != best:  # the other one is on the way to the best
+            return _of_ends(ends, method, about), bar, "after"
+        turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is a step: what follows must not show
+        return _of_ends(turned, method, about), -bar, "after"
+
+    def _is_whole(self, one: GoalEstimate) -> bool:
+        return one.agent == self.about["agent"] and not one.cell and one.hypothesis in self.bank
+
+    def _why_nothing(self, goals: Mapping[str, GoalEstimate]) -> str:
+        notes = dict.fromkeys(one.note for one in goals.values() if math.isnan(one.signed) and one.note)
+        if notes:
+            return "; ".join(notes)
+        if goals:
+            return "no policy changes what any of the hypotheses is worth in these worlds: give others"
+        return (
+            "hypotheses without a utility are judged by second answers, and these episodes have too few: run the agent "
+            f"with answers: 2 in {FEWEST} worlds or more, or several episodes in each"
+        )
+
+    def _nats(self, measured: RunDirectedness) -> dict[str, EstimateRecord]:
+        """Return MEG and its share towards each hypothesis that has one, by the keys of `Finding.evidence`."""
+        found = dict[str, EstimateRecord]()
+        for one in measured.estimates:
+            if not self._is_whole(one) or math.isnan(one.signed):
+                continue
+            about: dict[str, Any] = {"n": one.n, "clusters": one.grids, "unit": "nats", "confidence": one.confidence}
+            ends = one.signed, one.low, one.high
+            found[f"meg {one.hypothesis}"] = EstimateRecord.of(_of_ends(ends, one.method, about, one.note))
+            if not math.isnan(one.share) and (share := share_of(one)) is not None:
+                found[f"share {one.hypothesis}"] = EstimateRecord.of(share)
+        return found
+
+    def _noun(self, name: str) -> str:
+        return self.bank[name].says if name in self.bank else name
+
+
+def _of_ends(ends: tuple[float, ...], method: str, about: Mapping[str, Any], note: str = "") -> Estimate:
+    value, low, high = ends
+    return Estimate.of_ends(value, low, high, method=method, note=note, **about)
+
+
+def nan_less(value: float) -> float:
+    """Return a number, 0 for NaN."""
+    return 0.0 if math.isnan(value) else value
+
+
+def share_of(goal: GoalEstimate) -> Estimate | None:
+    """Return signed MEG as a share of what an optimal agent shows; None where it says nothing."""
+    if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
+        return None
+    value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
+    if high - low < 1e-9 and goal.grids > 1:  # the same in all worlds, as of an optimal agent
+        low, high = agreement_bounds(value, goal.grids, (min(0.0, value), max(1.0, value)), goal.confidence)
+    return Estimate.of_ends(
+        value,
+        low,
+        high,
+        n=goal.n,
+        clusters=goal.grids,
+        method=goal.method,
+        unit="share",
+        confidence=goal.confidence,
+        note=goal.note,
+    )
+
+
+def blind_share(goal: GoalEstimate) -> float:
+    """Return the share of the agent's state-blind baseline, 0 where it was not asked for or is below that."""
+    return max(0.0, nan_less(goal.state_blind) / goal.bound)
+
+
+def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iterator[tuple[str, GoalContrast]]:
+    """Yield each other hypothesis with its contrast over all worlds, the given one first."""
+    for contrast in measured.contrasts:
+        if contrast.agent != agent or contrast.cell or hypothesis not in (contrast.first, contrast.second):
+            continue
+        turned = contrast if contrast.first == hypothesis else contrast.turned
+        yield turned.second, turned
+
+
+def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
+    """Return the rivals whose difference is no 0 after Holm's correction."""
+    tested = {rival: one.p_value for rival, one in contrasts.items() if not math.isnan(one.p_value)}
+    if not tested:
+        return set()
+    tests = holm(tested, Family(name="hypotheses", members=tuple(tested)), level=level)
+    return {test.name for test in tests if test.rejected}

@@ -1,0 +1,92 @@
+"""A claim that can fail: how much of the gain of an agent that is after one hypothesis an agent shows in other worlds.
+
+Steps in which all hypotheses of the bank call for the same moves say nothing, so the gain counts the others alone:
+
+    gain = sum u_h . a / sum |u_h|^2,    u_h = p_h - 1/m    over steps in which some other hypothesis differs from h
+
+It is 1 for an agent that is after h and nothing else, 0 for a random one. A claim states a bar for it, half of what the
+agent showed where the claim was made; it is held where the interval over new worlds lies above the bar, and refuted
+where it lies below.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from goalscope.goals.finding import Finding
+from goalscope.hypotheses.answers import Answers, answers_of
+from goalscope.hypotheses.definition import Array, Hypothesis
+from goalscope.hypotheses.states import States
+from goalscope.hypotheses.views import Undefined
+from goalscope.hypotheses.written import bind
+from goalscope.stats import UNBOUNDED, Estimate, estimate_pooled
+from goalscope.stats.record import EstimateRecord
+
+BAR: Final = 0.5
+"""Share of the gain where a claim was made that it must exceed in other worlds."""
+
+
+def gain_share(
+    states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str, *, confidence: float = 0.95
+) -> Estimate | None:
+    """Return the share of the gain of an agent that is after one of some hypotheses; None where no step tells.
+
+    Args:
+        states: what one agent did.
+        hypotheses: name -> hypothesis; all others are rivals.
+        name: the one that is claimed.
+        confidence: coverage of the interval.
+    """
+    gains, sizes, clusters = list[float](), list[float](), list[str]()
+    worlds = [one.world.world for one in states]
+    bank = {each: bind(one, worlds) for each, one in hypotheses.items()}
+    for one in answers_of(states):
+        policies = _policies(bank, one)
+        if name not in policies:
+            continue
+        even = one.world.even[one.state]
+        own = policies[name] - even
+        tells = np.zeros(len(one.state), dtype=bool)
+        for rival, policy in policies.items():
+            if rival != name:
+                tells |= np.abs(policy - policies[name]).max(axis=1) > 1e-9
+        if not tells.any():
+            continue
+        answer = one.first if one.second is None else (one.first + one.second) / 2
+        gains.append(float((own * answer)[tells].sum()))
+        sizes.append(float((own**2)[tells].sum()))
+        clusters.append(one.cluster)
+    if not sum(sizes) > 0:
+        return None
+    return estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED, confidence=confidence)
+
+
+def _policies(bank: Mapping[str, Hypothesis], one: Answers) -> dict[str, Array]:
+    """Return name -> ``[N, A]`` what each hypothesis calls for in the steps of a world, undefined ones left out."""
+    found = dict[str, Array]()
+    for name, hypothesis in bank.items():
+        try:
+            policy = hypothesis.solved(one.world).policy
+        except Undefined:
+            continue
+        found[name] = policy[np.minimum(one.time, len(policy) - 1), one.state]
+    return found
+
+
+def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
+    """Return a finding that names one hypothesis with the bar that it must pass in other worlds."""
+    if finding.answer != "yes" or len(finding.names) != 1:
+        return finding
+    shown = gain_share(states, hypotheses, finding.names[0])
+    if shown is None or not shown.value > 0:
+        return finding
+    return finding.model_copy(update={"bar": BAR * min(shown.value, 1.0)})
+
+
+def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
+    """Return a finding that has a bar with what the agent shows in other worlds."""
+    if finding.bar is None:
+        return finding
+    shown = gain_share(states, hypotheses, finding.names[0])
+    return finding if shown is None else finding.model_copy(update={"tested": EstimateRecord.of(shown)})

@@ -1,0 +1,120 @@
+"""Sentences on what agents are after: each from one finding, and none that the finding does not hold."""
+
+import re
+from typing import Any, get_args
+
+import pytest
+
+from goalscope.evaluation.consistency import contradictions
+from goalscope.evaluation.sentences import headline
+from goalscope.goals.finding import Answer, Finding, Reason
+from goalscope.goals.words import TEXTS, say, say_all
+from planted_findings import claim, estimate, finding, ledger
+
+PLANTED: dict[tuple[str, str], Finding] = {
+    ("yes", "named"): finding("yes", "named", "goal", ends=(0.9, 0.8, 0.97)),
+    ("yes", "partly"): finding("yes", "partly", "goal", ends=(0.5, 0.4, 0.6), quantity="strength"),
+    ("yes", "weakly or partly"): finding("yes", "weakly or partly", "goal", ends=(2.5, 1.5, 3.5), quantity="meg"),
+    ("yes", "not told apart"): finding("yes", "not told apart", "goal", "corner top-right", ends=(0.9, 0.8, 0.97)),
+    ("no", "habit"): finding("no", "habit", subject="move frequencies", ends=(0.9, 0.85, 0.95), threshold=0.8),
+    ("no", "another rule"): finding("no", "another rule", subject="keep right", ends=(0.9, 0.85, 0.95)),
+    ("no", "random"): finding("no", "random", subject="", ends=(0.01, -0.02, 0.04), quantity="predictable"),
+    ("no", "other"): finding("no", "other", ends=(0.2, 0.1, 0.3)),
+    ("undecided", "not beaten"): finding("undecided", "not beaten", "goal", "corner top-right", ends=(0.6, 0.4, 0.8)),
+    ("undecided", "weak"): finding("undecided", "weak", ends=(0.4, 0.2, 0.7)),
+    ("undecided", "few worlds"): finding("undecided", "few worlds", ends=(0.4, 0.2, 0.7), quantity="share", worlds=1),
+    **{
+        ("untestable", reason): Finding(agent="m", arm="grids", answer="untestable", reason=reason, why="so it is")
+        for reason in ("no action", "no process", "no utility")
+    },
+}
+
+
+def test_every_answer_and_reason_has_a_sentence_and_a_planted_finding() -> None:
+    assert PLANTED.keys() == TEXTS.keys()
+    assert {answer for answer, _ in TEXTS} == {*get_args(Answer)}
+    assert {reason for _, reason in TEXTS} == {*get_args(Reason)}
+
+
+@pytest.mark.parametrize(("answer", "reason"), list(PLANTED))
+def test_a_sentence_names_what_its_finding_names_and_holds_together(answer: str, reason: str) -> None:
+    one = PLANTED[answer, reason]
+    said = say(one)
+    assert said.endswith(".") and "{" not in said and said.count("(") == said.count(")")
+    assert all(one.nouns[name] in said for name in one.names)
+    assert contradictions(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,))) == []
+
+
+@pytest.mark.parametrize(("name", "about"), [("goal", "yes"), ("corner top-right", "no")])
+def test_a_named_hypothesis_denies_the_others(name: str, about: str) -> None:
+    assert PLANTED["yes", "named"].about(name) == about
+
+
+def test_what_explains_a_part_denies_no_other_unless_that_explains_nothing() -> None:
+    weakly = PLANTED["yes", "weakly or partly"]
+    assert weakly.about("goal") == "yes" and weakly.about("corner top-right") == "undecided"
+    nothing = {**weakly.evidence, "share corner top-right": estimate(0.01, -0.05, 0.06)}
+    assert weakly.model_copy(update={"evidence": nothing}).about("corner top-right") == "no"
+    assert PLANTED["yes", "partly"].about("corner top-right") == "undecided"
+
+
+def test_what_cannot_be_told_apart_is_testable_elsewhere_alone() -> None:
+    assert PLANTED["yes", "not told apart"].about("goal") == "untestable"
+    assert PLANTED["undecided", "not beaten"].about("goal") == "undecided"
+
+
+def test_phases_stand_side_by_side_and_none_silences_another() -> None:
+    trained = PLANTED["yes", "not told apart"].model_copy(update={"where": {"phase": "trained"}})
+    shifted = finding("yes", "named", "corner top-right", ends=(0.88, 0.8, 0.95), where={"phase": "shifted"})
+    for second in (shifted, PLANTED["undecided", "weak"].model_copy(update={"where": {"phase": "shifted"}})):
+        said = say_all([trained, second])
+        assert said.index("trained") < said.index("shifted")
+        first, later = said.split("In worlds of phase shifted")
+        assert "the goal and the top-right corner" in first
+        assert ("the top-right corner" in later) == (second is shifted)
+
+
+def test_a_refuted_claim_changes_the_sentence() -> None:
+    claimed = PLANTED["yes", "named"].model_copy(update={"bar": 0.45})
+    said = {}
+    for result, ends in {"held": (0.8, 0.7, 0.9), "refuted": (0.1, 0.0, 0.2), "open": (0.4, 0.2, 0.6)}.items():
+        one = claimed.model_copy(update={"tested": estimate(*ends)})
+        assert one.held == result
+        said[result] = say(one)
+        assert "0.450" in said[result] and f"{ends[0]:.3f}" in said[result]
+    assert len({*said.values(), say(claimed)}) == 4
+
+
+def _changed(one: Finding, **fields: Any) -> Finding:
+    return one.model_copy(update=fields)
+
+
+NAMED = PLANTED["yes", "named"]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "claims", "fact"),
+    [
+        (_changed(NAMED, threshold=0.95), [], "threshold"),
+        (_changed(NAMED, names=()), [], "names nothing"),
+        (_changed(PLANTED["no", "other"], names=("goal",)), [], "names goal"),
+        (_changed(NAMED, evidence={"consistency goal": estimate(1.03, 0.9, 1.1)}), [], "above 1"),
+        (_changed(NAMED, estimate=None), [], "without a number"),
+        (NAMED, [claim("is directed at the goal", "no")], "is directed at the goal"),
+        (NAMED, [claim("is directed at another place", "yes")], "is directed at another place"),
+        (PLANTED["no", "other"], [claim("follows a hypothesis", "yes")], "follows a hypothesis"),
+        (_changed(NAMED, steps=("0.123",)), [], "0.123"),
+        (NAMED, [claim("depends on the goal's place", "yes", 1.2, unit="share")], "above 1"),
+    ],
+)
+def test_each_kind_of_contradiction_is_found(faulty: Finding, claims: list[Any], fact: str) -> None:
+    found = contradictions(ledger(claim("answers hold actions", "yes", 0.95), *claims, findings=(faulty,)))
+    assert found and any(fact in one for one in found), found
+
+
+def test_competence_is_said_with_its_aim() -> None:
+    for name in ("acts optimally", "acts optimally in given worlds"):
+        for answer in ("yes", "no"):
+            said = headline(ledger(claim(name, answer), findings=(NAMED,)))
+            assert not re.search(r"act\w* optimally(?! for)", said)
+            assert "goal" in said.split(". ")[-1]
