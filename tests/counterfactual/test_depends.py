@@ -93,7 +93,8 @@ def test_the_command_prints_a_table_sentences_and_json(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("optimal", "--moved", "gaol"), "goal"),
-        (("optimal", "--moved", "key"), "key can be changed"),
+        (("optimal", "--moved", "key"), "name in --moved some of goal,"),
+        (("optimal", "--moved", "key,goal"), "leave key out of --moved"),
         (("optimal", "--worlds", "fog"), "fog_radius"),
         (("optimal", "--set", "temperature=1"), "language models"),
         (("optimal", "--worlds", "toy-text"), "grids"),

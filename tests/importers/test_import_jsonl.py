@@ -48,7 +48,7 @@ def read(tmp_path: Path, lines: list[Any]) -> tuple[list[Episode], ImportResult,
     return episodes, result, [str(problem) for problem in result.problems]
 
 
-@pytest.mark.parametrize("open_cell", [" ", "."])
+@pytest.mark.parametrize("open_cell", [" ", ".", "\u00a0", "\u2007", "\u3000"])
 def test_open_cells_may_be_blank_or_points(tmp_path: Path, open_cell: str) -> None:
     room = ROOM.replace("_", open_cell)
     lines = [{"episode": "a", "grid": room, "step": 0, "position": [1, 1], "action": "right"}]
@@ -62,6 +62,9 @@ def test_a_cell_that_cannot_be_read_is_named_where_it_is(tmp_path: Path) -> None
     lines = [{"episode": "a", "grid": "#####\n#A x#\n#####", "step": 0, "position": [1, 1], "action": "right"}]
     _, _, [problem] = read(tmp_path, lines)
     assert "line 2, column 3 holds 'x'" in problem
+    lines[0]["grid"] = "#####\n#A\t #\n#####"  # a tab stands for an unknown number of cells
+    _, _, [problem] = read(tmp_path, lines)
+    assert "line 2, column 2 holds" in problem and "column 0" not in problem
 
 
 def test_the_shortest_log_is_an_episode(tmp_path: Path) -> None:

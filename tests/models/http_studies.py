@@ -24,7 +24,7 @@ def study(url: str, task: Path, *, count: int = 2, trajectories: int = 2, steps:
     server = {
         "base_url": url,
         "preflight": False,  # the trials of a server have tests of their own
-        "timeout": 2.0,  # far above what an answer takes on a busy machine: only a hang may reach it
+        "timeout": 20.0,  # far above what an answer takes on a busy machine; tests of hangs set a shorter one
         "backoff": 0.02,
         "retries": 20,
         "patience": 30,

@@ -74,7 +74,9 @@ def test_faults_change_no_result_and_no_answer_is_asked_for_again(
     with Loopback(model) as clean:
         run(make(clean.url, folder, count=4, trajectories=3), tmp_path / "clean", workers=4)
     with Loopback(model, faults=replace(MANY, seed=3)) as server:
-        summary = run(make(server.url, folder, count=4, trajectories=3), tmp_path / "faults", workers=4)
+        waiting = {"timeout": 10.0}  # a hang ends by it, an answer on a busy machine must not
+        asked = make(server.url, folder, count=4, trajectories=3, server=waiting)
+        summary = run(asked, tmp_path / "faults", workers=4)
         outcomes = server.outcomes()
         assert outcomes["error"] and outcomes["limited"] and sum(outcomes.values()) > summary.calls
         assert set(server.answered().values()) == {1}, "an answer that arrived was asked for again"
@@ -92,7 +94,7 @@ def test_each_fault_alone_is_outlived(fault: str, model: LocalModel, folder: Pat
     only: dict[str, Any] = {fault: 0.3}
     faults = Faults(seed=4, **only)
     with Loopback(model, faults=faults) as server:
-        few = study(server.url, folder / "template.txt", count=1, trajectories=1, steps=4)
+        few = study(server.url, folder / "template.txt", count=1, trajectories=1, steps=4, server={"timeout": 5.0})
         summary = run(few, tmp_path / "run")
         assert server.outcomes()[fault] >= 1
         assert server.outcomes()["answered"] == summary.calls == 4
@@ -241,7 +243,8 @@ def test_kills_restarts_and_faults_together_end_like_a_clean_run(
         thread = threading.Thread(target=restarts)
         thread.start()
         try:
-            asked = study(server.url, folder / "template.txt", count=10, trajectories=10, steps=10)
+            waiting = {"timeout": 4.0}  # each hang ends by it; requests that it ends too early are made again
+            asked = study(server.url, folder / "template.txt", count=10, trajectories=10, steps=10, server=waiting)
             kill_and_resume(server, asked, tmp_path, [40, 90, 160, 25], restarts=True)
         finally:
             stop.set()

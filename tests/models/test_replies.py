@@ -125,6 +125,14 @@ def test_a_reply_cut_at_the_limit_states_an_action_where_it_begins_with_it(
     assert (reply.finish, turn(reply).action) == ("length", action)
 
 
+@pytest.mark.parametrize("finish", ["stop", None, "eos_token", "end_turn"])
+def test_an_answer_before_reasoning_that_is_never_closed_states_no_action(finish: str | None) -> None:
+    for text in (f"{UP}<think>no, since", f"<think>so</think>{UP}<think>wait:", f"{UP} <think> no: {DOWN}"):
+        found = turn(answered(text, finish))
+        assert (found.action, found.failure) == (None, "truncated")
+    assert turn(answered(f"<think>so</think>{UP}", finish)).action == Action.UP
+
+
 def test_a_reply_of_as_many_tokens_as_it_may_have_was_cut_off() -> None:
     full = {"prompt_tokens": 3, "completion_tokens": 40}
     assert (answered(NOT_THAT, usage=full).finish, turn(answered(NOT_THAT, usage=full)).failure) == (

@@ -35,6 +35,8 @@ STOPPING = {  # modes that end the run at once, and the server's sentence
     "ctx": "The maximum context length is 4096 tokens",
 }
 
+IN_REASONING = ("reasoning_only", "reasoning_only_late", "harmony_lost")  # modes of empty answers beside reasoning
+
 
 def modes_of_the_cases() -> set[str] | None:
     """The modes of the loopback server beside the cases from the field, None where it is not there."""
@@ -113,6 +115,9 @@ def test_the_counts_of_a_run_are_those_of_its_server(mode: str, tmp_path: Path) 
     if counts is not None:
         assert [int(number) for number in counts.groups()] == [len(expected), sum(expected.values())]
     assert (f"{last[WITHHELD]} of 15 answers were withheld" in notes) == bool(last[WITHHELD])
+    assert (f"{last[CALL]} of 15 answers were calls of a tool" in notes) == bool(last[CALL])
+    reasoned = last[INVALID] if mode in IN_REASONING else 0
+    assert (f"{reasoned} of 15 answers were empty, although" in notes) == bool(reasoned)
 
 
 @pytest.mark.parametrize("mode", STOPPING)

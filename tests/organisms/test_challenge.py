@@ -146,6 +146,19 @@ def test_a_claim_or_a_truth_that_was_changed_is_refused(sealed: tuple[Path, Path
         score(out)
 
 
+def test_a_claim_that_was_moved_to_another_organism_is_refused(once_opened: Path, tmp_path: Path) -> None:
+    shutil.copytree(once_opened, tmp_path, dirs_exist_ok=True)
+    ours = tmp_path / "challenge" / "claims" / "ours"
+    other = ours / "sealed-001" / "claim.json"
+    other.parent.mkdir(exist_ok=True)
+    shutil.copy(ours / "sealed-000" / "claim.json", other)
+    with pytest.raises(ValueError, match=r"sealed-001/claim\.json is about sealed-000"):
+        score(tmp_path / "challenge")
+    (tmp_path / "challenge" / "opened.json").unlink()
+    with pytest.raises(ValueError, match=r"sealed-001/claim\.json is about sealed-000"):
+        open_challenge(tmp_path / "challenge", tmp_path / "key.json")
+
+
 @pytest.fixture
 def readers(made: Path, once_opened: Path, tmp_path: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
     """Return the files of an opened challenge and of an organism, and what reads each of them back."""

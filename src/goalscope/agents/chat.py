@@ -402,8 +402,9 @@ def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
         failure = WITHHELD
     elif reply.finish == "called":
         failure = CALLED
-    elif reply.finish == "length" and reply.parts and reply.parts[-1].kind == "reasoning":
-        failure = "truncated"  # cut off inside of its reasoning, which may take back what it answered before
+    elif reply.parts and reply.parts[-1].kind == "reasoning" and (reply.finish == "length" or reply.answer):
+        # It ends inside of its reasoning, which may take back its answer, whatever the server reports as its end.
+        failure = "truncated"
     else:
         parsed = parse_action(reply.answer, truncated=reply.finish == "length", names=names)
         action, failure = parsed.action, parsed.failure

@@ -138,8 +138,11 @@ class ChangedWorlds(kinds.StudyPart):
                     tags = {**world.tags, "kind": "changed", MOVED: moved}
                     yield ChangedWorld(grid=grid, moved=moved, wording=wording, **shared, tags=tags)
         if lacking := [thing for thing in self.moved if thing not in found]:
+            names = ", ".join(lacking)
+            advice = f"leave {names} out of --moved" if found else f"name in --moved some of {', '.join(USUAL)}"
             raise ValueError(
-                f"{path} must have grids in which {', '.join(lacking)} can be changed, none can: leave out"
+                f"{path} must have grids in which {names} can be changed, but there is none: {advice}, or ask in other "
+                "worlds"
             )
         if not found:
             raise ValueError(f"{path} must have grids in which one of {', '.join(THINGS)} can be changed, none has")

@@ -60,6 +60,8 @@ def measure(
                 if why := why_unusable(first):
                     failures.silent[subject.name] = why
                     failures.leave_out(all_arms, [subject.name], why)
+                    if first.silent:  # its server failed; answers that cannot be used are a finding about the model
+                        failures.failed.append(f"{subject.name}: {why}")
                 else:
                     firsts[subject.name] = first
                 break

@@ -44,7 +44,7 @@ MOST_PLAIN: Final = 1024
 
 _LETTERS: Final = "Write eight random letters of the alphabet, one after the other, and nothing else."
 _SEA: Final = "Write one short sentence about the sea. Write plain words and no JSON."
-_IN_REASONING: Final = (
+START_WITH_PARSER: Final = (
     "Start the server with the reasoning parser of this model (vLLM and SGLang: --reasoning-parser), or switch "
     "thinking off (thinking: false, which sends chat_template_kwargs: {enable_thinking: false})"
 )
@@ -234,7 +234,7 @@ class Trials:
             self.add("reasoning", "no", detail, _advice_on_marks(reply.answer))
         elif not reply.answer and reply.finish == "stop" and _ends_in_answer(reply.reasoning or "", self.needs.answers):
             detail = f"the whole answer stands in the server's field for reasoning ({_excerpt(reply.reasoning or '')})"
-            self.add("reasoning", "no", detail, _IN_REASONING)
+            self.add("reasoning", "no", detail, START_WITH_PARSER)
         elif answer.divided:
             self.add("reasoning", "yes", "merged into the answer, taken apart by the model's own markers")
         elif reply.reasoning:

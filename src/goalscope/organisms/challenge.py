@@ -435,13 +435,25 @@ _CLAIM: Final = "claim.json"
 
 
 def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
-    """Return claimant, organism and claim of all that are frozen there."""
-    return [
-        (claimant.path.name, organism.path.name, read_claim(organism.file(_CLAIM)))
-        for claimant in Folder(challenge).folders(CLAIMS)
-        for organism in claimant.folders()
-        if organism.has_file(_CLAIM)
-    ]
+    """Return claimant, organism and claim of all that are frozen there.
+
+    Raises:
+        ValueError: a claim lies in the folder of another organism than the one that it is about.
+    """
+    found = []
+    for claimant in Folder(challenge).folders(CLAIMS):
+        for organism in claimant.folders():
+            if not organism.has_file(_CLAIM):
+                continue
+            path, name = organism.file(_CLAIM), organism.path.name
+            made = read_claim(path)
+            if made.agent != name:  # else a claim could be moved, once the truths are known, to where it is right
+                raise ValueError(
+                    f"a claim must lie in the folder of its organism, {path} is about {made.agent}: restore the claim "
+                    f"about {name} from a copy, or remove this one"
+                )
+            found.append((claimant.path.name, name, made))
+    return found
 
 
 def _sealed(salt: str, truth: Any) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents.chat import CALLED, ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import BELIEVED, DOUBTED
@@ -17,7 +17,7 @@ from goalscope.models.http_checks import (
     other_names,
     read_server_info,
 )
-from goalscope.models.http_trials import ServerNeeds, most_trial_tokens
+from goalscope.models.http_trials import START_WITH_PARSER, ServerNeeds, most_trial_tokens
 from goalscope.runs.store import Store
 from goalscope.untrusted import printable
 
@@ -27,8 +27,8 @@ INFO: Final = "servers"
 _ANSWERS: Final = (
     "SELECT CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, "
     "CASE WHEN json_valid(usage) THEN json_extract(usage, ?) END, "
-    "CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, failure, count(*) "
-    "FROM calls WHERE agent_id = ? AND state = 'done' GROUP BY 1, 2, 3, 4"
+    "CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, failure, coalesce(reasoning, '') != '', count(*) "
+    "FROM calls WHERE agent_id = ? AND state = 'done' GROUP BY 1, 2, 3, 4, 5"
 )
 
 
@@ -58,8 +58,8 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
 def noted_of_answers(store: Store) -> list[str]:
     """Return what is to be known about the answers of each agent behind a server, one line per agent and fact.
 
-    The facts: answers of another model, odd reports of tokens, answers that were drawn again, and answers that the
-    server withheld.
+    The facts: answers of another model, odd reports of tokens, answers that were drawn again, answers that the server
+    withheld, and answers that came in the field for reasoning or as a call of a tool, with what helps against these.
     """
     lines = []
     for identity, (agent, description) in sorted(store.agents().items()):
@@ -67,13 +67,16 @@ def noted_of_answers(store: Store) -> list[str]:
         if not isinstance(model, Mapping) or model.get("kind") != "http":
             continue
         names, doubted, redrawn, redraws, withheld = Counter[str](), 0, 0, 0, 0
+        reasoned, called = 0, 0
         paths = (f"$.{ANSWERED_BY}", f"$.{DOUBTED}", f"$.{REDRAWS}", identity)
-        for name, mark, drawn, failure, count in store.query(_ANSWERS, paths):
+        for name, mark, drawn, failure, has_reasoning, count in store.query(_ANSWERS, paths):
             names[printable(str(name or ""))] += count
             doubted += count if mark else 0
             if isinstance(drawn, int) and drawn > 0:
                 redrawn, redraws = redrawn + count, redraws + drawn * count
             withheld += count if failure == WITHHELD else 0
+            reasoned += count if failure == "empty" and has_reasoning else 0
+            called += count if failure == CALLED else 0
         others, answers = other_names(str(model.get("model")), names), names.total()
         usage = (
             f"{doubted} of {answers} answers report numbers of tokens that their requests should not have: 0, "
@@ -87,7 +90,22 @@ def noted_of_answers(store: Store) -> list[str]:
             f"{withheld} of {answers} answers were withheld by the server (a content filter, or a refusal): they are "
             "turns without an action, and no failures of the model to keep to the form"
         )
-        said = (others, usage * bool(doubted), again * bool(redrawn), kept_back * bool(withheld))
+        in_reasoning = (
+            f"{reasoned} of {answers} answers were empty, although the server's field for reasoning held text. If the "
+            f"answer stands there: {START_WITH_PARSER[0].lower()}{START_WITH_PARSER[1:]}"
+        )
+        as_call = (
+            f"{called} of {answers} answers were calls of a tool, which are turns without an action. Leave tools out "
+            "(server.body, and the server's automatic choice of tools)"
+        )
+        said = (
+            others,
+            usage * bool(doubted),
+            again * bool(redrawn),
+            kept_back * bool(withheld),
+            in_reasoning * bool(reasoned),
+            as_call * bool(called),
+        )
         lines += [f"{agent}: {line}" for line in said if line]
     return lines
 

@@ -333,16 +333,28 @@ def read_open_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> str 
     """Return the text of a grid of another program with open cells as `OPEN`: blank ones and points.
 
     Blanks are cells where cells stand side by side (``#A  #``), and separators where each stands alone (``# A _ #``).
-    Blanks before and behind all rows are indentation.
+    Blanks before and behind all rows are indentation. Every blank of Unicode counts but a tab, whose width is unknown.
     """
     if not isinstance(text, str) and not all(isinstance(line, str) for line in text):
-        return [[OPEN if cell in OPEN_ELSEWHERE else cell for cell in line] for line in text]
-    lines = [line.replace(".", OPEN) for line in (text.splitlines() if isinstance(text, str) else map(str, text))]
+        return [[OPEN if cell in OPEN_ELSEWHERE or _is_blank(cell) else cell for cell in line] for line in text]
+    lines = text.splitlines() if isinstance(text, str) else list(map(str, text))
+    lines = [_with_plain_blanks(line, kept="\t").replace(".", OPEN) for line in lines]
     box = _compact_box(lines)
     if box is not None:
         first, last, left, right = box
         lines = [line[left:right].replace(" ", OPEN) for line in lines[first : last + 1]]
     return "\n".join(lines) if isinstance(text, str) else lines
+
+
+def _is_blank(cell: object) -> bool:
+    return isinstance(cell, str) and len(cell) == 1 and cell.isspace()
+
+
+def _with_plain_blanks(line: str, kept: str = "") -> str:
+    """Return a line with each blank of Unicode, such as a non-breaking space, as an ordinary one; ``kept`` stays."""
+    if line.isascii() and "\t" not in line:
+        return line
+    return "".join(" " if character.isspace() and character not in kept else character for character in line)
 
 
 def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
@@ -372,6 +384,8 @@ def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
 
 def _refuse_blank_cells(lines: Sequence[Any], rows: Sequence[tuple[int, list[str]]]) -> None:
     """Raise a ValueError that names the first blank of a grid whose cells stand side by side."""
+    originals = lines
+    lines = [_with_plain_blanks(line) if isinstance(line, str) else line for line in originals]
     side_by_side = any(len(cells) == 1 and len(cells[0]) > 1 for _, cells in rows)
     box, labelled = _compact_box(lines), any(cells and cells[0].isdigit() for _, cells in rows)
     if box is None and (not side_by_side or labelled):
@@ -381,9 +395,11 @@ def _refuse_blank_cells(lines: Sequence[Any], rows: Sequence[tuple[int, list[str
         inside = line[left:right] if isinstance(line, str) else ""
         column = inside.find(" ", 0 if box else len(inside) - len(inside.lstrip()))
         if 0 <= column < len(inside if box else inside.rstrip()):
+            blank = originals[number - 1][left + column]
+            problem = "is blank" if blank == " " else f"holds {blank!r}"
             raise ValueError(
-                f"an open cell must be written {OPEN}: line {number}, column {left + column} is blank, in a grid whose "
-                "cells stand side by side"
+                f"an open cell must be written {OPEN}: line {number}, column {left + column} {problem}, in a grid "
+                "whose cells stand side by side"
             )
 
 
