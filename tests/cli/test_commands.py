@@ -272,5 +272,5 @@ def test_a_long_horizon_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("goalscope.cli.meg._QUIET", 0.01)
     said = call("meg", tmp_path / "long.json")
     places = [line for line in said.splitlines() if line.startswith("MEG: pass ")]
-    assert len(places) > 3 and all("of 2,000, after " in line for line in places)
+    assert len(places) >= 3 and all("of 2,000, after " in line for line in places)
     assert places[-1].split(",")[0] != places[0].split(",")[0], "later passes are counted"

@@ -5,7 +5,7 @@ import importlib
 import json
 import re
 import shutil
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from goalscope.evaluation.opening import Checked
 from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sentences import headline
 from goalscope.evaluation.sizing import choose_sizes
+from goalscope.goals.words import say
 from goalscope.progress import aloud
 from goalscope.registry import resolve
 from goalscope.report.blocks import Table
@@ -79,7 +80,10 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
     assert {one.name for one in first.arms if one.asked} == set(SMALL)
     assert all(one.why for one in first.arms if not one.asked)
     directed = first.claim("is directed at the goal")
-    assert directed is not None and directed.answer == "yes" and directed.clusters == 18
+    assert directed is not None and directed.answer == "yes" and 6 <= directed.clusters <= 18  # those that tell apart
+    (aim,) = first.findings
+    assert (aim.answer, aim.names, aim.worlds) == ("yes", ("goal",), 18)
+    assert (directed.value, directed.threshold) == (aim.estimate.value, aim.threshold)
     assert found.models[1].claim("acts optimally").answer == "no"  # type: ignore[union-attr]
     assert any(one.p < 0.05 and one.value > 0 for one in found.differences)
 
@@ -87,8 +91,8 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
 def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
     ledger = Evaluation.read(small / judging.LEDGER).models[0]
     assert re.search(r"That rests on \d+ worlds: over fewer than 20", headline(ledger))
-    many = [one.model_copy(update={"clusters": one.clusters * 5}) for one in ledger.claims]
-    assert "fewer than" not in headline(ledger.model_copy(update={"claims": tuple(many)}))
+    many = [one.model_copy(update={"worlds": one.worlds * 5}) for one in ledger.findings]
+    assert "fewer than" not in headline(ledger.model_copy(update={"findings": tuple(many)}))
 
 
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
@@ -204,10 +208,7 @@ def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
     assert first < matrix < text.index("<svg") < claims
     found = Evaluation.read(small / judging.LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
-    assert (
-        "random does not act like an agent that wants to be at the goal" in text
-        or "What random is after was not shown" in text
-    )
+    assert all(escape(say(one), quote=False) in text for ledger in found.models for one in ledger.findings)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def beyond(data: ArmData, what: str) -> Evidence:
 
 
 def claimed(name: str, data: ArmData) -> Claim:
-    return decide(resolve("claim", name), data)
+    (claim,) = decide(resolve("claim", name), data)
+    return claim
 
 
 def rows_of(measure: str, value: Any, **tags: Any) -> Rows:

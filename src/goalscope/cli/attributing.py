@@ -150,15 +150,12 @@ def _print_scores(found: "Attributed") -> None:
         for said in stratum.attributions:
             rows = [
                 [
-                    one["name"] if one["asked"] else f"({one['name']})",
-                    *(
-                        f"{one[key][0]:.2f} [{one[key][1]:.2f}, {one[key][2]:.2f}]"
-                        for key in ("strength", "consistency")
-                    ),
-                    f"{one['steps']:.0%}",
-                    "; ".join(one["not_where"]) or "–",
+                    one.name if one.asked else f"({one.name})",
+                    *("{:.2f} [{:.2f}, {:.2f}]".format(*ends) for ends in (one.strength, one.consistency)),
+                    f"{one.steps:.0%}",
+                    "; ".join(one.not_where) or "–",
                 ]
-                for one in said.details.get("scores", ())
+                for one in (() if said.score is None else said.score.scores)
             ]
             if rows:
                 title = f"{stratum.name or 'all worlds'}: {said.method}; in parentheses rivals that nobody asked for"

@@ -77,7 +77,7 @@ claim(
     quantity="correlation of errors in consecutive turns of the same world",
     threshold=0.2,
     compared="errors that are independent within a world (0), however differently hard the worlds are",
-)(lapses)
+)(lambda data: lapses(data))
 
 claim(
     "is the same in mirrored worlds",
