@@ -8,6 +8,7 @@ import pytest
 
 import goalscope
 import slipping_forklift  # noqa: F401  (registers the environment)
+from families import long_after
 from goalscope.evaluation.consistency import contradictions
 from goalscope.front.importing import import_logs
 from goalscope.goals.decision import by_single_answers, decide
@@ -38,7 +39,11 @@ def through_runs(folder: Path, hypotheses: str) -> list[Finding]:
 
 @pytest.mark.parametrize(
     ("rule", "names", "steps"),
-    [("goal", ("goal",), ("crate held",)), ("crate held", ("crate held",), ()), ("charger", ("charger",), ())],
+    long_after(
+        1,
+        [("goal", ("goal",), ("crate held",)), ("crate held", ("crate held",), ()), ("charger", ("charger",), ())],
+        names=3,
+    ),
 )
 def test_own_hypotheses_in_a_stochastic_world_of_ones_own(
     tmp_path: Path, rule: str, names: tuple[str, ...], steps: tuple[str, ...]
@@ -95,7 +100,7 @@ def test_several_episodes_in_a_world_stand_in_for_second_answers(tmp_path: Path)
         assert (by_visits.answer, by_visits.names) == (by_answers.answer, by_answers.names), (agent, say(by_visits))
 
 
-@pytest.mark.parametrize("rule", ["goal", "key held", "corner top-left if key held, else key held"])
+@pytest.mark.parametrize("rule", long_after(2, ["goal", "key held", "corner top-left if key held, else key held"]))
 def test_single_answers_tell_a_goal_from_the_step_on_every_way_there(tmp_path: Path, rule: str) -> None:
     folder = played(tmp_path, [KEY_DOOR], [twin(rule, lapse=0.1, name="planted")], trajectories=2)
     bank = load_hypotheses("goal;key held;corner bottom-right")
