@@ -10,11 +10,12 @@ from goalscope.evaluation.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
 from goalscope.evaluation.rules import ENVIRONMENTS, claim
 from goalscope.goals.asked import default_hypotheses
-from goalscope.goals.decision import GOAL, decide, findings, groups
-from goalscope.goals.finding import Answer, Finding, where_text
+from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
+from goalscope.goals.finding import EXPLAINS, Answer, Finding, where_text
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states, visits_of
 from goalscope.goals.words import QUANTITIES, say
 from goalscope.hypotheses import Hypothesis, Undefined
+from goalscope.hypotheses.written import noun_of
 
 AIMED: Final = ("grids", HYPOTHESES, GIVEN)
 """The arms whose worlds are asked what an agent is after."""
@@ -80,19 +81,32 @@ def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
     return own
 
 
-def evidence_of(finding: Finding, answer: Answer, *, names: str = "") -> Evidence:
-    """Return what an answer that follows from a finding rests on: the number that decided the finding."""
+def evidence_of(finding: Finding, answer: Answer, *, names: str = "", about: Sequence[str] = ()) -> Evidence:
+    """Return what an answer that follows from a finding rests on.
+
+    Args:
+        finding: the finding, whose deciding number it usually is.
+        answer: the answer.
+        names: what the answer names.
+        about: the hypotheses that it is about. Where they are denied by their own MEG, it is the largest of these.
+    """
     if answer == "untestable" or finding.estimate is None or finding.estimate.low is None:
         return Evidence(why=finding.why or say(finding, "it").rstrip("."))
-    subject = finding.nouns.get(finding.subject, finding.subject)
-    quantity = QUANTITIES[finding.quantity].format(subject=subject)
+    quantity, subject, estimate, threshold = finding.quantity, finding.subject, finding.estimate, finding.threshold
+    rule = finding.threshold_rule
+    excluded = [name for name in about if finding.explains_nothing(name)]
+    if answer == "no" and finding.answer != "no" and excluded:  # by their own shares, whatever the finding is
+        shares = {name: share for name in excluded if (share := finding.figure("share", name)) is not None}
+        subject = max(shares, key=lambda name: shares[name].value or 0.0)
+        quantity, estimate, threshold, rule = "share", shares[subject], EXPLAINS, RULES["share"]
+    noun = finding.nouns.get(subject) or (noun_of(subject) if subject else "")
     return Evidence(
-        estimate=finding.estimate.estimate,
+        estimate=estimate.estimate,
         side=_ANSWERS[answer],
         names=names,
-        threshold=finding.threshold,
-        threshold_rule=finding.threshold_rule,
-        quantity=quantity,
+        threshold=threshold,
+        threshold_rule=rule,
+        quantity=QUANTITIES[quantity].format(subject=noun),
     )
 
 
@@ -104,7 +118,7 @@ def by_group(found: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str,
 def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
     """Return whether an agent is after the goal."""
     found = aims(data, arm_name)
-    return by_group(found, [evidence_of(one, one.about(GOAL)) for one in found])
+    return by_group(found, [evidence_of(one, one.about(GOAL), about=(GOAL,)) for one in found])
 
 
 def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
@@ -116,6 +130,11 @@ def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
 def _other(one: Finding) -> Evidence:
     others = [name for name in one.names if name != GOAL]
     named = " or ".join(one.nouns.get(name, name) for name in others)
+    if one.answer != "yes" or one.reason == "weakly or partly":
+        rivals = [key.removeprefix("share ") for key in one.evidence if key.startswith("share ")]
+        none = [one.explains_nothing(name) for name in rivals if name != GOAL]
+        if not others and none and all(none):
+            return evidence_of(one, "no", about=[name for name in rivals if name != GOAL])
     if one.answer != "yes":
         return evidence_of(one, one.answer)
     if not others:

@@ -53,7 +53,7 @@ REGIONS_FROM: Final = 0.5
 GOAL: Final = "goal"
 
 _SCORE: Final = "resampled clusters of worlds"
-_RULES: Final = {
+RULES: Final = {
     "consistency": "consistency that the lower end of a name must reach, and the upper end of a possible one",
     "strength": "share of the answers that the lower end of a name must exceed",
     "habit": "consistency from which on this habit explains",
@@ -370,7 +370,7 @@ class _Decision:
             "subject": subject,
             "estimate": estimate,
             "threshold": threshold,
-            "threshold_rule": _RULES[rule],
+            "threshold_rule": RULES[rule],
         }
 
     def _needed(self, near: HypothesisScore, given: Sequence[Answers]) -> str:
@@ -423,7 +423,7 @@ class _Decision:
             "subject": subject,
             "estimate": share,
             "threshold": EXPLAINS,
-            "threshold_rule": _RULES["share"],
+            "threshold_rule": RULES["share"],
         }
 
     def _against(
@@ -460,7 +460,7 @@ class _Decision:
                 "subject": best,
                 "estimate": EstimateRecord.of(hardest[1]),
                 "threshold": hardest[2],
-                "threshold_rule": f"{_RULES[hardest[3]]}; the least lead, over {self._noun(hardest[4])}",
+                "threshold_rule": f"{RULES[hardest[3]]}; the least lead, over {self._noun(hardest[4])}",
             }
         possible = [rival for rival in alike if told[rival].high > EXPLAINS]
         if unbeaten:
@@ -520,7 +520,7 @@ class _Decision:
             about: dict[str, Any] = {"n": one.n, "clusters": one.grids, "unit": "nats", "confidence": one.confidence}
             ends = one.signed, one.low, one.high
             found[f"meg {one.hypothesis}"] = EstimateRecord.of(_of_ends(ends, one.method, about, one.note))
-            if not math.isnan(one.share) and (share := share_of(one)) is not None:
+            if (share := share_of(one)) is not None:
                 found[f"share {one.hypothesis}"] = EstimateRecord.of(share)
         return found
 

@@ -110,18 +110,26 @@ class Finding(StrictRecord):
     def about(self, name: str) -> "Answer":
         """Return the answer to whether the agent is after one hypothesis.
 
-        Yes where it alone is named. No where others alone are named, which explain all of what the agent does or beside
-        which it explains nothing, and where the answer is no. Untestable where it cannot be told from others here.
+        Yes where it alone is named. No where the answer is no, where others alone are named which explain all of what
+        the agent does, and where MEG towards it explains nothing and shows no more than a random agent does. Untestable
+        where it cannot be told from others here.
         """
-        if self.answer == "no":
-            return "no"
-        if self.answer != "yes":
+        if self.answer in ("no", "untestable"):
             return self.answer
-        if name in self.names:
-            return "yes" if len(self.names) == 1 else "untestable" if self.reason == "not told apart" else "undecided"
+        if name not in self.names:
+            nats = self.figure("meg", name)
+            followed = nats is not None and nats.low is not None and nats.low > 0
+            none = self.explains_nothing(name) and not (followed and self.answer == "undecided")
+            others = self.answer == "yes" and self.reason in ("named", "not told apart") and name not in self.steps
+            return "no" if none or others else "undecided"
+        if self.answer == "undecided":
+            return "undecided"
+        return "yes" if len(self.names) == 1 else "untestable" if self.reason == "not told apart" else "undecided"
+
+    def explains_nothing(self, name: str) -> bool:
+        """Return whether MEG shows that a hypothesis explains nothing of what the agent does; by MEG alone."""
         share = self.figure("share", name)
-        none = share is not None and share.high is not None and share.high < EXPLAINS
-        return "no" if self.reason in ("named", "not told apart") or none else "undecided"
+        return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
         """Return an estimate of the evidence, None where there is none."""

@@ -107,7 +107,8 @@ def _figures(one: Finding) -> str:
         told.append(f"{share.text} of what it would repeat")
     if (nats := one.figure("meg", about)) is not None:
         told.append(f"{nats.text} nats an episode")
-        if (of_optimal := one.figure("share", about)) is not None:
+        of_optimal = one.figure("share", about)
+        if of_optimal is not None and of_optimal.low is not None and of_optimal.low > 0:
             told.append(f"{of_optimal.text} of what an optimal agent shows")
     # The name is repeated where the sentence does not say of which hypothesis the figures are.
     noun = "" if len(one.names) == 1 or not told else f"{one.nouns.get(about, about)}: "
