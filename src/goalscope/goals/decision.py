@@ -7,7 +7,8 @@
 3. Otherwise MEG decides. A hypothesis *explains* if the lower end of its share of what an optimal agent shows exceeds
    `EXPLAINS` after the share of the agent's state-blind baseline is taken off. Of these the one with the most nats is
    taken. It is named if its MEG exceeds that of each other hypothesis by `MARGIN` of its own, in the worlds that tell
-   the two apart, and after Holm's correction over them; against a step on the way to it, if what the agent does after
+   the two apart, and after Holm's correction over them; one whose own share has its upper end below `EXPLAINS` is no
+   rival; against a step on the way to it, if what the agent does after
    that step exceeds `MARGIN` of what an agent with the same rationality would show there. The answer is no if the upper
    ends of all shares lie below `EXPLAINS` and nobody can tell the agent from a state-blind one.
 
@@ -434,9 +435,10 @@ class _Decision:
         measured: RunDirectedness,
     ) -> dict[str, Any]:
         """Return the fields of a finding on the hypothesis that explains most, held against all others."""
-        rivals = {
-            rival: contrast for rival, contrast in contrasts_of(measured, self.about["agent"], best) if rival in told
-        }
+        # What explains nothing itself is no rival: an agent that is after it would show more towards it.
+        possible_rivals = {name for name, share in told.items() if share.high >= EXPLAINS}
+        every = contrasts_of(measured, self.about["agent"], best)
+        rivals = {rival: contrast for rival, contrast in every if rival in possible_rivals}
         rejected = _rejected({rival: one for rival, one in rivals.items() if not one.step}, self.level)
         alike = [rival for rival, one in rivals.items() if not one.told_apart]
         unbeaten, steps, hardest = list[str](), list[str](), None

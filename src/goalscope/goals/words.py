@@ -104,12 +104,12 @@ def _figures(one: Finding) -> str:
     about = one.names[0] if one.names else one.subject
     told = list[str]()
     if (share := one.figure("consistency", about)) is not None and one.method == "consistency":
-        told.append(f"{share.text} of what it would repeat")
+        told.append(f"explains {share.text} of what it would repeat")
     if (nats := one.figure("meg", about)) is not None:
-        told.append(f"{nats.text} nats an episode")
+        told.append(f"MEG {nats.text} nats an episode")
         of_optimal = one.figure("share", about)
         if of_optimal is not None and of_optimal.low is not None and of_optimal.low > 0:
-            told.append(f"{of_optimal.text} of what an optimal agent shows")
+            told.append(f"{of_optimal.text} of an optimal agent's")
     # The name is repeated where the sentence does not say of which hypothesis the figures are.
     noun = "" if len(one.names) == 1 or not told else f"{one.nouns.get(about, about)}: "
     return f" ({noun}{', '.join(told)})" if told else ""
