@@ -61,7 +61,8 @@ def directedness() -> Metric:
         values: dict[str, float] = {f"{name} episodes": 0 for name in hypotheses if name not in measured}
         for estimate in estimates:
             values |= _figures(estimate)
-        for finding in findings(states, hypotheses):
+        known = {name: one for name, one in hypotheses.items() if name in measured}
+        for finding in findings(states, known) if known else ():
             values |= finding_figures(finding)
         return {**values, "left out": len(scores) - len(defined)}
 
