@@ -87,10 +87,10 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     )
 
 
-def _threshold(claim: Claim) -> Phrase | str:
+def _threshold(claim: Claim) -> Cell | str:
     """Return the threshold as it was applied, above the rule that it is by where that differs between models."""
     text = f"{claim.threshold:.3g}"
-    return Phrase(text, below=claim.threshold_rule) if claim.threshold_rule else text
+    return Cell(value=text, note=claim.threshold_rule) if claim.threshold_rule else text
 
 
 def _decides(claim: Claim) -> str:

@@ -55,13 +55,13 @@ GOAL: Final = "goal"
 
 _SCORE: Final = "resampled clusters of worlds"
 RULES: Final = {
-    "consistency": "consistency that the lower end of a name must reach, and the upper end of a possible one",
-    "strength": "share of the answers that the lower end of a name must exceed",
-    "habit": "consistency from which on this habit explains",
-    "predictable": "share of repeated answers below which an agent acts at random",
-    "share": "share of what an optimal agent shows that the lower end must exceed",
-    "margin": f"{MARGIN:.0%} of its own MEG, by which it must exceed each other hypothesis",
-    "after": f"{MARGIN:.0%} of what an agent of the same rationality shows after the step",
+    "consistency": "half of what it would repeat",
+    "strength": "a fifth of its answers",
+    "habit": "as consistent as this habit",
+    "predictable": "a tenth of its answers repeated",
+    "share": "a tenth of an optimal agent's",
+    "margin": f"{MARGIN:.0%} of its own MEG",
+    "after": f"{MARGIN:.0%} of what is expected after the step",
 }
 """Rule of a threshold -> it in words."""
 
@@ -462,7 +462,7 @@ class _Decision:
                 "subject": best,
                 "estimate": EstimateRecord.of(hardest[1]),
                 "threshold": hardest[2],
-                "threshold_rule": f"{RULES[hardest[3]]}; the least lead, over {self._noun(hardest[4])}",
+                "threshold_rule": f"{RULES[hardest[3]]}, over {self._noun(hardest[4])}",
             }
         possible = [rival for rival in alike if told[rival].high > EXPLAINS]
         if unbeaten:
