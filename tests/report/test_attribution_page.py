@@ -1,6 +1,6 @@
 """The section on hypotheses: by phase, with its picture; nothing of runs whose steps were answered once."""
 
-from html import escape
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_the_page_holds_sentence_table_and_picture(place: Path) -> None:
     section = page[page.index('id="attribution"') :]
     with Store(place) as store:
         told = say_all(judged_in(store)["twin"])
-    assert "What the actions follow" in section and escape(told, quote=False) in section
+    assert "What the actions follow" in section and told in unescape(section)
 
 
 def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _pass_reporter() -> Callable[[int, int], None]:
 
     def report(done: int, total: int) -> None:
         nonlocal last, number, last_done
-        number, last_done, now = number + (done < last_done), done, time.monotonic()
+        number, last_done, now = number + (done <= last_done), done, time.monotonic()
         if now - last > _QUIET:
             last = now
             say(f"MEG: pass {number}, decision {done:,} of {total:,}, after {duration(now - start)}", error=True)
