@@ -41,6 +41,7 @@ def _of_findings(ledger: ClaimLedger) -> Iterator[str]:
         if one.answer in ("no", "untestable") and one.names:
             yield f"{label} says {one.answer} and names {', '.join(one.names)}"
         yield from _beyond(label, one.estimate)
+        yield from _beyond(f"{label}, tested", one.tested)
         for name, estimate in one.evidence.items():
             yield from _beyond(f"{label}, {name}", estimate)
         if one.answer in ("yes", "no") and (one.estimate is None or one.threshold is None):

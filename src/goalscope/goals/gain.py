@@ -9,6 +9,7 @@ agent showed where the claim was made; it is held where the interval over new wo
 where it lies below.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -59,7 +60,8 @@ def gain_share(
         clusters.append(one.cluster)
     if not sum(sizes) > 0:
         return None
-    return estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED, confidence=confidence)
+    found = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED, confidence=confidence)
+    return found.moved(bounds=(-math.inf, 1.0))  # no agent gains more than one that is after nothing else
 
 
 def _policies(bank: Mapping[str, Hypothesis], one: Answers) -> dict[str, Array]:

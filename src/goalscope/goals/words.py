@@ -18,8 +18,7 @@ TEXTS: Final = {
     ("no", "another rule"): "{who} is directed at none of the hypotheses: {subject}, which was not asked for, explains "
     "what it does better than each of them{figures}",
     ("no", "other"): "{who} is directed at none of the hypotheses: none of them explains {part} does{figures}",
-    ("undecided", "not beaten"): "which of {names} {who} is after was not shown: each of them may explain what it does"
-    "{figures}",
+    ("undecided", "not beaten"): "what {who} is after was not shown: {names} may each explain what it does{figures}",
     ("undecided", "weak"): "what {who} is after was not shown: no hypothesis was shown to explain what it does, and "
     "not all of them were excluded{figures}",
     ("undecided", "few worlds"): "what {who} is after was not shown: {worlds} cannot show it{figures}",
