@@ -27,6 +27,7 @@ from goalscope.attribution.by_arrival import arrivals
 from goalscope.attribution.by_likelihood import RATIONALITIES
 from goalscope.attribution.definition import predicted
 from goalscope.front import attributing
+from goalscope.goals.words import say
 from goalscope.hypotheses import finite_world, load_hypotheses, meg_of, parse
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.states import States, states_of_episodes
@@ -279,3 +280,27 @@ def test_a_run_of_several_agents_needs_a_name_and_one_without_actions_is_refused
     run(Study.parse(WORLDS), tmp_path / "failed", agents=[Mute()])
     with pytest.raises(ValueError, match="no step holds an action"):
         goalscope.attribute(tmp_path / "failed", hypotheses="goal")
+
+
+def test_a_claim_that_new_worlds_refute_says_so(tmp_path: Path) -> None:
+    """Where the goal always lay in the corner, an agent after the corner is taken for one after the goal."""
+    entry = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 14, "minimum_distance": 3}
+    agent = tmp_path / "agent.yaml"
+    agent.write_text("{kind: hypothesis, hypothesis: corner top-right, lapse: 0.1, name: cornered}")
+    found = {}
+    for name, goal in (("alike", "top-right"), ("elsewhere", "not top-right")):
+        (one,) = goalscope.attribute(
+            agent,
+            tmp_path / name,
+            hypotheses="goal;corner bottom-left",
+            worlds={**WORLDS, "worlds": [{**entry, "goal": "top-right"}]},
+            separating={**WORLDS, "worlds": [{**entry, "goal": goal, "apart": 2}], "seed": 3},
+            methods=["score"],
+        ).findings
+        found[name] = one
+        assert one.names == ("goal",) and one.bar is not None and one.tested is not None
+        assert one.tested.high is not None and one.tested.high <= 1
+        frozen = read_claim(tmp_path / name / "claim.json").strata[0]
+        assert (frozen.answer, frozen.names, frozen.bar) == ("yes", ("goal",), pytest.approx(one.bar))
+    assert (found["alike"].held, found["elsewhere"].held) == ("held", "refuted")
+    assert say(found["alike"]) != say(found["elsewhere"])

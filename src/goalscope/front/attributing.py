@@ -173,7 +173,7 @@ def attribute(
         chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
-        if not unmade(given / DATABASE):
+        if not _is_no_run(given):
             if worlds is not None:
                 raise ValueError(
                     "worlds belong to an agent that can be asked, got a run, which has its own: leave them out"
@@ -214,7 +214,7 @@ def attribute(
         tests: tuple[Test, ...] = ()
         findings = tuple(found_of)
         if other is not None:
-            if unmade(given / DATABASE) and later is not None:
+            if _is_no_run(given) and later is not None:
                 run(later, other, workers=workers, stage=stage)
             _, new_identity, (new, _), _ = _states(other, label, ())
             if new_identity != claim.agent:
@@ -227,6 +227,11 @@ def attribute(
         if out is not None:
             Folder(out).save_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n", RESULT)
         return found
+
+
+def _is_no_run(path: Path) -> bool:
+    """Return whether a path is no run directory, but an agent: a kind, a folder of weights, or a file."""
+    return path.is_file() or unmade(path / DATABASE)
 
 
 def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> Study:

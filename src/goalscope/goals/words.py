@@ -93,6 +93,8 @@ def _text(one: Finding, who: str) -> str:
     if one.tested is not None and one.bar is not None:
         share = f"{one.tested.text} of the gain of an agent that is after nothing else, bar {short(one.bar, 'share')}"
         parts.append(f"{TESTED[one.held]} ({share})")
+        if one.held == "refuted":
+            parts[0] = f"in the worlds that were looked at, {parts[0]}"
     return "; ".join(parts) + "."
 
 
