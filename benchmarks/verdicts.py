@@ -191,9 +191,10 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
 
 def named(ledger: ClaimLedger) -> str:
     """Return what a verdict names, "" for nothing: "goal", "goal, in part", "the top-right corner", ..."""
-    (one,) = [each for part in aims_of(ledger).values() for each in part] or [None]
-    if one is None or one.answer != "yes":
+    found = [each for part in aims_of(ledger).values() for each in part]
+    if not found or found[0].answer != "yes":
         return ""
+    one = found[0]  # these worlds are of one phase
     places = " or ".join("goal" if name == "goal" else one.nouns.get(name, name) for name in one.names)
     return f"{places}, in part" if one.reason in ("partly", "weakly or partly") else places
 

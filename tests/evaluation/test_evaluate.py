@@ -83,7 +83,7 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
     assert directed is not None and directed.answer == "yes" and 6 <= directed.clusters <= 18  # those that tell apart
     (aim,) = first.findings
     assert (aim.answer, aim.names, aim.worlds) == ("yes", ("goal",), 18)
-    assert (directed.value, directed.threshold) == (aim.estimate.value, aim.threshold)
+    assert aim.estimate is not None and (directed.value, directed.threshold) == (aim.estimate.value, aim.threshold)
     assert found.models[1].claim("acts optimally").answer == "no"  # type: ignore[union-attr]
     assert any(one.p < 0.05 and one.value > 0 for one in found.differences)
 

@@ -47,8 +47,10 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
     found = Evaluation.read(place / "found" / judging.LEDGER)
     answers = [{one.name: one.answer for one in ledger.claims} for ledger in found.models]
     # Seven worlds are too few for "yes" to a share of nine in ten, and for "no" to a success of one in ten.
-    asked = ("answers hold actions", "reaches the goal", "acts optimally", "is directed at the goal")
-    asked += ("is directed at another goal", "follows a hypothesis")
+    asked = (
+        *("answers hold actions", "reaches the goal", "acts optimally", "is directed at the goal"),
+        *("is directed at another goal", "follows a hypothesis"),
+    )
     told = [
         [next(answer for name, answer in each.items() if name.startswith(start)) for start in asked] for each in answers
     ]

@@ -158,7 +158,7 @@ def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(hypo
     import_into(tmp_path / "logs", tmp_path / "run")
     found = attribute(tmp_path / "run", hypotheses=hypotheses)
     [stratum], [finding] = found.claim.strata, found.findings
-    wanted = finding_figures(finding)
+    wanted: dict[str, float | None] = {**finding_figures(finding)}
     wanted |= {f"{method}: says nothing": 1.0 for method in stratum.refused} | {"worlds": stratum.clusters}
     for said in stratum.attributions:
         wanted |= {f"{said.method}: {said.kind}": 1.0} | {

@@ -89,10 +89,10 @@ def test_an_adapter_plays_as_it_answers_state_by_state() -> None:
         play(one, {}, [world()])
     (found,) = play(one, {}, [world()], folder=folder)  # Theseus without an adapter
     agent = build_agent("chat", {"model": "theseus", "task": TASK, "temperature": 0.0, "max_tokens": 64})
-    assert len(found.state) > 0 and found.second is not None
-    for state, first, second in zip(found.state.tolist(), found.first, found.second, strict=True):
+    assert len(found.state) > 0 and found.repeat is not None
+    for state, first, second in zip(found.state.tolist(), found.action, found.repeat, strict=True):
         (turn,) = agent.act([Observation(view=adapters.view_of(world(), state))])
-        assert turn.action == first.argmax() == second.argmax()
+        assert turn.action == first == second.argmax()
     (asked,) = play(one, {}, [world()], most=1, folder=folder)
     assert asked.state.tolist() == found.state[:1].tolist()
 

@@ -51,7 +51,7 @@ def test_each_phase_has_its_verdict_and_its_column(place: Path) -> None:
     assert trained.reason == "not told apart" and set(trained.names) == {"goal", "the corner"}
     assert (shifted.reason, shifted.names) == ("named", ("the corner",))
     # Towards both hypotheses of a set, and towards the goal where it is not what is followed.
-    nats = {
+    nats: dict[Any, Any] = {
         (one.where["phase"], name): one.figure("meg", name) for one in (trained, shifted) for name in found_names(one)
     }
     assert nats["trained", "goal"].value == pytest.approx(nats["trained", "the corner"].value)

@@ -78,7 +78,7 @@ def test_an_agent_after_the_key_is_told_from_one_after_the_goal(tmp_path: Path) 
     run(Study.parse({**plain, "horizon": {"factor": 2.0}}), tmp_path / "run")
     with Store(tmp_path / "run") as store:
         for name, (group,) in judged_in(store).items():
-            assert group.said is not None and group.said.kind == "named" and group.said.names == (name,)
+            assert (group.reason, group.names) == ("named", (name,))
 
 
 def test_rules_admit_the_cells_that_their_words_say() -> None:
