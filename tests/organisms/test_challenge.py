@@ -315,5 +315,5 @@ def test_a_language_model_is_a_folder_that_transformers_reads_by_itself(tmp_path
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     assert type(model).__name__ == "GPT2LMHeadModel" and len(tokenizer) <= model.config.vocab_size
     player = OrganismPlayer(folder)
-    assert player.card.rule == "goal" and player.probabilities(GRID).sum() == pytest.approx(1.0)
+    assert player.card.rule == "straight to goal" and player.probabilities(GRID).sum() == pytest.approx(1.0)
     assert player.predict(GRID, deterministic=True)[0] == int(Action.RIGHT)
