@@ -3,26 +3,13 @@
 It cannot tell noise from an aim that was not asked for: "not explained", never "none of the named".
 """
 
-from typing import Final
-
 import numpy as np
 
-from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
+from goalscope.attribution.definition import Attribution, PredictedPart, Trial, attribution, kind_of
 from goalscope.goals import directedness
 from goalscope.goals.decision import by_single_answers, share_of
 from goalscope.goals.words import say
 from goalscope.hypotheses.views import Undefined
-
-_KINDS: Final[dict[str, Said]] = {
-    "named": "named",
-    "weakly or partly": "named",
-    "not told apart": "set",
-    "not beaten": "undecided",
-    "few worlds": "undecided",
-    "weak": "undecided",
-    "other": "not explained",
-}
-"""Reason of a finding -> verdict of the method."""
 
 
 @attribution("meg")
@@ -40,14 +27,14 @@ def by_meg(trial: Trial) -> Attribution:
     except ValueError:
         raise Undefined("it needs a hypothesis with a utility of states: a place, an event or a sum of such") from None
     found = by_single_answers(trial.states, trial.bank, measured, level=trial.level, seed=trial.seed)
-    if found.reason not in _KINDS:
+    if found.answer == "untestable":
         raise Undefined(found.why)
     goals = {one.hypothesis: one for one in measured.estimates if not one.cell}
     shares = {name: share.value for name, goal in goals.items() if (share := share_of(goal)) is not None}
-    told = found.names if found.answer == "yes" else ()
+    named = found.names if found.answer == "yes" else ()
     return Attribution(
         method="meg",
-        kind=_KINDS[found.reason],
+        kind=kind_of(found),
         names=found.names,
         sentence=say(found, "it").rstrip("."),
         weights=shares,
@@ -55,10 +42,10 @@ def by_meg(trial: Trial) -> Attribution:
             # Beyond 40 nats a soft policy misses its limit by exp(-40).
             PredictedPart(
                 hypothesis=trial.bank[name].text,
-                weight=1 / len(told),
+                weight=1 / len(named),
                 rationality=float(np.clip(np.nan_to_num(goals[name].beta), -40.0, 40.0)),
             )
-            for name in told
+            for name in named
         ),
         details={"nats": {name: goal.signed for name, goal in goals.items()}},
     )

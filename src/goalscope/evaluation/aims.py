@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from goalscope.evaluation.rules import ENVIRONMENTS, claim
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
 from goalscope.goals.finding import EXPLAINS, Answer, Finding, where_text
-from goalscope.goals.reading import hypotheses_of, phases_in, read_states, visits_of
+from goalscope.goals.reading import hypotheses_of, phases_in, read_states
 from goalscope.goals.words import QUANTITIES, say
 from goalscope.hypotheses import Hypothesis, Undefined
 from goalscope.hypotheses.written import noun_of
@@ -57,12 +57,12 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
         part = run.part
         states = [one.chosen(np.array([each in part for each in one.ids])) for one in states]
         states = [one for one in states if len(one)]
-    options: dict[str, Any] = {"level": 1 - run.confidence, "visits": visits_of(run.store, agent)}
+    level = 1 - run.confidence
     parts = list(groups(states, phases=phases_in(study)))
     if usual and len(parts) == 1 and any(not one.cell for one in run.goals.estimates):
-        found = [decide(parts[0][1], bank, measured=run.goals, **options)]  # which is measured for other claims, too
+        found = [decide(parts[0][1], bank, measured=run.goals, level=level)]  # which is measured for other claims, too
     else:
-        found = findings(states, bank, phases=phases_in(study), **options)
+        found = findings(states, bank, phases=phases_in(study), level=level)
     return tuple(one.model_copy(update={"arm": arm_name}) for one in found)
 
 
@@ -122,7 +122,7 @@ def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
 
 
 def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Return whether an agent is after something that was asked for and is not the goal."""
+    """Return whether an agent is after one of the hypotheses other than the goal."""
     found = aims(data, arm_name)
     return by_group(found, [_other(one) for one in found])
 
@@ -166,7 +166,7 @@ for _arm, _suffix, _others, _validity in (
         f"is directed at the goal{_suffix}",
         arm=_arm,
         question=f"Is what it does directed at {_goal}?",
-        yes=f"It is directed at {_goal}, which explains what it does better than every other hypothesis.",
+        yes=f"It is directed at {_goal}, wholly or in the part that the verdict names.",
         no=f"It is not directed at {_goal}.",
         compared="the other hypotheses, its own second answers or its state-blind baseline, and the optimal agent",
         **{**_DECIDES, "section": "results", **_validity},

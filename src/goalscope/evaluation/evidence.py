@@ -15,6 +15,7 @@ from goalscope.evaluation.claims import Answer
 from goalscope.evaluation.subject import Subject
 from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.finding import MOST_INVALID
 from goalscope.goals.state_blind import frequencies, moves_by_episode
 from goalscope.hypotheses.states import states_of
 from goalscope.measures.table import StepTable
@@ -28,9 +29,6 @@ from goalscope.stats.sensitivity import sensitivity
 from goalscope.worlds.world import World
 
 SHARE = (0.0, 1.0)
-
-MOST_INVALID: Final = 0.5
-"""Share of turns without an action above which no question about goals is answered."""
 
 SAME_MEAN: Final = 0.1
 """Difference of mean shares below which two conditions count as equal."""

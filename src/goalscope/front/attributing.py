@@ -27,10 +27,10 @@ from goalscope.front.running import run
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.gain import tested_in, with_bar
-from goalscope.goals.reading import phases_in, read_states, visits_of
+from goalscope.goals.reading import phases_in, read_states
 from goalscope.goals.words import say_all
 from goalscope.hypotheses import FiniteWorld, Hypothesis, bind, load_hypotheses, read_hypotheses
-from goalscope.hypotheses.answers import Answers, Visits, answers_of
+from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.states import States, states_of_episodes
 from goalscope.hypotheses.written import check_names
 from goalscope.preflight import study_files
@@ -59,7 +59,7 @@ class Attributed(Records):
         claim: what was claimed, with the verdicts by stratum.
         tests: how well the claim predicted single actions in the worlds that separate; empty without any.
         left_out: reason -> number of worlds that could not be used.
-        findings: what it is after in each group of worlds, and how that fared where it was tested.
+        findings: what the agent is after in each group of worlds; with a bar and its test where there were new worlds.
     """
 
     agent: str
@@ -193,14 +193,14 @@ def attribute(
             other = None if later is None else results.below("separating").checked()
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
-        label, identity, (states, left_out), (phases, visits) = _states(first, name, by)
+        label, identity, (states, left_out), phases = _states(first, name, by)
         bound = {each: bind(one, [state.world.world for state in states]) for each, one in bank.items()}
         strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
         for where, members in groups(states, by=by, phases=phases):
             ask = None if out is None or first == given else _asking(Path(out), first, workers)
             trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(where)
             with stage(f"methods{f', {title}' if title else ''}"):
-                one = with_bar(decide(members, bound, where=where, seed=seed, visits=visits), members, bound)
+                one = with_bar(decide(members, bound, where=where, seed=seed), members, bound)
                 found_of.append(one)
                 stratum = judged(title, trial, chosen)
                 strata.append(replace(stratum, answer=one.answer, names=one.names, bar=one.bar))
@@ -289,8 +289,8 @@ def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Map
 
 def _states(
     path: Path, name: str, by: Sequence[str]
-) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[tuple[str, ...], Visits]]:
-    """Return name and content id of an agent of a run, what it did, and the phases and visits of the run."""
+) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
+    """Return name and content id of an agent of a run, what it did, and the phases of the run."""
     with Store(path) as store:
         names = list(store.agent_names())
         if len(names) != 1 and name not in names:
@@ -299,8 +299,7 @@ def _states(
             )
         label = name if name in names else names[0]
         identity = next(one for one, (own, _) in store.agents().items() if own == label)
-        about = phases_in(store.study()), visits_of(store, label)
-        return label, identity, read_states(store, label, by=by), about
+        return label, identity, read_states(store, label, by=by), phases_in(store.study())
 
 
 def _content(path: Path) -> str:

@@ -18,7 +18,7 @@ from goalscope.goals import (
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
-from goalscope.goals.reading import phases_in, visits_of
+from goalscope.goals.reading import phases_in, remembers
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures.table import StepTable
@@ -147,14 +147,13 @@ def _measured(
         return replace(measured, findings=tuple(_findings(path, states, asked))), total
 
 
-def _findings(path: Path, states: Sequence[States], asked: Mapping[str, Hypothesis]) -> Iterator[Finding]:
-    """Yield what each agent is after, from states whose second answers are read where the run has any."""
+def _findings(path: Path, states: Sequence[States], asked: Mapping[str, Hypothesis]) -> list[Finding]:
+    """Return what each agent is after; whether it is shown its earlier steps is read here, states may lack that."""
     with Store(path) as store:
         phases = phases_in(store.study())
-        visits = {agent: visits_of(store, agent) for agent in dict.fromkeys(one.agent for one in states)}
-    for each in dict.fromkeys(visits.values()):
-        own = [one for one in states if visits[one.agent] == each]
-        yield from findings(own, asked, phases=phases, visits=each)
+        shown = {agent: remembers(store, agent) for agent in dict.fromkeys(one.agent for one in states)}
+    known = [replace(one, remembers=one.remembers or shown[one.agent]) for one in states]
+    return findings(known, asked, phases=phases)
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:

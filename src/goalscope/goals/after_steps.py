@@ -55,7 +55,7 @@ def shown_after(states: States, step: Mask, gains: Array) -> Array:
 
 
 def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) -> float:
-    """Return the mean of `shown_after` of an agent with the soft-optimal policy, by forward propagation."""
+    """Return the nats that an agent with the soft-optimal policy is expected to show after the step, exactly."""
     before = np.where(step, 0.0, world.process.start)
     after, total = world.process.start - before, 0.0
     for time in range(world.horizon):

@@ -24,9 +24,9 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.goals.directedness import directedness
-from goalscope.goals.finding import EXPLAINS, Finding, Reason, where_text
+from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Finding, Reason, where_text
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
-from goalscope.hypotheses.answers import Answers, Visits, answers_of
+from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.evidence import evidence
 from goalscope.hypotheses.need import needed
@@ -45,9 +45,6 @@ MARGIN: Final = 0.25
 STRONG_SHARE: Final = 0.5
 """Share of what an optimal agent shows that the lower end must reach before a name by MEG is said without a word."""
 
-MOST_INVALID: Final = 0.5
-"""Share of turns without an action above which nothing is said about goals."""
-
 REGIONS_FROM: Final = 0.5
 """Share of the steps with a second answer below which no part of the worlds is judged by itself."""
 
@@ -55,11 +52,11 @@ GOAL: Final = "goal"
 
 _SCORE: Final = "resampled clusters of worlds"
 RULES: Final = {
-    "consistency": "half of what it would repeat",
-    "strength": "a fifth of its answers",
-    "habit": "as consistent as this habit",
-    "predictable": "a tenth of its answers repeated",
-    "share": "a tenth of an optimal agent's",
+    "consistency": "of what it would repeat",
+    "strength": "of its answers",
+    "habit": "of what it would repeat",
+    "predictable": "of its answers repeated",
+    "share": "of an optimal agent's MEG",
     "margin": f"{MARGIN:.0%} of its own MEG",
     "after": f"{MARGIN:.0%} of what is expected after the step",
 }
@@ -73,7 +70,7 @@ def decide(
     where: Mapping[str, Tag] | None = None,
     level: float = LEVEL,
     seed: int = 0,
-    visits: Visits = "all",
+    by_visits: bool = True,
     measured: RunDirectedness | Callable[[], RunDirectedness | None] | None = None,
 ) -> Finding:
     """Return what one agent is after in one group of worlds.
@@ -84,8 +81,7 @@ def decide(
         where: tags of the group.
         level: error rate of each one-sided end of an interval of the score, and of both ends of one of MEG.
         seed: root seed of resamples and of simulated random agents.
-        visits: the steps for which other episodes that came to the same state stand in for a second answer; "first" for
-            agents that remember their earlier steps.
+        by_visits: whether other episodes that came to the same state stand in for second answers.
         measured: the MEG of all of these states, with ``pairs="all"`` and ``state_blind=True``, where it is known
             already; or what measures it, called where MEG decides.
 
@@ -106,7 +102,7 @@ def decide(
         why = f"{turns - acted} of {turns} turns hold no action"
         return Finding(**about, answer="untestable", reason="no action", why=why)
     bound = {name: bind(one, [state.world.world for state in known]) for name, one in hypotheses.items()}
-    given = [one for one in answers_of(known, visits=visits) if one.second is not None]
+    given = [one for one in answers_of(known, by_visits=by_visits) if one.second is not None]
     about["covered"] = sum(len(one.state) for one in given) / acted if acted else 0.0
     decision = _Decision(known, bound, about, level, seed, measured)
     if len({one.cluster for one in given}) >= FEWEST:
@@ -124,7 +120,7 @@ def by_single_answers(
 ) -> Finding:
     """Return what `decide` does where no second answer is known; arguments are those of it."""
     single = [replace(one, repeat=None) for one in states]
-    return decide(single, hypotheses, level=level, seed=seed, visits="none", measured=measured)
+    return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
 
 
 def findings(
@@ -135,12 +131,11 @@ def findings(
     phases: Sequence[str] = (),
     level: float = LEVEL,
     seed: int = 0,
-    visits: Visits = "all",
 ) -> list[Finding]:
     """Return what each agent is after: in all worlds, or where they are of several phases, in each phase.
 
     Args:
-        states, hypotheses, level, seed, visits: as in `decide`.
+        states, hypotheses, level, seed: as in `decide`.
         by: tags; a further finding for each of their values, within each phase. They must have been given to
             `states_of`, too.
         phases: the order of the phases.
@@ -154,9 +149,7 @@ def findings(
         for where, members in groups(every, by=by, phases=phases)
     }
     return [
-        decide(
-            members, hypotheses, where=where, level=level, seed=seed, visits=visits, measured=shared[where_text(where)]
-        )
+        decide(members, hypotheses, where=where, level=level, seed=seed, measured=shared[where_text(where)])
         for own in by_agent.values()
         for where, members in groups(own, by=by, phases=phases)
     ]
@@ -304,8 +297,8 @@ class _Decision:
             )
         held = self._held(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
         if found.kind == "none":
-            if near.consistency[2] >= HALF:  # then a rule that nobody asked for explains what it does
-                rule = max((one for one in found.scores if not one.asked), key=lambda one: one.consistency[1])
+            if found.explained_by:  # by rules that nobody asked for
+                rule = max(map(found.score, found.explained_by), key=lambda one: one.consistency[1])
                 held = self._held(self._scored(found, rule, "consistency"), rule.name, HALF, "consistency")
                 return self.finding(**shared, answer="no", reason="another rule", **held)
             return self.finding(**shared, answer="no", reason="other", **held)
@@ -399,21 +392,21 @@ class _Decision:
         """Return the finding by maximum-entropy goal-directedness."""
         measured = self.measured()
         goals = {} if measured is None else {one.hypothesis: one for one in measured.estimates if self._is_whole(one)}
-        told = {name: share for name, goal in goals.items() if (share := share_of(goal)) is not None}
-        if measured is None or not told:
+        shares = {name: share for name, goal in goals.items() if (share := share_of(goal)) is not None}
+        if measured is None or not shares:
             return self.finding(answer="untestable", reason="no utility", why=self._why_nothing(goals))
         shared: dict[str, Any] = {"method": "meg", "evidence": self._nats(measured)}
-        most = max(told, key=lambda name: told[name].value)
+        most = max(shares, key=lambda name: shares[name].value)
         if self.about["worlds"] < 2:
-            one = EstimateRecord.of(told[most])
+            one = EstimateRecord.of(shares[most])
             return self.finding(**shared, answer="undecided", reason="few worlds", **self._held_share(one, most))
-        explaining = [name for name, share in told.items() if share.low - blind_share(goals[name]) > EXPLAINS]
+        explaining = [name for name, share in shares.items() if share.low - blind_share(goals[name]) > EXPLAINS]
         if explaining:
             best = max(explaining, key=lambda name: goals[name].signed)
-            return self.finding(**shared, **self._against(best, told, goals, measured))
-        largest = EstimateRecord.of(told[most])
-        below = all(one.high < EXPLAINS for one in told.values())
-        seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in told)
+            return self.finding(**shared, **self._against(best, shares, goals, measured))
+        largest = EstimateRecord.of(shares[most])
+        below = all(one.high < EXPLAINS for one in shares.values())
+        seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in shares)
         if below and not seen:
             return self.finding(**shared, answer="no", reason="other", **self._held_share(largest, most))
         return self.finding(**shared, answer="undecided", reason="weak", **self._held_share(largest, most))
@@ -430,13 +423,13 @@ class _Decision:
     def _against(
         self,
         best: str,
-        told: Mapping[str, Estimate],
+        shares: Mapping[str, Estimate],
         goals: Mapping[str, GoalEstimate],
         measured: RunDirectedness,
     ) -> dict[str, Any]:
-        """Return the fields of a finding on the hypothesis that explains most, held against all others."""
+        """Return the fields of a finding, where one hypothesis explains most, from its contrasts with all others."""
         # What explains nothing itself is no rival: an agent that is after it would show more towards it.
-        possible_rivals = {name for name, share in told.items() if share.high >= EXPLAINS}
+        possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
         every = contrasts_of(measured, self.about["agent"], best)
         rivals = {rival: contrast for rival, contrast in every if rival in possible_rivals}
         rejected = _rejected({rival: one for rival, one in rivals.items() if not one.step}, self.level)
@@ -453,7 +446,7 @@ class _Decision:
             lead = (estimate.low if estimate.has_interval else -math.inf) - bar
             if hardest is None or lead < hardest[0]:
                 hardest = lead, estimate, bar, rule, rival
-        share = EstimateRecord.of(told[best])
+        share = EstimateRecord.of(shares[best])
         if hardest is None:
             held = self._held_share(share, best)
         else:
@@ -464,7 +457,7 @@ class _Decision:
                 "threshold": hardest[2],
                 "threshold_rule": f"{RULES[hardest[3]]}, over {self._noun(hardest[4])}",
             }
-        possible = [rival for rival in alike if told[rival].high > EXPLAINS]
+        possible = [rival for rival in alike if shares[rival].high > EXPLAINS]
         if unbeaten:
             names = (best, *unbeaten, *possible)
             return {"answer": "undecided", "reason": "not beaten", "names": names, **held}
@@ -472,12 +465,12 @@ class _Decision:
             why = "; ".join(rivals[rival].why_not for rival in possible)
             return {
                 "answer": "yes",
-                "reason": "not told apart",
+                "reason": "not shares apart",
                 "names": (best, *possible),
                 "why": why,
                 **self._held_share(share, best),
             }
-        whole = told[best].has_interval and told[best].low >= STRONG_SHARE
+        whole = shares[best].has_interval and shares[best].low >= STRONG_SHARE
         reason: Reason = "named" if whole else "weakly or partly"
         return {"answer": "yes", "reason": reason, "names": (best,), "steps": tuple(steps), **held}
 

@@ -12,6 +12,9 @@ from goalscope.stats.record import EstimateRecord
 EXPLAINS: Final = 0.1
 """Share of what an optimal agent shows above which a hypothesis explains what an agent does."""
 
+MOST_INVALID: Final = 0.5
+"""Share of turns without an action above which no question about goals is answered."""
+
 Answer = Literal["yes", "no", "undecided", "untestable"]
 """``undecided``: more of the same data can decide it. ``untestable``: it cannot, and ``why`` says what would."""
 
@@ -40,8 +43,8 @@ explain the moves, and call for the same moves in these worlds. not beaten: seve
 habit, another rule, random, other: what explains the moves is a habit, or a rule that nobody asked for; they hardly
 depend on anything; or on something else than the hypotheses. weak: no
 hypothesis was shown to explain the moves, and not all were excluded. few worlds: too few for any rule. no action: too
-few turns held one. no process: fog, or worlds whose decision process is not known. no utility: single answers, and
-hypotheses that can be judged by second answers alone.
+few turns held one. no process: fog, or worlds whose decision process is not known. no utility: there are no second
+answers, and no hypothesis has a utility, so that neither rule applies.
 """
 
 Method = Literal["consistency", "meg", "none"]

@@ -77,7 +77,7 @@ def _policies(bank: Mapping[str, Hypothesis], one: Answers) -> dict[str, Array]:
 
 
 def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Return a finding that names one hypothesis with the bar that it must pass in other worlds."""
+    """Add to a finding that names one hypothesis the bar that its gain must exceed in other worlds."""
     if finding.answer != "yes" or len(finding.names) != 1:
         return finding
     shown = gain_share(states, hypotheses, finding.names[0])
@@ -87,7 +87,7 @@ def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str
 
 
 def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Return a finding that has a bar with what the agent shows in other worlds."""
+    """Add to a finding with a bar the gain that the agent shows in other worlds."""
     if finding.bar is None:
         return finding
     shown = gain_share(states, hypotheses, finding.names[0])

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from goalscope.hypotheses import Hypothesis, load_hypotheses
-from goalscope.hypotheses.answers import Visits
 from goalscope.hypotheses.states import States, states_of_episodes
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import restore_hypotheses
@@ -28,7 +27,7 @@ def read_states(store: Store, agent: str, *, by: Sequence[str] = ()) -> tuple[li
 def states_among(
     episodes: Iterable[Episode], source: str, *, by: Sequence[str] = ()
 ) -> tuple[list[States], dict[str, int]]:
-    """Return what the agents of some episodes did; see `read_states`. ``source`` names them in the error."""
+    """Return what `read_states` does, from episodes; ``source`` says in an error where they come from."""
     states, left_out = states_of_episodes(episodes, by=by)
     if not any(one.acted.any() for one in states):
         reasons = "; ".join(left_out) or "no step holds an action"
@@ -38,15 +37,12 @@ def states_among(
     return states, left_out
 
 
-def visits_of(store: Store, agent: str) -> Visits:
-    """Return the steps of an agent for which other episodes may stand in for a second answer.
-
-    They are the first turns alone where the agent is shown its earlier steps: what it answers depends on these, too.
-    """
+def remembers(store: Store, agent: str) -> bool:
+    """Return whether an agent of a run is shown its earlier steps, as its description or the study says."""
     study = store.study()
     described = dict(store.agents().values()).get(agent, {})
     history = described.get("history") or ("none" if study is None else study.history)
-    return "all" if history == "none" else "first"
+    return bool(history != "none")
 
 
 def hypotheses_of(study: Study | None) -> dict[str, Hypothesis]:

@@ -60,7 +60,7 @@ def say(finding: Finding, who: str = "") -> str:
 
 
 def say_all(findings: Sequence[Finding]) -> str:
-    """Return the findings on one agent side by side: a sentence for each group of worlds."""
+    """Return a sentence about one agent for each group of worlds, in the order of the findings."""
     told = list[str]()
     for number, one in enumerate(findings):
         if not one.where:

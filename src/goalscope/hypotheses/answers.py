@@ -10,7 +10,6 @@ have one, are left out, and counted.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from goalscope.checks import check_shape, freeze
 from goalscope.distributions import to_distributions
 from goalscope.hypotheses.definition import Array, FiniteWorld, Numbers
 from goalscope.hypotheses.states import States
-
-Visits = Literal["all", "first", "none"]
-"""The steps for which other episodes of an agent stand in for a second answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,24 +65,23 @@ class Answers:
         return self.world.world.cluster or self.world.world.id
 
 
-def answers_of(states: Iterable[States], *, visits: Visits = "none") -> list[Answers]:
+def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Answers]:
     """Return the answers in some states, a record for each world in which any step can be used.
 
     Worlds under fog are left out: what the agent sees there is not the state.
 
     Args:
         states: what one agent did, see `goalscope.hypotheses.states_of`.
-        visits: where no second answer was recorded, the steps for which other episodes of the agent stand in: "all";
-            "first" for the first turns alone, of an agent that is shown its earlier steps (so it is, too, where the
-            episodes say that it is); or "none".
+        by_visits: whether other episodes that came to the same state stand in where no second answer was recorded; for
+            agents that are shown their earlier steps only in their first turns.
     """
     found = list[Answers]()
     for one in states:
         if one.world.world.fog_radius is not None:
             continue
         repeat = one.repeat
-        if repeat is None and visits != "none":
-            repeat = _by_visits(one, "first" if one.remembers else visits)
+        if repeat is None and by_visits:
+            repeat = _by_visits(one)
         has_answer = one.action >= 0
         used = has_answer if repeat is None else has_answer & ~np.isnan(repeat[:, 0])
         if not used.any():
@@ -112,9 +107,9 @@ def answers_of(states: Iterable[States], *, visits: Visits = "none") -> list[Ans
     return found
 
 
-def _by_visits(one: States, visits: Visits) -> Array | None:
+def _by_visits(one: States) -> Array | None:
     """Return ``[N, A]`` the mean answer of the other episodes in the state of each step, NaN without any."""
-    given = np.flatnonzero((one.action >= 0) & ((one.time == 0) | (visits == "all")))
+    given = np.flatnonzero((one.action >= 0) & ((one.time == 0) | (not one.remembers)))
     states, actions = one.world.process.states, one.world.process.actions
     # An episode may come to a state several times: its own answers there are no second answers to one another.
     keys = one.episode[given] * states + one.state[given]

@@ -46,7 +46,7 @@ MOST: Final = 20_000_000
 """Most decisions x states x actions of a policy by decision."""
 
 _ALIKE: Final = 1e-9
-"""Share of the greatest possible utility up to which two expected utilities differ by rounding alone."""
+"""Two expected utilities that differ by less than this share of the greatest possible one count as equal."""
 
 FAR: Final = np.iinfo(np.int64).max // 2
 """Distance of a state from which there is no way."""

@@ -91,6 +91,8 @@ class ScoreVerdict:
         scores: of all hypotheses.
         clusters, steps, left_out: numbers; left out are steps without an action.
         undefined: name -> number of worlds in which it means nothing.
+        explained_by: where it is "none", the rules that nobody asked for which explain the answers, and beat every
+            hypothesis that was asked for.
         on_the_way: hypotheses that were asked for and are a step on every way to the first of ``names``.
     """
 
@@ -102,6 +104,7 @@ class ScoreVerdict:
     steps: int
     left_out: int
     undefined: Mapping[str, int]
+    explained_by: tuple[str, ...] = ()
     on_the_way: tuple[str, ...] = ()
 
     def score(self, name: str) -> HypothesisScore:
@@ -263,6 +266,7 @@ class _Judged:
             steps=int(self.found.steps.sum()),
             left_out=self.found.left_out,
             undefined=self.found.undefined,
+            explained_by=tuple(self.names[index] for index in np.flatnonzero(self.sentinels)) if kind == "none" else (),
             on_the_way=self._steps(chosen[0]) if kind in ("named", "partly") and len(chosen) else (),
         )
 
@@ -276,6 +280,12 @@ class _Judged:
         """``[K, K]`` whether the second is a rival of the first: compared, and not excluded by its own score."""
         possible = (self.consistency[2] >= HALF) & (self.strength[2] > 0)
         return np.asarray(self.apart[0] & possible[None, :])
+
+    @cached_property
+    def sentinels(self) -> Mask:
+        """``[K]`` the rules that nobody asked for which explain, and beat every rival that was asked for."""
+        unbeaten = self.rivals & ~self.beats
+        return np.asarray(self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1))
 
     def _kind(self) -> tuple[Kind, Sequence[int]]:
         value, _, high = self.consistency
@@ -296,7 +306,7 @@ class _Judged:
         habits = [index for index, least in at.items() if value[index] >= least]
         if habits and self.beats[habits][:, whole].any(axis=0).all():
             return "habit", habits  # and no hypothesis of the bank explains as well
-        if (self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1)).any():
+        if self.sentinels.any():
             return "none", ()  # a sentinel explains it, which nobody asked for, and no hypothesis of the bank may
         if sets := [{h, *np.flatnonzero(unbeaten[h]).tolist()} for h in np.flatnonzero(whole).tolist()]:
             return "set", sorted(set().union(*sets))

@@ -52,7 +52,7 @@ NAMED: Final = "{name}"
 """The form of a goal that a world itself names, such as ``crate held``; it is read where no other form fits."""
 _NAMES: Final = (NAMED, f"event {NAMED}")
 _NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
-"""What a name without the word event in front may be: no sum, and no brackets."""
+"""What a goal that a world names may be called: no square brackets, semicolons, or "+" and "*" between words."""
 _SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")
 """A name that needs no parentheses within another form."""
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import ALL, Finding, where_text
-from goalscope.goals.reading import hypotheses_of, phases_in, read_states, visits_of
+from goalscope.goals.reading import hypotheses_of, phases_in, read_states
 from goalscope.goals.words import say, say_all
 from goalscope.hypotheses import Undefined
 from goalscope.report.blocks import Table, TextColumns, plain_table
@@ -59,7 +59,7 @@ def judged_in(store: Store) -> dict[str, list[Finding]]:
     for name in store.agent_names():
         with suppress(Undefined):  # in worlds without a known process
             states, _ = read_states(store, name)
-            found[name] = findings(states, bank, phases=phases_in(study), visits=visits_of(store, name))
+            found[name] = findings(states, bank, phases=phases_in(study))
     return found
 
 
