@@ -22,7 +22,7 @@ from goalscope.attribution import (
     usual_methods,
 )
 from goalscope.evaluation.subject import subject_of
-from goalscope.folder import Folder
+from goalscope.folder import Folder, NamedFile
 from goalscope.front.running import run
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import Finding, where_text
@@ -231,7 +231,7 @@ def attribute(
 
 def _is_no_run(path: Path) -> bool:
     """Return whether a path is no run directory, but an agent: a kind, a folder of weights, or a file."""
-    return path.is_file() or unmade(path / DATABASE)
+    return NamedFile(path).is_there() or unmade(path / DATABASE)
 
 
 def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> Study:

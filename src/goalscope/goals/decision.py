@@ -465,7 +465,7 @@ class _Decision:
             why = "; ".join(rivals[rival].why_not for rival in possible)
             return {
                 "answer": "yes",
-                "reason": "not shares apart",
+                "reason": "not told apart",
                 "names": (best, *possible),
                 "why": why,
                 **self._held_share(share, best),
