@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from goalscope.goals.words import say
 from goalscope.hypotheses import finite_world, load_hypotheses, meg_of, parse
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.states import States, states_of_episodes
+from goalscope.ids import content_id
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 
@@ -150,13 +152,14 @@ def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path
     given = answers_of(states)
     parts = (PredictedPart(hypothesis="goal", weight=1.0, strength=0.5),)
     stratum = judged("", Trial(states=states, bank=load_hypotheses("goal")), [])
-    own = replace(
-        stratum, attributions=(Attribution(method="own", kind="named", names=(), sentence="", predicts=parts),)
+    others = (PredictedPart(hypothesis="keep up", weight=1.0),)
+    right, wrong = (
+        scored(claim_of("agent", {}, given, None, [stratum.model_copy(update={"attributions": (said,)})]), given)[0]
+        for said in (
+            Attribution(method="own", kind="named", names=(), sentence="", predicts=predicts)
+            for predicts in (parts, others)
+        )
     )
-    other = replace(
-        own, attributions=(replace(own.attributions[0], predicts=(PredictedPart(hypothesis="keep up", weight=1.0),)),)
-    )
-    right, wrong = (scored(claim_of("agent", {}, given, None, [one]), given)[0] for one in (own, other))
     assert right.distance is not None and wrong.distance is not None and right.ceiling is not None
     assert right.distance[1] < 0 < right.distance[2]
     assert right.distance[0] < 0.02 < 0.2 < wrong.distance[1]
@@ -188,6 +191,33 @@ def test_a_claim_stays_as_it_was_frozen(tmp_path: Path) -> None:
         freeze_claim(claims[1], tmp_path)
     assert (tmp_path / "claim.json").read_bytes() == frozen
     assert read_claim(tmp_path / "claim.json").id == claims[0].id
+    values = json.loads(frozen)
+    del values["digest"]
+    values["strata"][0]["said"][0]["sentence"] = "another one"  # which the file does not hold, though the record does
+    values["digest"] = content_id("sealed", values)
+    text = json.dumps(values, ensure_ascii=True, indent=1, sort_keys=True)
+    (tmp_path / "claim.json").write_text(text + "\n")
+    with pytest.raises(ValueError, match="changed"):
+        read_claim(tmp_path / "claim.json")
+
+
+def test_what_a_method_says_may_hold_numbers_of_numpy_and_weights_without_bound(tmp_path: Path) -> None:
+    trial = optimal(tmp_path)
+    weights = MappingProxyType({"goal": np.float32(0.5), "key": math.inf, "door": math.nan})
+    said = Attribution(
+        method="own",
+        kind="named",
+        names=["goal"],  # type: ignore[arg-type]
+        sentence="it goes to the goal",
+        weights=weights,  # type: ignore[arg-type]
+        predicts=[PredictedPart(hypothesis="goal", weight=np.float64(1), strength=np.float32(0.5))],  # type: ignore[arg-type]
+    )
+    assert said.weights["key"] == math.inf and said.to_plain()["sentence"] == "it goes to the goal"
+    stratum = judged("", trial, []).model_copy(update={"attributions": (said,)})
+    freeze_claim(claim_of("agent", trial.bank, trial.answers, None, [stratum]), tmp_path)
+    (one,) = read_claim(tmp_path / "claim.json").strata[0].attributions
+    assert (one.names, one.weights, one.sentence) == (("goal",), {"goal": 0.5}, "")
+    assert one.predicts[0].strength == 0.5
 
 
 def test_separating_worlds_are_opened_after_the_claim_is_frozen(tmp_path: Path, monkeypatch: Any) -> None:

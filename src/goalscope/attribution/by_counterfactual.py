@@ -10,7 +10,6 @@ What is found holds of first states and of changed worlds: in others an agent ma
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -54,10 +53,11 @@ def by_counterfactual(trial: Trial) -> Attribution:
     moved = dependences({"the agent": [one for one in sides.values() if one.changed]}, level=trial.level)
     said = of_verdict("counterfactual", found, trial)
     depends = {one.moved: {"verdict": one.verdict, "share": one.share.value} for one in moved}
-    return replace(
-        said,
-        sentence=f"with the {' or the '.join(depends)} moved: {said.sentence}. {sentence(moved)}",
-        details={**said.details, "depends": depends},
+    return said.model_copy(
+        update={
+            "sentence": f"with the {' or the '.join(depends)} moved: {said.sentence}. {sentence(moved)}",
+            "details": {**said.details, "depends": depends},
+        }
     )
 
 

@@ -14,16 +14,23 @@ Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's ineq
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from goalscope import registry
-from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, predicted
+from goalscope.attribution.definition import (
+    MOST_ENTRIES,
+    Attribution,
+    BoundedName,
+    PredictedPart,
+    Trial,
+    predicted,
+)
 from goalscope.folder import Folder
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
@@ -36,37 +43,51 @@ from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, r
 
 FILE = "claim.json"
 _LARGEST: Final = 10_000_000  # bytes of a claim
+_MOST_ACTIONS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stratum:
+class Stratum(StrictRecord):
     """Worlds that are judged together.
 
     Attributes:
         name: such as "phase trained"; "" for all worlds.
         clusters: their number.
         often: number of actions of a world -> ``[A]`` how often the agent took each of them.
-        attributions: what each method says.
-        refused: method -> why it says nothing.
+        attributions: what each method says; the file calls them "said".
         answer, names, bar: of the decision of `goalscope.goals.decision`, with the bar that what it names must pass in
             other worlds (`goalscope.goals.gain`); "", () and None where it was not asked, or claims nothing.
+        refused: method -> why it says nothing; not in the file.
     """
 
-    name: str
-    clusters: int
-    often: Mapping[int, tuple[float, ...]]
-    attributions: tuple[Attribution, ...]
-    refused: Mapping[str, str]
-    answer: str = ""
-    names: tuple[str, ...] = ()
-    bar: float | None = None
+    # Not `alias`, by which type checkers would ask for the key of the file in Python, too.
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: BoundedName
+    clusters: int = Field(ge=0, lt=2**63)
+    often: dict[int, tuple[Share, ...]] = Field(max_length=MOST_ENTRIES)
+    attributions: tuple[Attribution, ...] = Field(
+        max_length=MOST_ENTRIES, validation_alias="said", serialization_alias="said"
+    )
+    answer: BoundedName = ""
+    names: tuple[BoundedName, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    bar: float | None = Field(default=None, ge=0, le=1)
+    refused: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        for size, shares in self.often.items():
+            if not 1 <= size <= _MOST_ACTIONS or len(shares) != size or abs(math.fsum(shares) - 1) > 1e-6:
+                raise ValueError(f"often.{size} must be the shares of {size} actions that sum to 1")
+        return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrozenClaim:
-    """What methods say of an agent, and what they predict.
+class FrozenClaim(SealedRecord):
+    """What methods say of an agent, and what they predict, as `claim.json` holds it.
+
+    Names and sentences for readers are part of neither the file nor the id, and are empty after it was read.
 
     Attributes:
+        version: version of the form of the file; another one is refused.
         agent: its content id.
         hypotheses: the bank, as `write_hypotheses` has it.
         worlds: content id of the worlds that were looked at.
@@ -74,39 +95,26 @@ class FrozenClaim:
         strata: by group of worlds.
     """
 
-    agent: str
-    hypotheses: Sequence[Any]
-    worlds: str
-    tested_on: Mapping[str, Any] | None
-    strata: tuple[Stratum, ...]
+    what: ClassVar[str] = "frozen claim"
+    advice: ClassVar[str] = "a frozen claim must not change: restore it from a copy, or choose another directory"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[3] = 3
+    agent: BoundedName
+    hypotheses: tuple[BoundedName | dict[BoundedName, BoundedName], ...] = Field(max_length=MOST_ENTRIES)
+    worlds: Annotated[str, content_id_of("worlds")]
+    tested_on: dict[BoundedName, BoundedName] | None
+    strata: tuple[Stratum, ...] = Field(min_length=1, max_length=MOST_ENTRIES)
 
-    @property
-    def record(self) -> "ClaimRecord":
-        """What is frozen, and what the id is of. Names and sentences for readers are not in it."""
-        strata = [
-            StratumRecord(
-                name=stratum.name,
-                clusters=stratum.clusters,
-                often={size: tuple(map(float, shares)) for size, shares in stratum.often.items()},
-                said=tuple(SaidRecord.of(one) for one in stratum.attributions),
-                answer=stratum.answer,
-                names=stratum.names,
-                bar=stratum.bar,
-            )
-            for stratum in self.strata
-        ]
-        return ClaimRecord(
-            agent=self.agent,
-            hypotheses=tuple(self.hypotheses),
-            worlds=self.worlds,
-            tested_on=None if self.tested_on is None else dict(self.tested_on),
-            strata=tuple(strata),
-        )
+    def plain(self) -> dict[str, Any]:
+        """Return what is frozen as plain values, as JSON holds them."""
+        methods = {"__all__": {"sentence", "score", "details"}}
+        hidden = {"strata": {"__all__": {"refused": True, "attributions": methods}}}
+        return self.model_dump(mode="json", by_alias=True, exclude=hidden)
 
     @property
     def id(self) -> str:
-        """Content id."""
-        return self.record.id
+        """Content id of the claim, whatever the form of its file."""
+        return content_id("claim", {key: value for key, value in self.plain().items() if key != "version"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +150,7 @@ def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
         before = trial.turns
         try:
             one: Attribution = registry.resolve("attribution", method)(trial)
-            said.append(replace(one, turns=trial.turns - before))
+            said.append(one.model_copy(update={"turns": trial.turns - before}))
         except Undefined as error:
             refused[method] = str(error)
 
@@ -165,14 +173,14 @@ def claim_of(
     agent: str,
     bank: Mapping[str, Any],
     given: Sequence[Answers],
-    tested_on: Mapping[str, Any] | None,
+    tested_on: dict[str, str] | None,
     strata: Sequence[Stratum],
 ) -> FrozenClaim:
     """Return the claim of some strata."""
     worlds = sorted((one.world.world.id, one.world.horizon) for one in given)
     return FrozenClaim(
         agent=agent,
-        hypotheses=write_hypotheses(bank),
+        hypotheses=tuple(write_hypotheses(bank)),
         worlds=content_id("worlds", [list(world) for world in worlds]),
         tested_on=tested_on,
         strata=tuple(strata),
@@ -187,14 +195,14 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
     """
     path = Folder(directory).file(FILE)
     if Folder(directory).has_file(FILE):
-        frozen = read_sealed(ClaimRecord, path).id
+        frozen = read_sealed(FrozenClaim, path).id
         if frozen != claim.id:
             raise ValueError(
                 f"a frozen claim must not change, but {path} holds {frozen} and this one is {claim.id}: choose another "
                 "directory, or give the hypotheses, methods and worlds of the first one"
             )
         return
-    write_sealed(path, claim.record)
+    write_sealed(path, claim)
 
 
 def read_claim(path: Path) -> FrozenClaim:
@@ -204,116 +212,7 @@ def read_claim(path: Path) -> FrozenClaim:
         ValueError: it is no claim, or was changed since it was frozen.
         OSError: there is none.
     """
-    record = read_sealed(ClaimRecord, path)
-    strata = [
-        Stratum(
-            name=one.name,
-            clusters=one.clusters,
-            often=one.often,
-            attributions=tuple(said.attribution for said in one.said),
-            refused={},
-            answer=one.answer,
-            names=one.names,
-            bar=one.bar,
-        )
-        for one in record.strata
-    ]
-    return FrozenClaim(
-        agent=record.agent,
-        hypotheses=record.hypotheses,
-        worlds=record.worlds,
-        tested_on=record.tested_on,
-        strata=tuple(strata),
-    )
-
-
-_Name = Annotated[str, Field(max_length=2_000)]
-_MOST: Final = 10_000  # entries of a list
-_MOST_ACTIONS: Final = 10_000
-
-
-class PartRecord(StrictRecord):
-    """A `PredictedPart`."""
-
-    hypothesis: Annotated[str, Field(min_length=1, max_length=2_000)]
-    weight: float = Field(ge=0, le=1e6)
-    strength: float = Field(ge=-1e6, le=1e6)
-    rationality: float | None = Field(ge=-1e300, le=1e300)
-
-
-class SaidRecord(StrictRecord):
-    """What a method says: an `Attribution` without sentences and details."""
-
-    method: _Name
-    kind: Said
-    names: tuple[_Name, ...] = Field(max_length=_MOST)
-    weights: dict[_Name, float] = Field(max_length=_MOST)
-    predicts: tuple[PartRecord, ...] = Field(max_length=_MOST)
-    turns: int = Field(ge=0, lt=2**63)
-
-    @classmethod
-    def of(cls, said: Attribution) -> Self:
-        """Return the record of an attribution; weights without bound are left out."""
-        return cls(
-            method=said.method,
-            kind=said.kind,
-            names=tuple(said.names),
-            weights={name: float(value) for name, value in said.weights.items() if math.isfinite(value)},
-            predicts=tuple(PartRecord(**asdict(part)) for part in said.predicts),
-            turns=said.turns,
-        )
-
-    @property
-    def attribution(self) -> Attribution:
-        """The attribution, whose sentence is empty."""
-        predicts = tuple(PredictedPart(**part.model_dump()) for part in self.predicts)
-        return Attribution(
-            method=self.method,
-            kind=self.kind,
-            names=self.names,
-            sentence="",
-            weights=self.weights,
-            predicts=predicts,
-            turns=self.turns,
-        )
-
-
-class StratumRecord(StrictRecord):
-    """A `Stratum` without the reasons why methods say nothing."""
-
-    name: _Name
-    clusters: int = Field(ge=0, lt=2**63)
-    often: dict[int, tuple[Share, ...]] = Field(max_length=_MOST)
-    said: tuple[SaidRecord, ...] = Field(max_length=_MOST)
-    answer: _Name = ""
-    names: tuple[_Name, ...] = Field(default=(), max_length=_MOST)
-    bar: float | None = Field(default=None, ge=0, le=1)
-
-    @model_validator(mode="after")
-    def _shares(self) -> Self:
-        for size, shares in self.often.items():
-            if not 1 <= size <= _MOST_ACTIONS or len(shares) != size or abs(math.fsum(shares) - 1) > 1e-6:
-                raise ValueError(f"often.{size} must be the shares of {size} actions that sum to 1")
-        return self
-
-
-class ClaimRecord(SealedRecord):
-    """A `FrozenClaim` as `claim.json` holds it."""
-
-    what: ClassVar[str] = "frozen claim"
-    advice: ClassVar[str] = "a frozen claim must not change: restore it from a copy, or choose another directory"
-    most: ClassVar[int] = _LARGEST
-    version: Literal[3] = 3
-    agent: _Name
-    hypotheses: tuple[_Name | dict[_Name, _Name], ...] = Field(max_length=_MOST)
-    worlds: Annotated[str, content_id_of("worlds")]
-    tested_on: dict[_Name, _Name] | None
-    strata: tuple[StratumRecord, ...] = Field(min_length=1, max_length=_MOST)
-
-    @property
-    def id(self) -> str:
-        """Content id of the claim, whatever the form of its file."""
-        return content_id("claim", self.model_dump(mode="json", exclude={"version"}))
+    return read_sealed(FrozenClaim, path)
 
 
 def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:

@@ -1,11 +1,13 @@
 """The seam of attribution methods: steps of an agent and hypotheses in; a verdict, and what it predicts, out."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
+from pydantic import Field, field_serializer
 
 from goalscope import registry
 from goalscope.checks import check_probability
@@ -18,6 +20,7 @@ from goalscope.hypotheses.states import States
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import parse, with_sentinels
 from goalscope.planning.soft import SoftProcess
+from goalscope.sealed import StrictRecord
 
 Said = Kind | Literal["not explained"]
 """Verdict of a method. ``none`` (of the named) is for those that know what the agent itself would repeat."""
@@ -33,8 +36,17 @@ LAPSE: Final = 0.005
 """Least share of random actions in what a verdict predicts, so that one action cannot decide a score."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedPart:
+MOST_ENTRIES: Final = 10_000
+"""Greatest number of entries of a list in a frozen claim."""
+
+BoundedName = Annotated[str, Field(max_length=2_000)]
+"""A name in a frozen claim."""
+
+_Number = Annotated[float, Field(strict=False)]  # NumPy's numbers, too
+_Unbounded = Annotated[float, Field(strict=False, allow_inf_nan=True)]
+
+
+class PredictedPart(StrictRecord):
     """A part of what a verdict predicts: a hypothesis that is followed more or less well.
 
     Attributes:
@@ -44,40 +56,44 @@ class PredictedPart:
         rationality: nats per unit of the hypothesis's utility of the soft-optimal policy.
     """
 
-    hypothesis: str
-    weight: float
-    strength: float = 1.0
-    rationality: float | None = None
+    hypothesis: Annotated[str, Field(min_length=1, max_length=2_000)]
+    weight: _Number = Field(ge=0, le=1e6)
+    strength: _Number = Field(default=1.0, ge=-1e6, le=1e6)
+    rationality: _Number | None = Field(default=None, ge=-1e300, le=1e300)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
-    """What a method says.
+class Attribution(StrictRecord):
+    """What a method says; a frozen claim holds it without sentence, score and details.
 
     Attributes:
         method: its name.
         kind, names: the verdict and the hypotheses that it speaks of.
         sentence: the verdict in words.
-        weights: name -> what the method gives each hypothesis; `NONE` for all others, where it knows that.
+        weights: name -> what the method gives each hypothesis; `NONE` for all others, where it knows that. A claim
+            leaves out weights without bound.
         predicts: what follows for single actions; empty: as often as before, whatever is seen.
         score: the verdict of the score that it is, None of other methods.
         details: further plain values.
         turns: number of answers that the agent was asked for in addition; `judged` counts them.
     """
 
-    method: str
+    method: BoundedName
     kind: Said
-    names: tuple[str, ...]
-    sentence: str
-    weights: Mapping[str, float] = field(default_factory=dict)
-    predicts: tuple[PredictedPart, ...] = ()
+    names: tuple[BoundedName, ...] = Field(max_length=MOST_ENTRIES, strict=False)
+    sentence: str = ""
+    weights: dict[BoundedName, _Unbounded] = Field(default_factory=dict, max_length=MOST_ENTRIES, strict=False)
+    predicts: tuple[PredictedPart, ...] = Field(default=(), max_length=MOST_ENTRIES, strict=False)
     score: ScoreVerdict | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    turns: int = 0
+    details: dict[str, Any] = Field(default_factory=dict, strict=False)
+    turns: int = Field(default=0, ge=0, lt=2**63)
+
+    @field_serializer("weights", when_used="json")
+    def _bounded(self, weights: dict[str, float]) -> dict[str, float]:
+        return {name: float(value) for name, value in weights.items() if math.isfinite(value)}
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return asdict(self)
+        return self.model_dump()
 
 
 def kind_of(finding: Finding) -> Said:
@@ -313,4 +329,4 @@ def _policy(part: PredictedPart, often: Array, one: Answers) -> Array:
     if solved.utility is None:
         raise Undefined("a policy has no utility")
     soft = SoftProcess(one.world.process.mdp(solved.utility, one.world.horizon, terminal=None))
-    return soft.soft_policy(part.rationality * soft.span if np.isfinite(part.rationality) else part.rationality)
+    return soft.soft_policy(part.rationality * soft.span)

@@ -203,7 +203,7 @@ def attribute(
                 one = with_bar(decide(members, bound, where=where, seed=seed), members, bound)
                 found_of.append(one)
                 stratum = judged(title, trial, chosen)
-                strata.append(replace(stratum, answer=one.answer, names=one.names, bar=one.bar))
+                strata.append(stratum.model_copy(update={"answer": one.answer, "names": one.names, "bar": one.bar}))
                 members_of.append(members)
         worlds_of = [answers for members in members_of for answers in answers_of(members)]
         claim = claim_of(identity, bound, worlds_of, tested_on, strata)
