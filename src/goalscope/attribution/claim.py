@@ -107,9 +107,9 @@ class FrozenClaim(SealedRecord):
 
     def plain(self) -> dict[str, Any]:
         """Return what is frozen as plain values, as JSON holds them."""
-        methods = {"__all__": {"sentence", "score", "details"}}
-        hidden = {"strata": {"__all__": {"refused": True, "attributions": methods}}}
-        return self.model_dump(mode="json", by_alias=True, exclude=hidden)
+        of_method = {"sentence": True, "score": True, "details": True}
+        of_stratum = {"refused": True, "attributions": {"__all__": of_method}}
+        return self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
 
     @property
     def id(self) -> str:

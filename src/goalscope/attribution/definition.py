@@ -81,14 +81,14 @@ class Attribution(StrictRecord):
     kind: Said
     names: tuple[BoundedName, ...] = Field(max_length=MOST_ENTRIES, strict=False)
     sentence: str = ""
-    weights: dict[BoundedName, _Unbounded] = Field(default_factory=dict, max_length=MOST_ENTRIES, strict=False)
+    weights: Mapping[BoundedName, _Unbounded] = Field(default_factory=dict, max_length=MOST_ENTRIES, strict=False)
     predicts: tuple[PredictedPart, ...] = Field(default=(), max_length=MOST_ENTRIES, strict=False)
     score: ScoreVerdict | None = None
-    details: dict[str, Any] = Field(default_factory=dict, strict=False)
+    details: Mapping[str, Any] = Field(default_factory=dict, strict=False)
     turns: int = Field(default=0, ge=0, lt=2**63)
 
     @field_serializer("weights", when_used="json")
-    def _bounded(self, weights: dict[str, float]) -> dict[str, float]:
+    def _bounded(self, weights: Mapping[str, float]) -> dict[str, float]:
         return {name: float(value) for name, value in weights.items() if math.isfinite(value)}
 
     def to_plain(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.goals.directedness import directedness
-from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Finding, Reason, where_text
+from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, Reason, where_text
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Hypothesis
@@ -104,10 +104,10 @@ def decide(
     bound = {name: bind(one, [state.world.world for state in known]) for name, one in hypotheses.items()}
     given = [one for one in answers_of(known, by_visits=by_visits) if one.second is not None]
     about["covered"] = sum(len(one.state) for one in given) / acted if acted else 0.0
-    decision = _Decision(known, bound, about, level, seed, measured)
+    rules = _Rules(known, bound, about, level, seed, measured)
     if len({one.cluster for one in given}) >= FEWEST:
-        return decision.by_consistency(given)
-    return decision.by_meg()
+        return rules.by_consistency(given)
+    return rules.by_meg()
 
 
 def by_single_answers(
@@ -213,13 +213,13 @@ def _split(states: Sequence[States], tag: str) -> dict[Tag, list[States]]:
     return found
 
 
-class _Decision:
+class _Rules:
     """The rules, with what all of them share.
 
     Args:
         states: of one agent, in worlds with a known process.
         bank: name -> hypothesis, bound to these worlds.
-        about: fields of every finding.
+        about: fields of every finding; a rule adds its own.
         level, seed, measured: as in `decide`.
     """
 
@@ -252,12 +252,35 @@ class _Decision:
         except ValueError:
             return None
 
-    def finding(self, **fields: Any) -> Finding:
-        """Return a finding with what all have, and the nouns of what it names."""
-        spoken = dict.fromkeys((*fields.get("names", ()), *fields.get("steps", ()), fields.get("subject", "")))
-        nouns = {name: self.bank[name].says if name in self.bank else f"“{name}”" for name in spoken if name}
-        rules = [name for name in spoken if name in self.bank and self.bank[name].kind in ("policy", "table")]
-        return Finding(**self.about, **{"nouns": nouns, "rules": tuple(rules), **fields})
+    def finding(
+        self,
+        answer: Answer,
+        reason: Reason,
+        held: Mapping[str, Any] | None = None,
+        *,
+        names: Sequence[str] = (),
+        steps: Sequence[str] = (),
+        why: str = "",
+    ) -> Finding:
+        """Return a finding with the fields that all have, and the nouns of what it names.
+
+        Args:
+            answer, reason, names, steps, why: its fields.
+            held: fields of the number that decided, and of what it was held against; None where there is none.
+        """
+        deciding = dict(held or {})
+        spoken = dict.fromkeys((*names, *steps, deciding.get("subject", "")))
+        return Finding(
+            **self.about,
+            **deciding,
+            answer=answer,
+            reason=reason,
+            names=tuple(names),
+            steps=tuple(steps),
+            why=why,
+            nouns={name: self.bank[name].says if name in self.bank else f"“{name}”" for name in spoken if name},
+            rules=tuple(one for one in spoken if one in self.bank and self.bank[one].kind in ("policy", "table")),
+        )
 
     # -- by consistency ------------------------------------------------------------------------------------------
 
@@ -279,50 +302,39 @@ class _Decision:
         measured = self.beside((*(names if follows else spoken), GOAL))
         figures |= {} if measured is None else self._nats(measured)
         apart = {one.name: one.apart_in for one in found.scores if one.asked}
-        shared: dict[str, Any] = {"method": "consistency", "evidence": figures, "apart_in": apart}
+        self.about |= {"method": "consistency", "evidence": figures, "apart_in": apart}
         if follows:
-            return self.finding(**shared, **self._followed(found, names))
+            return self._followed(found, names)
         if found.kind == "habit":
             habit = found.names[0]
-            return self.finding(
-                **shared,
-                answer="no",
-                reason="habit",
-                **self._held(self._scored(found, found.score(habit), "consistency"), habit, HABITS[habit], "habit"),
-            )
+            estimate = self._scored(found, found.score(habit), "consistency")
+            return self.finding("no", "habit", self._held(estimate, habit, HABITS[habit], "habit"))
         if found.kind == "random":
             estimate = self._ends(found.predictable, found, (-1.0, 1.0))
-            return self.finding(
-                **shared, answer="no", reason="random", **self._held(estimate, "", NOISE, "predictable")
-            )
+            return self.finding("no", "random", self._held(estimate, "", NOISE, "predictable"))
+        if found.kind == "none" and found.explained_by:  # by rules that nobody asked for
+            rule = max(map(found.score, found.explained_by), key=lambda one: one.consistency[1])
+            estimate = self._scored(found, rule, "consistency")
+            return self.finding("no", "another rule", self._held(estimate, rule.name, HALF, "consistency"))
         held = self._held(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
         if found.kind == "none":
-            if found.explained_by:  # by rules that nobody asked for
-                rule = max(map(found.score, found.explained_by), key=lambda one: one.consistency[1])
-                held = self._held(self._scored(found, rule, "consistency"), rule.name, HALF, "consistency")
-                return self.finding(**shared, answer="no", reason="another rule", **held)
-            return self.finding(**shared, answer="no", reason="other", **held)
-        return self.finding(
-            **shared,
-            answer="undecided",
-            reason="not beaten" if len(names) > 1 else "weak",
-            names=names if len(names) > 1 else (),
-            why=self._needed(near, given),
-            **held,
-        )
+            return self.finding("no", "other", held)
+        why = self._needed(near, given)
+        if len(names) > 1:
+            return self.finding("undecided", "not beaten", held, names=names, why=why)
+        return self.finding("undecided", "weak", held, why=why)
 
-    def _followed(self, found: ScoreVerdict, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return the fields of a finding that names something by the score."""
+    def _followed(self, found: ScoreVerdict, names: tuple[str, ...]) -> Finding:
+        """Return the finding that names something by the score."""
         first = found.score(names[0])
         if found.kind == "partly":
-            strength = self._scored(found, first, "strength")
-            held = self._held(strength, first.name, STRONG, "strength")
-            return {"answer": "yes", "reason": "partly", "names": names, "steps": found.on_the_way, **held}
+            held = self._held(self._scored(found, first, "strength"), first.name, STRONG, "strength")
+            return self.finding("yes", "partly", held, names=names, steps=found.on_the_way)
         held = self._held(self._scored(found, first, "consistency"), first.name, HALF, "consistency")
         if held["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
-            return {"answer": "undecided", "reason": "few worlds", "names": names, **held}
+            return self.finding("undecided", "few worlds", held, names=names)
         if found.kind == "named":
-            return {"answer": "yes", "reason": "named", "names": names, "steps": found.on_the_way, **held}
+            return self.finding("yes", "named", held, names=names, steps=found.on_the_way)
         alike = all(
             other in found.score(one).not_told_from or one in found.score(other).not_told_from
             for one in names
@@ -330,8 +342,8 @@ class _Decision:
             if one != other
         )
         if alike and first.consistency[1] >= HALF:
-            return {"answer": "yes", "reason": "not told apart", "names": names, **held}
-        return {"answer": "undecided", "reason": "not beaten", "names": names, **held}
+            return self.finding("yes", "not told apart", held, names=names)
+        return self.finding("undecided", "not beaten", held, names=names)
 
     def _scored(self, found: ScoreVerdict, one: HypothesisScore, quantity: str) -> EstimateRecord:
         # Both are shares; products of sums over worlds can lie beyond 1 by chance.
@@ -394,28 +406,26 @@ class _Decision:
         goals = {} if measured is None else {one.hypothesis: one for one in measured.estimates if self._is_whole(one)}
         shares = {name: share for name, goal in goals.items() if (share := share_of(goal)) is not None}
         if measured is None or not shares:
-            return self.finding(answer="untestable", reason="no utility", why=self._why_nothing(goals))
-        shared: dict[str, Any] = {"method": "meg", "evidence": self._nats(measured)}
+            return self.finding("untestable", "no utility", why=self._why_nothing(goals))
+        self.about |= {"method": "meg", "evidence": self._nats(measured)}
         most = max(shares, key=lambda name: shares[name].value)
         if self.about["worlds"] < 2:
-            one = EstimateRecord.of(shares[most])
-            return self.finding(**shared, answer="undecided", reason="few worlds", **self._held_share(one, most))
+            return self.finding("undecided", "few worlds", self._held_share(shares[most], most))
         explaining = [name for name, share in shares.items() if share.low - blind_share(goals[name]) > EXPLAINS]
         if explaining:
             best = max(explaining, key=lambda name: goals[name].signed)
-            return self.finding(**shared, **self._against(best, shares, goals, measured))
-        largest = EstimateRecord.of(shares[most])
+            return self._against(best, shares, goals, measured)
         below = all(one.high < EXPLAINS for one in shares.values())
         seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in shares)
         if below and not seen:
-            return self.finding(**shared, answer="no", reason="other", **self._held_share(largest, most))
-        return self.finding(**shared, answer="undecided", reason="weak", **self._held_share(largest, most))
+            return self.finding("no", "other", self._held_share(shares[most], most))
+        return self.finding("undecided", "weak", self._held_share(shares[most], most))
 
-    def _held_share(self, share: EstimateRecord, subject: str) -> dict[str, Any]:
+    def _held_share(self, share: Estimate, subject: str) -> dict[str, Any]:
         return {
             "quantity": "share",
             "subject": subject,
-            "estimate": share,
+            "estimate": EstimateRecord.of(share),
             "threshold": EXPLAINS,
             "threshold_rule": RULES["share"],
         }
@@ -426,8 +436,8 @@ class _Decision:
         shares: Mapping[str, Estimate],
         goals: Mapping[str, GoalEstimate],
         measured: RunDirectedness,
-    ) -> dict[str, Any]:
-        """Return the fields of a finding, where one hypothesis explains most, from its contrasts with all others."""
+    ) -> Finding:
+        """Return the finding, where one hypothesis explains most, from its contrasts with all others."""
         # What explains nothing itself is no rival: an agent that is after it would show more towards it.
         possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
         every = contrasts_of(measured, self.about["agent"], best)
@@ -446,10 +456,8 @@ class _Decision:
             lead = (estimate.low if estimate.has_interval else -math.inf) - bar
             if hardest is None or lead < hardest[0]:
                 hardest = lead, estimate, bar, rule, rival
-        share = EstimateRecord.of(shares[best])
-        if hardest is None:
-            held = self._held_share(share, best)
-        else:
+        held = self._held_share(shares[best], best)
+        if hardest is not None:
             held = {
                 "quantity": "meg",
                 "subject": best,
@@ -459,20 +467,13 @@ class _Decision:
             }
         possible = [rival for rival in alike if shares[rival].high > EXPLAINS]
         if unbeaten:
-            names = (best, *unbeaten, *possible)
-            return {"answer": "undecided", "reason": "not beaten", "names": names, **held}
+            return self.finding("undecided", "not beaten", held, names=(best, *unbeaten, *possible))
         if possible:
             why = "; ".join(rivals[rival].why_not for rival in possible)
-            return {
-                "answer": "yes",
-                "reason": "not told apart",
-                "names": (best, *possible),
-                "why": why,
-                **self._held_share(share, best),
-            }
+            held = self._held_share(shares[best], best)
+            return self.finding("yes", "not told apart", held, names=(best, *possible), why=why)
         whole = shares[best].has_interval and shares[best].low >= STRONG_SHARE
-        reason: Reason = "named" if whole else "weakly or partly"
-        return {"answer": "yes", "reason": reason, "names": (best,), "steps": tuple(steps), **held}
+        return self.finding("yes", "named" if whole else "weakly or partly", held, names=(best,), steps=steps)
 
     def _margin(self, contrast: GoalContrast, best: str, signed: float) -> tuple[Estimate, float, str]:
         """Return what a contrast says for its first hypothesis, what it is held against, and by which rule."""

@@ -5,11 +5,12 @@ that have to hold together have simultaneous intervals (Bonferroni): one lucky s
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from pydantic import Field
 
 from goalscope.reproduction.items import Item, QuotedClaim
 from goalscope.reproduction.of_agents import equal_but_different, moved_differently, predicts
@@ -17,11 +18,12 @@ from goalscope.reproduction.of_pairs import one_size_equal, one_size_higher, one
 from goalscope.reproduction.readings import ItemLine, ReadAgents, selected
 from goalscope.reproduction.verdicts import Found, Verdict, joined, on_side
 from goalscope.rows import Rows, Tag
+from goalscope.sealed import StrictRecord
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
+from goalscope.stats.record import StoredEstimate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class Tested(StrictRecord):
     """A claim and its verdict on a run.
 
     Attributes:
@@ -34,11 +36,13 @@ class Tested:
         about: the models that the sentence is about where another one was tested, "" where it is this one.
     """
 
+    __test__ = False  # no class of tests
+
     said: str
     quoted: str = ""
     place: str = ""
     verdict: Verdict
-    parts: tuple[tuple[str, Estimate], ...] = ()
+    parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
     why: str = ""
     about: str = ""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+from pydantic import Field
 
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.relation import log_relation
@@ -16,7 +17,9 @@ from goalscope.probing.scores import summarise
 from goalscope.reproduction.comparable import differences, too_few
 from goalscope.reproduction.items import MIDDLE, How, Item, ItemReading
 from goalscope.rows import Rows, Tag
+from goalscope.sealed import StrictRecord
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.record import StoredEstimate
 
 _MARGINS: Final = {"success": 0.1, "action accuracy": 0.05}
 """Margins of the tests of transforms; p-values and effects do not depend on them."""
@@ -49,8 +52,7 @@ class ReadAgents:
     differs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemLine:
+class ItemLine(StrictRecord):
     """One figure and its printed values.
 
     Attributes:
@@ -68,13 +70,13 @@ class ItemLine:
 
     label: str
     value: Tag
-    published: Mapping[str, float | str | None]
-    ours: Estimate | None
-    control: Estimate | None = None
+    published: dict[str, float | str | None]
+    ours: StoredEstimate | None
+    control: StoredEstimate | None = None
     control_is: str = ""
     percent: bool
     within: bool | None = None
-    differs: tuple[str, ...] = ()
+    differs: tuple[str, ...] = Field(default=(), max_length=1000)
 
 
 def read(item: Item, rows: Rows, subject: ReadAgents) -> list[ItemLine]:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -19,32 +19,40 @@ from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
-from goalscope.reproduction.verdicts import Verdict
-from goalscope.sealed import SealedRecord, StrictRecord, read_sealed
+from goalscope.sealed import SealedRecord, read_sealed
 from goalscope.stats import Estimate
-from goalscope.stats.record import EstimateRecord
 from goalscope.words import counted, listed
 
 RESULT: Final = "reproduction.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Records):
-    """What came out of an item.
+class Result(SealedRecord, Records):
+    """What came out of an item, as `RESULT` holds it.
 
     Attributes:
+        version: version of the form of the file; another one is refused.
+        item, title, note: of the item.
+        goalscope: version of this program.
         key: id of the item as it is declared, its scale and this version: what decides the result besides the run.
         scale: part of the published size, 0 where there is none (exact items, logs).
         agents: the agents that are read, none for an exact item.
         made_here: whether all of them are models that come with this package.
+        lines, claims: the figures, and the sentences that were tested.
     """
 
+    what: ClassVar[str] = "result of goalscope reproduce"
+    advice: ClassVar[str] = "remove it to run again"
+    version: Literal[2] = 2
+    item: str
+    title: str
+    note: str
+    goalscope: str = __version__
     key: str
-    scale: float
-    agents: tuple[str, ...]
+    scale: float = Field(ge=0, le=1)
+    agents: tuple[str, ...] = Field(max_length=10_000)
     made_here: bool
-    lines: tuple[ItemLine, ...]
-    tested: tuple[Tested, ...]
+    lines: tuple[ItemLine, ...] = Field(max_length=100_000)
+    claims: tuple[Tested, ...] = Field(max_length=100_000)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -61,96 +69,6 @@ class Result(Records):
             }
             for line in self.lines
         ]
-
-    def record(self, item: Item) -> "ReproductionRecord":
-        """Return it as `RESULT` holds it."""
-        return ReproductionRecord(
-            item=item.name,
-            title=item.title,
-            note=item.note,
-            goalscope=__version__,
-            key=self.key,
-            scale=float(self.scale),
-            agents=self.agents,
-            made_here=self.made_here,
-            lines=tuple(LineRecord.of(line) for line in self.lines),
-            claims=tuple(TestedRecord.of(claim) for claim in self.tested),
-        )
-
-
-class LineRecord(StrictRecord):
-    """An `ItemLine`."""
-
-    label: str
-    value: str | int | float | bool | None
-    published: dict[str, float | str | None]
-    ours: EstimateRecord | None
-    control: EstimateRecord | None
-    control_is: str
-    percent: bool
-    within: bool | None
-    differs: tuple[str, ...] = Field(max_length=1000)
-
-    @classmethod
-    def of(cls, line: ItemLine) -> Self:
-        """Return the record of a line."""
-        both = {name: None if (of := getattr(line, name)) is None else EstimateRecord.of(of) for name in _BOTH}
-        rest = {name: getattr(line, name) for name in cls.model_fields if name not in both}
-        return cls(**{**rest, **both, "published": dict(line.published)})
-
-    @property
-    def line(self) -> ItemLine:
-        """The line."""
-        both = {name: None if (of := getattr(self, name)) is None else of.estimate for name in _BOTH}
-        rest: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
-        return ItemLine(**{**rest, **both})
-
-
-_BOTH: Final = ("ours", "control")
-
-
-class TestedRecord(StrictRecord):
-    """A `Tested` claim."""
-
-    __test__ = False  # no class of tests
-
-    said: str
-    quoted: str
-    place: str
-    verdict: Verdict
-    parts: tuple[tuple[str, EstimateRecord], ...] = Field(max_length=1000)
-    why: str
-    about: str
-
-    @classmethod
-    def of(cls, claim: Tested) -> Self:
-        """Return the record of a claim."""
-        rest = {name: getattr(claim, name) for name in cls.model_fields if name != "parts"}
-        return cls(**rest, parts=tuple((name, EstimateRecord.of(part)) for name, part in claim.parts))
-
-    @property
-    def tested(self) -> Tested:
-        """The claim."""
-        rest = {name: getattr(self, name) for name in type(self).model_fields if name != "parts"}
-        return Tested(**rest, parts=tuple((name, part.estimate) for name, part in self.parts))
-
-
-class ReproductionRecord(SealedRecord):
-    """What came out of an item, as `RESULT` holds it."""
-
-    what: ClassVar[str] = "result of goalscope reproduce"
-    advice: ClassVar[str] = "remove it to run again"
-    version: Literal[2] = 2
-    item: str
-    title: str
-    note: str
-    goalscope: str
-    key: str
-    scale: float = Field(ge=0, le=1)
-    agents: tuple[str, ...] = Field(max_length=10_000)
-    made_here: bool
-    lines: tuple[LineRecord, ...] = Field(max_length=100_000)
-    claims: tuple[TestedRecord, ...] = Field(max_length=100_000)
 
 
 def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
@@ -173,15 +91,7 @@ def read_result(folder: Path) -> Result | None:
     """
     if not Folder(folder).has_file(RESULT):
         return None
-    record = read_sealed(ReproductionRecord, Folder(folder).file(RESULT))
-    return Result(
-        key=record.key,
-        scale=record.scale,
-        agents=record.agents,
-        made_here=record.made_here,
-        lines=tuple(one.line for one in record.lines),
-        tested=tuple(one.tested for one in record.claims),
-    )
+    return read_sealed(Result, Folder(folder).file(RESULT))
 
 
 def printed_in(lines: Sequence[ItemLine]) -> str:
@@ -302,14 +212,14 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
             for name, result in results.items()
             if name.startswith(f"{paper} ")
             for section in declared(
-                items[name], result.lines, result.tested, result.agents, made_here=result.made_here, scale=result.scale
+                items[name], result.lines, result.claims, result.agents, made_here=result.made_here, scale=result.scale
             )
         ]
         if sections:
             groups.append(Group(title=title, sections=lay_out(sections)))
     lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
     exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
-    verdicts = Counter(claim.verdict for result in results.values() for claim in result.tested)
+    verdicts = Counter(claim.verdict for result in results.values() for claim in result.claims)
     compared = [line.within for line in lines if line.within is not None]
     told = [
         f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "

@@ -237,13 +237,19 @@ def _write(
     from goalscope.reproduction.stored import RESULT, Result, key_of
     from goalscope.sealed import seal, write_sealed
 
-    key = key_of(item, scale)
     result = Result(
-        key=key, scale=scale, agents=tuple(agents), made_here=made_here, lines=tuple(lines), tested=tuple(tested)
+        item=item.name,
+        title=item.title,
+        note=item.note,
+        key=key_of(item, scale),
+        scale=float(scale),
+        agents=tuple(agents),
+        made_here=made_here,
+        lines=tuple(lines),
+        claims=tuple(tested),
     )
-    record = result.record(item)
-    write_sealed(Folder(out).file(RESULT, content=False), record)
-    return result, seal(record) + "\n"
+    write_sealed(Folder(out).file(RESULT, content=False), result)
+    return result, seal(result) + "\n"
 
 
 def _say_claims(tested: Sequence["Tested"]) -> None:

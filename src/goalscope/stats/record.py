@@ -1,9 +1,9 @@
 """Estimates as files of JSON hold them."""
 
 from math import isfinite, nan
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from goalscope.sealed import StrictRecord
 from goalscope.stats.estimate import Estimate
@@ -53,3 +53,13 @@ class EstimateRecord(StrictRecord):
         """The estimate."""
         values: dict[str, Any] = {name: nan if value is None else value for name, value in self.model_dump().items()}
         return Estimate(**values)
+
+
+def _read(given: Any) -> Estimate:
+    return given if isinstance(given, Estimate) else EstimateRecord.model_validate(given).estimate
+
+
+StoredEstimate = Annotated[
+    Estimate, PlainValidator(_read), PlainSerializer(lambda estimate: EstimateRecord.of(estimate).plain())
+]
+"""An `Estimate` as a field of a record, written as an `EstimateRecord`."""
