@@ -45,7 +45,7 @@ from goalscope.probing import (
 )
 from goalscope.probing.beliefs import compare_beliefs
 from goalscope.report.sections import beliefs, cognitive_map, distance, plans
-from goalscope.report.specs import Declared, Sentence, WordedClaim
+from goalscope.report.specs import Declared, RivalsSentence, Sentence
 from goalscope.report.verdicts import READABLE, verdict
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -184,7 +184,7 @@ def rows_of(kind: str, seed: int, sections: Sequence[str]) -> dict[str, Rows]:
 def said_of(one: Declared, section: str) -> Iterator[Said]:
     """Yield what the sentences of a section say, and the interval of every difference behind them."""
     for sentence in one.sentences:
-        if isinstance(sentence, WordedClaim):
+        if isinstance(sentence, RivalsSentence):
             for part, rivals in sentence.differences:
                 word = "readable" if sentence.word is READABLE else "by training"
                 rule = f"{section}: {sentence.title.removesuffix(': readable')}: {part}"

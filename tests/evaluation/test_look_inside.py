@@ -24,7 +24,7 @@ from goalscope.models import LocalModel
 from goalscope.probing import CLASSES
 from goalscope.probing.suite import SEEN
 from goalscope.registry import resolve
-from goalscope.report import WordedClaim as Sentence
+from goalscope.report import RivalsSentence
 from goalscope.report.sections import cognitive_map
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -212,7 +212,7 @@ def test_what_is_readable_is_what_the_report_says_and_stricter_at_a_later_look()
         sentence
         for section in cognitive_map.declared(rows)
         for sentence in section.sentences
-        if isinstance(sentence, Sentence) and sentence.title == "per-cell linear: made more readable by training"
+        if isinstance(sentence, RivalsSentence) and sentence.title == "per-cell linear: made more readable by training"
     ]
     theirs = dict(said.differences)["walls"]
     decisive = min((one for one in theirs.values() if one is not None), key=lambda one: one.low)

@@ -38,7 +38,7 @@ from goalscope.agents import ChatAgent
 from goalscope.interventions import Batch, Pair, Side, generate
 from goalscope.interventions.reading import Passage, ReadStates
 from goalscope.models import Sampling
-from goalscope.report import WordedClaim
+from goalscope.report import RivalsSentence
 from goalscope.report.sections import steering as section
 from goalscope.report.verdicts import verdict
 from goalscope.rows import Rows
@@ -109,7 +109,7 @@ def verdicts(kind: str, rows: Rows) -> dict[tuple[str, str], str]:
     """Return what the report's sentences say of an experiment: (sentence, what it is said of) -> verdict."""
     found: dict[tuple[str, str], str] = {}
     for claim in section.declared(kind, rows).sentences:
-        assert isinstance(claim, WordedClaim)
+        assert isinstance(claim, RivalsSentence)
         for label, rivals in claim.differences:
             found[claim.title, label] = verdict(rivals, higher=claim.higher)
     return found

@@ -7,7 +7,7 @@ import pytest
 
 from goalscope.models.folders import model_folder
 from goalscope.organisms import FAMILIES, inside, planned, read_card
-from goalscope.organisms.inside import InsideFinding, examine, picture, roles, thing_of
+from goalscope.organisms.inside import InsideFigure, examine, picture, roles, thing_of
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -39,7 +39,7 @@ def test_each_hypothesis_names_what_is_moved() -> None:
         assert roles(card) == {"followed": FAMILIES[one.family].proxy, "ignored": FAMILIES[one.family].meant}
 
 
-def found_in(name: str) -> dict[tuple[str, str, str], InsideFinding]:
+def found_in(name: str) -> dict[tuple[str, str, str], InsideFigure]:
     folder = shipped(name)
     return {
         (one.hypothesis, one.measure, one.where): one

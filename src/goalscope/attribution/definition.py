@@ -14,7 +14,7 @@ from goalscope.checks import check_probability
 from goalscope.goals.finding import Finding
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Solved
-from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence, evidence
+from goalscope.hypotheses.evidence import FREQUENCIES, AnswerSums, evidence
 from goalscope.hypotheses.score import LEVEL, Kind, ScoreVerdict
 from goalscope.hypotheses.states import States
 from goalscope.hypotheses.views import Undefined
@@ -42,7 +42,7 @@ MOST_ENTRIES: Final = 10_000
 BoundedName = Annotated[str, Field(max_length=2_000)]
 """A name in a frozen claim."""
 
-_Number = Annotated[float, Field(strict=False)]  # NumPy's numbers, too
+_Number = Annotated[float, Field(strict=False)]  # a number of NumPy, too
 _Unbounded = Annotated[float, Field(strict=False, allow_inf_nan=True)]
 
 
@@ -236,7 +236,7 @@ class Trial:
         return with_sentinels(self.bank)
 
     @cached_property
-    def evidence(self) -> AnswerEvidence:
+    def evidence(self) -> AnswerSums:
         """The sums of the score."""
         return evidence(self.answers, self.hypotheses, len(self.bank))
 

@@ -11,7 +11,7 @@ from goalscope.cli.help import Reads, Writes, flag, option
 if TYPE_CHECKING:
     from goalscope.organisms import Card
     from goalscope.organisms.gate import GateVerdict
-    from goalscope.organisms.inside import InsideFinding
+    from goalscope.organisms.inside import InsideFigure
     from goalscope.organisms.judging import Judgement
 
 _ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "seal", "claim", "open", "score")
@@ -121,7 +121,7 @@ def organisms(
 
         assert out is not None
         given = gate(chosen, out, workers=workers, stage=progress)
-        say(json_text([one.to_plain() for one in given])) if as_json else _gate(given)
+        say(json_text([one.plain() for one in given])) if as_json else _gate(given)
 
 
 def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
@@ -143,7 +143,7 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
     else:
         found = challenge.score(at)
         if as_json:
-            say(json_text([one.to_plain() for one in found]))
+            say(json_text([one.plain() for one in found]))
             return
         rows = [
             [
@@ -247,7 +247,7 @@ def _gate(given: "Sequence[GateVerdict]") -> None:
     say(f"the gate {'holds' if bound(given)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
 
 
-def _inside(findings: "Sequence[InsideFinding]") -> None:
+def _inside(findings: "Sequence[InsideFigure]") -> None:
     from goalscope.cli.console import table
 
     rows = [

@@ -39,7 +39,7 @@ _NONE: Final = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AnswerEvidence:
+class AnswerSums:
     """Sums over the steps of G clusters for K hypotheses.
 
     Attributes:
@@ -125,7 +125,7 @@ def evidence(
     hypotheses: Mapping[str, Hypothesis],
     asked: int,
     told: Mapping[str, Told] | None = None,
-) -> AnswerEvidence:
+) -> AnswerSums:
     """Return what answers say for hypotheses.
 
     Args:
@@ -176,7 +176,7 @@ def evidence(
             row, inside = int(np.searchsorted(found.numbers, number)), where[:, one.state].astype(np.float64)
             by_region["region_gain"][at, number] += inside @ found.gains[row]
             by_region["region_size"][at, number] += inside @ found.sizes[row]
-    return AnswerEvidence(
+    return AnswerSums(
         names=names,
         asked=asked,
         steps=freeze(steps),
@@ -190,7 +190,7 @@ def evidence(
 
 
 class _Sums:
-    """The sums of one world; its attributes are those of `AnswerEvidence`, without the axis of clusters."""
+    """The sums of one world; its attributes are those of `AnswerSums`, without the axis of clusters."""
 
     def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, told: Told) -> None:
         self.numbers: Numbers = np.array(sorted(policies))

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from goalscope.hypotheses.definition import Array, Mask, Numbers
-from goalscope.hypotheses.evidence import FREQUENCIES, AnswerEvidence
+from goalscope.hypotheses.evidence import FREQUENCIES, AnswerSums
 from goalscope.hypotheses.regions import REGIONS
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.rng import stream
@@ -136,7 +136,7 @@ class ScoreVerdict:
         return {**asdict(self), "sentence": self.sentence()}
 
 
-def judge(found: AnswerEvidence, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> ScoreVerdict:
+def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> ScoreVerdict:
     """Return the verdict of the rule.
 
     Args:
@@ -153,11 +153,13 @@ def judge(found: AnswerEvidence, *, seed: int = 0, level: float = LEVEL, resampl
             "the score needs a second answer to each step, or the probabilities of actions, got single answers: run "
             "the agent with answers: 2, or take the weaker methods"
         )
-    return _Judged(found, seed, level, resamples).verdict()
+    return _ResampledScores(found, seed, level, resamples).verdict()
 
 
-class _Judged:
-    def __init__(self, found: AnswerEvidence, seed: int, level: float, resamples: int) -> None:
+class _ResampledScores:
+    """The scores of hypotheses, their ends over resampled clusters, and what the rule makes of them."""
+
+    def __init__(self, found: AnswerSums, seed: int, level: float, resamples: int) -> None:
         self.found, self.count = found, len(found.names)
         clusters = len(found.steps)
         rng = stream(seed, "resampled clusters", clusters, resamples)

@@ -39,7 +39,7 @@ APART = tuple(name for name in CONDITIONS if name != "transform")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class CorrectedComparison:
     """A measure compared on two sides, paired by grid, and its tests within their families.
 
     Attributes:
@@ -88,7 +88,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformTest(Judged):
+class TransformTest(CorrectedComparison):
     """One measure of one agent under one transform, transformed minus original.
 
     Attributes:

@@ -25,8 +25,8 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The verdict on a step.
+class StepCheck:
+    """What is known about the action of a step.
 
     Attributes:
         action: name of the action, None where the turn held none.
@@ -61,7 +61,7 @@ class TranscriptStep:
         seen: the observation in words; None where the record cannot be replayed.
         prompt: the exact prompt of its model; None where there is no model or it is not available.
         journalled: content id of the prompt in the journal, None where no model is available.
-        verdict: the verdict on the step.
+        verdict: what is known about its action.
         picture: what was seen, where its world draws it; None where that is the whole world, or text alone.
         policy: probabilities of the actions, ``[A]``: those recorded, else those of a scripted agent; None where they
             are not known.
@@ -74,7 +74,7 @@ class TranscriptStep:
     seen: str | None
     prompt: str | None
     journalled: str | None
-    verdict: Verdict
+    verdict: StepCheck
     picture: Drawing | None = None
     policy: tuple[float, ...] | None = None
     actions: tuple[str, ...] = ()
@@ -163,12 +163,12 @@ def _follow(live: LiveEpisode, step: Step, failure: FailurePolicy) -> bool:
     return bool(live.steps) and tuple(live.steps[-1].state) == tuple(step.state)
 
 
-def _verdict(table: StepTable, index: int, action: str | None, failure: str | None) -> Verdict:
+def _verdict(table: StepTable, index: int, action: str | None, failure: str | None) -> StepCheck:
     if "oracle" not in table.offers:
-        return Verdict(action=action, failure=failure, optimal=None, before=None, after=None)
+        return StepCheck(action=action, failure=failure, optimal=None, before=None, after=None)
     number = int(table.action[index])
     before, after = (int(column[index]) for column in (table.distance, table.after))
-    return Verdict(
+    return StepCheck(
         action=action,
         failure=failure,
         optimal=None if action is None else bool(table.optimal[index, number]),

@@ -17,7 +17,6 @@ seed trains the same organisms.
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -255,8 +254,7 @@ class ChallengeOpening(SealedRecord):
     key: ChallengeKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChallengeScore:
+class ChallengeScore(StrictRecord):
     """How a claim about a sealed organism fared.
 
     Attributes:
@@ -279,10 +277,6 @@ class ChallengeScore:
     outcome: Outcome
     log_score: float
     random: float
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> list[str]:

@@ -5,12 +5,11 @@ a phase is held against what the card measured in other worlds of that kind. The
 over organisms, of the share with any false or unfounded claim is at most `ALLOWED`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from goalscope.attribution.definition import Attribution, kind_of
 from goalscope.evaluation import evaluate
@@ -26,14 +25,14 @@ from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import of_each
 from goalscope.progress import Display, lines
 from goalscope.runs import Store
+from goalscope.sealed import StrictRecord
 from goalscope.stats.intervals import exact_binomial
 
 ALLOWED: Final = 0.10
 """Greatest share of organisms with a false claim that the gate lets pass, by its upper bound."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateVerdict:
+class GateVerdict(StrictRecord):
     """What an evaluation says of an organism.
 
     Attributes:
@@ -49,9 +48,9 @@ class GateVerdict:
     agreement: float
     rule: str
     answer: str
-    said: Mapping[str, Sequence[str]]
-    outcomes: Mapping[str, Outcome]
-    left_open: Sequence[str]
+    said: dict[str, tuple[str, ...]]
+    outcomes: dict[str, Outcome]
+    left_open: tuple[str, ...]
 
     @property
     def false(self) -> bool:
@@ -62,10 +61,6 @@ class GateVerdict:
     def decided(self) -> bool:
         """Whether the verdict says anything of any phase."""
         return "right" in self.outcomes.values()
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[GateVerdict]:
@@ -114,7 +109,7 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         seed=card.spec.seed,
         stage=_quiet,
     )
-    said, outcomes, answers = dict[str, Sequence[str]](), dict[str, Outcome](), list[str]()
+    said, outcomes, answers = dict[str, tuple[str, ...]](), dict[str, Outcome](), list[str]()
     with Store(place.below("evaluation", "arms", "hypotheses").checked()) as store:
         states, _ = read_states(store, card.spec.name)
     seen = {str(where.get("phase", next(iter(phases)))): answers_of(members) for where, members in groups(states)}
@@ -133,7 +128,7 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         answer=", ".join(answers) or "not asked",
         said=said,
         outcomes=outcomes,
-        left_open=[phase for phase in outcomes if len(card.possible([phase])) > 1],
+        left_open=tuple(phase for phase in outcomes if len(card.possible([phase])) > 1),
     )
 
 

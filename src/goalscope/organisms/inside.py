@@ -63,7 +63,7 @@ Pair = tuple[Grid, Grid, frozenset[Action]]
 """A grid, another one, and the moves of the hypothesis in the other, none of which is one of those in the first."""
 
 
-class InsideFinding(StrictRecord):
+class InsideFigure(StrictRecord):
     """One figure on what is inside.
 
     Attributes:
@@ -91,7 +91,7 @@ class InsideFinding(StrictRecord):
     why: str = ""
 
 
-class InsideFindings(SealedRecord):
+class InsideFigures(SealedRecord):
     """What is inside of one organism, as a file holds it.
 
     Attributes:
@@ -105,10 +105,10 @@ class InsideFindings(SealedRecord):
     most: ClassVar[int] = 50_000_000
     version: Literal[2] = 2
     weights: Sha256
-    findings: tuple[InsideFinding, ...] = Field(max_length=100_000)
+    findings: tuple[InsideFigure, ...] = Field(max_length=100_000)
 
 
-def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFinding]:
+def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFigure]:
     """Return what is inside of each organism that is a language model; called again it goes on where it stopped.
 
     Args:
@@ -126,16 +126,16 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
             "one of the organisms must be a language model, none is: goalscope organisms make --kinds language"
         )
     results = Folder(out).make()
-    found = list[InsideFinding]()
+    found = list[InsideFigure]()
     with stage("organisms") as told:
         for done, (folder, card) in enumerate(chosen.items()):
             file = results.file(f"{folder.name}.json")
             if results.has_file(file.name):
-                stored = read_sealed(InsideFindings, file)
+                stored = read_sealed(InsideFigures, file)
                 if stored.weights != card.weights:
                     raise ValueError(f"{file} must be of {folder}, it is of other weights: choose another directory")
             else:
-                stored = InsideFindings(weights=card.weights, findings=tuple(examine(folder, card)))
+                stored = InsideFigures(weights=card.weights, findings=tuple(examine(folder, card)))
                 write_sealed(file, stored)
             found += stored.findings
             told(done + 1, len(chosen))
@@ -156,7 +156,7 @@ def thing_of(hypothesis: str) -> str:
     return "goal" if "goal" in hypothesis and not hypothesis.startswith("nearest") else "agent"
 
 
-def examine(folder: Path, card: Card) -> Iterator[InsideFinding]:
+def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
     """Yield all figures on one organism."""
     model = LocalModel(folder)
     grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
@@ -173,11 +173,11 @@ def examine(folder: Path, card: Card) -> Iterator[InsideFinding]:
         yield _effect({**base, "measure": "swappable"}, model, _swapped(grids, hypothesis, other), "prompt", 0)
 
 
-def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequence[Grid]) -> Iterator[InsideFinding]:
+def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequence[Grid]) -> Iterator[InsideFigure]:
     thing = base["thing"]
     base = {**base, "measure": "readable"}
     if thing == "agent":
-        yield InsideFinding(
+        yield InsideFigure(
             **base, where="", network="own", value=None, worlds=0, why="it names no cell that differs between worlds"
         )
         return
@@ -197,7 +197,7 @@ def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequ
         share = np.mean(every, axis=0)
         found = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
         ends = (float(share.mean()), float(found.low), float(found.high))
-        yield InsideFinding(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
+        yield InsideFigure(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
 
 
 def _moves(grid: Grid, hypothesis: str) -> frozenset[Action]:
@@ -239,17 +239,17 @@ def _swapped(grids: Sequence[Grid], hypothesis: str, other: str) -> list[Pair]:
     return found
 
 
-def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], where: str, layer: int) -> InsideFinding:
+def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], where: str, layer: int) -> InsideFigure:
     name = f"{where}, block {layer}" if layer != EMBEDDING else f"{where}, embedding"
     if len(pairs) < 10:
         why = f"only {len(pairs)} worlds have such a pair"
-        return InsideFinding(**base, where=name, network="own", value=None, worlds=len(pairs), why=why)
+        return InsideFigure(**base, where=name, network="own", value=None, worlds=len(pairs), why=why)
     chances = _put_in(model, [pair[:2] for pair in pairs], where, layer)
     wanted = np.array([[action in moves for action in Action] for *_, moves in pairs])
     values = ((chances[:, 0] - chances[:, 1]) * wanted).sum(axis=1)
     found = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
     ends = (float(values.mean()), float(found.low), float(found.high))
-    return InsideFinding(**base, where=name, network="own", value=ends, worlds=len(values))
+    return InsideFigure(**base, where=name, network="own", value=ends, worlds=len(values))
 
 
 def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], where: str, layer: int) -> Array:
@@ -308,7 +308,7 @@ def _asked(grid: Grid) -> Numbers:
     return prompts(grid, np.array([grid.start]), np.array([False]))
 
 
-def picture(findings: Sequence[InsideFinding], hypothesis: str = "goal") -> Drawn:
+def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn:
     """Return what is inside of organisms on one hypothesis, those that follow it and those that ignore it.
 
     Args:

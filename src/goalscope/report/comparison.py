@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import Judged, TransformTest, both_sides, bounds_of, check_family, judge
+from goalscope.measures.invariance import CorrectedComparison, TransformTest, both_sides, bounds_of, check_family, judge
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
 from goalscope.report.definitions import title_of
@@ -47,7 +47,7 @@ class SideRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared(Judged):
+class Compared(CorrectedComparison):
     """One comparison of a family: the difference of a measure, first side minus second.
 
     Attributes:
@@ -230,7 +230,7 @@ def _tag(name: str, comparison: Compared) -> str:
 
 
 def tests_table(
-    tests: Sequence[Judged],
+    tests: Sequence[CorrectedComparison],
     named: TextColumns[Any],
     headings: tuple[str, str, str, str] = ("difference", "grids", "effect size", "TOST p (Holm)"),
     *,
@@ -241,21 +241,21 @@ def tests_table(
     footnotes = Footnotes()
     first_heading, clusters, effect, equal = headings
 
-    def notes(judged: Judged) -> str:
+    def notes(judged: CorrectedComparison) -> str:
         method, difference = "method: no interval, no test", judged.paired.difference
         if judged.paired.labels:
             by = difference.method if difference.has_interval else "no interval"
             method = f"method: {by}"
         return footnotes.mark(method, *(note.replace("grids", clusters) for note in judged.notes))
 
-    def effect_of(judged: Judged) -> str:
+    def effect_of(judged: CorrectedComparison) -> str:
         value = judged.paired.test.effect
         return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
 
-    def margin_of(judged: Judged) -> str:
+    def margin_of(judged: CorrectedComparison) -> str:
         return f"{judged.equivalence.margin:g}" if judged.equivalence else "–"
 
-    def equal_p(judged: Judged) -> str:
+    def equal_p(judged: CorrectedComparison) -> str:
         if judged.shown is None or math.isnan(judged.shown.p_value):
             return "–" if judged.shown is None else "undefined"
         return p_text(judged.shown.adjusted)
@@ -322,7 +322,7 @@ def contrast_records(contrasts: Sequence[TransformTest]) -> list[dict[str, Any]]
     ]
 
 
-def _numbers(judged: Judged) -> dict[str, Any]:
+def _numbers(judged: CorrectedComparison) -> dict[str, Any]:
     difference, test = judged.paired.difference, judged.paired.test
     return {
         "unit": difference.unit,

@@ -35,9 +35,9 @@ from goalscope.report.specs import (
     Figure,
     FoldSpec,
     MapSpec,
+    RivalsSentence,
     Sentence,
     TableSpec,
-    WordedClaim,
 )
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
@@ -277,7 +277,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     )
 
 
-def _sentence_text(sentence: Sentence | WordedClaim) -> str:
+def _sentence_text(sentence: Sentence | RivalsSentence) -> str:
     """Write a sentence, "" where no difference is defined."""
     if isinstance(sentence, Sentence):
         return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts], **sentence.openings)

@@ -149,8 +149,8 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class WordedClaim:
-    """A claim that follows from the differences to all rivals together, see `goalscope.report.verdicts`."""
+class RivalsSentence:
+    """A sentence that follows from the differences to all rivals together, see `goalscope.report.verdicts`."""
 
     title: str  # the probe and its read point
     estimates: Estimates
@@ -193,7 +193,7 @@ class Declared:
     title: str
     paragraphs: Sequence[str] = ()  # introduction
     facts: Sequence[tuple[str, str]] = ()  # names and texts
-    sentences: Sequence[Sentence | WordedClaim] = ()  # differences in words; those without estimates are left out
+    sentences: Sequence[Sentence | RivalsSentence] = ()  # differences in words; those without estimates are left out
     rule: str = ""  # how sentences follow from intervals; shown only with sentences
     silence: str = ""  # text in place of missing sentences
     tables: Sequence[AnyTable] = ()

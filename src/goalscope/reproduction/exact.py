@@ -65,7 +65,7 @@ def exact_value(value: float, unit: str) -> Estimate:
 
 
 def _line(label: str, value: Tag, printed: float | str | None, computed: float, unit: str, paper: str) -> ItemLine:
-    published = {} if printed is None else {paper: printed}
+    published: dict[str, float | str | None] = {} if printed is None else {paper: printed}
     return ItemLine(label=label, value=value, published=published, ours=exact_value(computed, unit), percent=False)
 
 

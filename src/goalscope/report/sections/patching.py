@@ -21,8 +21,8 @@ from goalscope.report.specs import (
     FoldSpec,
     Line,
     MapSpec,
+    RivalsSentence,
     TableSpec,
-    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE
@@ -210,12 +210,12 @@ def _paired_differences(rows: Rows) -> Estimates:
     )
 
 
-def _claim(site: str, estimates: Estimates, differences: Estimates) -> WordedClaim:
+def _claim(site: str, estimates: Estimates, differences: Estimates) -> RivalsSentence:
     """Return the claim about a site: single layers, and all of them."""
     site_key = {"measure": FOLLOWS, "site": site, "component": "residual"}
     keys = filter(_single_or_all_layers, estimates.keys("layers", "layer", "component", patch="source", **site_key))
     parts = [("all layers" if key["layer"] is None else f"layer {key['layer']}", {**site_key, **key}) for key in keys]
-    return WordedClaim(
+    return RivalsSentence(
         site_name(site), differences, parts, {name: name for name in _CONTROLS}, CARRIES, needed=("isotropic",)
     )
 

@@ -19,8 +19,8 @@ from goalscope.report.specs import (
     Figure,
     FoldSpec,
     Line,
+    RivalsSentence,
     TableSpec,
-    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import CARRIES
@@ -135,10 +135,10 @@ def _paired_differences(rows: Rows) -> Estimates:
     return Estimates(grouped for part in paired if len(part) for grouped in estimate_rows(part, by=("set",)))
 
 
-def _claim(name: Tag, differences: Estimates) -> WordedClaim:
+def _claim(name: Tag, differences: Estimates) -> RivalsSentence:
     rivals = {_PATCHES[control]: control for control in _CONTROLS if name != ALL or control != RANDOM}
     parts: list[tuple[str, Key]] = [("its places together", {"measure": FOLLOWS, "set": name})]
-    return WordedClaim(_title(name), differences, parts, rivals, CARRIES, needed=tuple(rivals))
+    return RivalsSentence(_title(name), differences, parts, rivals, CARRIES, needed=tuple(rivals))
 
 
 def _directions(estimates: Estimates, lines: Sequence[Line]) -> TableSpec:

@@ -26,8 +26,8 @@ from goalscope.report.specs import (
     CurveSpec,
     Declared,
     Line,
+    RivalsSentence,
     TableSpec,
-    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
@@ -176,7 +176,7 @@ def claims(
     *,
     floors: Mapping[str, str],
     higher: bool = True,
-) -> Iterator[WordedClaim]:
+) -> Iterator[RivalsSentence]:
     """Yield the claims "readable" and "made more readable by training", see `goalscope.report.verdicts`.
 
     Args:
@@ -187,8 +187,10 @@ def claims(
     """
     floor_names, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
     for title, parts in probes:
-        yield WordedClaim(f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher)
-        yield WordedClaim(
+        yield RivalsSentence(
+            f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher
+        )
+        yield RivalsSentence(
             f"{title}: made more readable by training", differences, parts, networks, MADE, (NEEDED,), higher
         )
 

@@ -20,8 +20,8 @@ from goalscope.report.specs import (
     Declared,
     FoldSpec,
     Line,
+    RivalsSentence,
     TableSpec,
-    WordedClaim,
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
@@ -97,9 +97,9 @@ def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Seq
 
 def _claim(
     differences: Estimates, title: str, key: Key, by: Sequence[str], rivals: Iterable[str], word: Word, label: Any
-) -> WordedClaim:
+) -> RivalsSentence:
     parts = [(label(part), {**key, **part}) for part in differences.keys(*by, **key)]
-    return WordedClaim(title, differences, parts, {name: name for name in rivals}, word)
+    return RivalsSentence(title, differences, parts, {name: name for name in rivals}, word)
 
 
 def _steering(rows: Rows, title_suffix: str) -> Declared:
