@@ -19,6 +19,7 @@ from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
+from goalscope.spill import Spill
 from goalscope.stats import estimate_mean
 from goalscope.worlds import Grid, generate_batch, layout_series
 
@@ -275,13 +276,13 @@ def test_a_place_that_is_out_of_reach_everywhere_keeps_its_worlds_and_is_0_by_de
 
 
 def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -> None:
-    weights = weigh(["a", "b", "b", "c"], seed=0)
+    weights = weigh(["a", "b", "b", "c"], seed=0, spill=Spill())
     assert weights.whole.tolist() == [[1 / 3, 1 / 6, 1 / 6, 1 / 3]] and weights.grids == 3
     resampled, first, second = (side @ np.eye(4) for side in (weights.resampled, weights.first, weights.second))
     for part in (resampled, first, second):
         assert part.sum(axis=1) == pytest.approx(1.0) and (part[:, 1] == part[:, 2]).all()
     assert not ((first > 0) & (second > 0)).any()
-    assert len(weigh(["a", "a"], seed=0).resampled) == 0
+    assert len(weigh(["a", "a"], seed=0, spill=Spill()).resampled) == 0
     normal = stream(0, "normal").normal(1.0, 0.2, 4000)
     low, high = interval(normal, 400, 0.95)
     assert (low, high) == pytest.approx((1 - 0.393, 1 + 0.393), abs=0.03)

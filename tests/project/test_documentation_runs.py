@@ -302,7 +302,7 @@ SCENARIOS = {
             'goalscope measure runs/fog --measures "exploration error under fog;exploitation error under fog"',
             "goalscope report runs/fog",
             (
-                "goalscope run fog --out runs/seen && goalscope meg runs/seen --hypotheses goal --seen known",
+                "goalscope run fog --out runs/seen && goalscope meg runs/seen --hypotheses goal",
                 "--sizes 7 --densities 0.2 --count 2 --trajectories 1 --agents optimal,random",
             ),
             (
@@ -576,7 +576,7 @@ ELSEWHERE = {
     "cliff-world.md": "tests/meg/test_meg_docs.py",
     "corrections.md": "tests/meg/test_meg_docs.py",
     "environments.md": "tests/environments/test_docs.py",
-    "meg-unseen.md": "tests/meg/test_meg_docs.py",
+    "meg-runs.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
     "oracle.md": "tests/environments/test_oracle.py",
     "policies.md": "tests/environments/test_policies.py",
