@@ -5,6 +5,7 @@ from typing import Final
 
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences_table
+from goalscope.evaluation.page_level import page_level
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Phrase, Table
 from goalscope.stats import Estimate
@@ -28,7 +29,13 @@ def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool)
         rows=tuple(_line(claim, evidence[ledger.model]) for claim in ledger.claims),
         numbers=(2, 3, 4),
     )
-    return Declared(anchor="claims", title="Claims", tables=[table], closing=_RULE, folded=folded)
+    return Declared(
+        anchor="claims",
+        title="Claims",
+        tables=[table],
+        closing=" ".join(filter(None, (_RULE, page_level(ledger)))),
+        folded=folded,
+    )
 
 
 def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
