@@ -291,3 +291,16 @@ def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -
     shifted = normal - 0.6
     assert p_value(shifted, 0.4, 400) == pytest.approx(0.046, abs=0.015)
     assert p_value(np.zeros(2000), 0.0, 400) == 1.0 and math.isnan(p_value(normal, 1.0, 1))
+
+
+def test_under_fog_agents_are_compared_with_policies_that_see_the_whole_maze() -> None:
+    grids = generate_batch(9, 0.6, seed=3, count=12, minimum_distance=6)
+
+    def found(fog_radius: int | None) -> GoalEstimate:
+        worlds = [GridWorld(grid=grid, fog_radius=fog_radius) for grid in grids]
+        episodes = [entry for world in worlds for entry in roll_out(Optimal(), world, seed=3, trajectories=2)]
+        return one(directed(episodes, "goal"), "optimal", "goal")
+
+    seeing, exploring = found(None), found(2)
+    assert exploring.bound == pytest.approx(seeing.bound) and seeing.share == pytest.approx(1)
+    assert exploring.share < 0.9 and "whole maze" in exploring.note and "whole maze" not in seeing.note
