@@ -109,8 +109,7 @@ SCENARIOS = {
         files={"mine.yaml": ("hypotheses.md yaml 1",)},
         steps=(
             (
-                "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20 --out "
-                "matrix.svg",
+                "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20",
                 "--count 4",
             ),
             (
@@ -385,14 +384,13 @@ SCENARIOS = {
         },
         steps=(
             "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase trained",
-            "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase shifted --out "
-            "matrix.svg",
+            "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase shifted",
             "python learner.py",
             "goalscope evaluate learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
             "--worlds phases.yaml --hypotheses 'goal;corner top-right;corner top-left;corner bottom-right' --quick "
             "--out runs/verdict",
             "goalscope attribute runs/verdict/arms/hypotheses --hypotheses 'goal;corner top-right;corner top-left;"
-            "corner bottom-right' --methods score --picture corner.svg",
+            "corner bottom-right' --methods score",
             "goalscope depends learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
             "--sizes 7 --densities 0.6 --count 40 --out runs/depends",
             "goalscope attribute learner:Learner:goal=top-right,name=corner --hypotheses 'goal;corner top-right;corner "

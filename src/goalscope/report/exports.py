@@ -172,12 +172,6 @@ def write_all(items: Named, folder: Path) -> list[Path]:
     return files
 
 
-def check_figure_path(path: Path | None) -> None:
-    """Raise a ValueError where a figure cannot be written to a path because of its ending, before it is computed."""
-    if path is not None:
-        _check_ending(path, "figure", FIGURES)
-
-
 def _check_ending(path: Path, kind: str, endings: Sequence[str]) -> None:
     if path.suffix not in endings:
         raise ValueError(f"a {kind} must be written as {', '.join(endings)}, got {path.name!r}: give it such an ending")
