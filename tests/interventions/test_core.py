@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from goalscope.interventions import (
     generate,
     score_answers,
 )
-from goalscope.interventions.experiment import PairSettings, choose_pairs
+from goalscope.interventions.experiment import PairSettings, choose_pairs, study_interventions
 from goalscope.interventions.pairs import Moved, Pairs, Side, best, pairs_of
 from goalscope.models import LocalModel, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.planning.shortest import distances_to
+from goalscope.runs import Study, run
+from goalscope.runs.kinds import UnknownSettings
 from goalscope.worlds import Action, Grid, GridView
 
 PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
@@ -264,3 +267,10 @@ def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> N
         corner[1, 1] = True
         foggy = PLAIN.at(fog=corner)
         counterfactuals(Original(view=GridView(grid=foggy), cluster="c"), "goal")
+
+
+def test_a_stored_study_with_an_intervention_that_is_gone_is_refused_by_its_name(tmp_path: Path) -> None:
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}]
+    run(Study.parse({"worlds": worlds, "agents": [{"kind": "random"}], "trajectories": 1}), tmp_path)
+    with pytest.raises(ValueError, match="'alignment'"):
+        study_interventions(tmp_path, [UnknownSettings(kind="alignment")])

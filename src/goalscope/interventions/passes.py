@@ -205,22 +205,17 @@ class _Read:
     cells: Places
 
 
-def check_marks_reasoning(model: LocalModel) -> None:
-    """Raise a ValueError where a model does not mark its reasoning, so that none can be replayed."""
-    if model.style == "none":
-        raise ValueError(
-            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, tags), "
-            f"{model.name} does not: change its activations by --kind patching or --kind steering"
-        )
-
-
 def answers_after(model: LocalModel, side: Side) -> Alternatives:
     """Return the answers of all actions after a side's own reasoning; their common tokens are part of the context.
 
     Raises:
         ValueError: a model that does not mark its reasoning, or an output without a final answer.
     """
-    check_marks_reasoning(model)
+    if model.style == "none":
+        raise ValueError(
+            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, tags), "
+            f"{model.name} does not: change its activations by --kind patching or --kind steering"
+        )
     reply = reply_of(model, side, side.output)
     alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), reply)
     if alternatives is None:
