@@ -1,4 +1,4 @@
-"""The report of a run in task worlds: tables, success against errors, divergences, and strips of pictures."""
+"""The report of a run in task worlds: tables, success against errors, divergences, and example episodes."""
 
 import math
 import re
