@@ -17,7 +17,7 @@ LEVEL = 0.04
 def claim(values: Any, name: str, **changes: Any) -> Claim:
     """Return the claim that the mean of some values lies above 0, as the rules decide it."""
     found = estimate_mean(values, np.arange(len(values)), unit="nats", confidence=1 - LEVEL)
-    answer = "yes" if found.low > 0 else "no" if found.high < 0 else "not shown"
+    answer = "yes" if found.low > 0 else "no" if found.high < 0 else "undecided"
     figures = {field: float(getattr(found, field)) for field in ("value", "low", "high", "confidence")}
     counts = {"clusters": found.clusters, "n": found.n}
     given = {"answer": answer, "threshold": 0.0, **figures, **counts, **changes}
@@ -34,8 +34,8 @@ def test_one_answer_holds_exactly_where_its_t_test_rejects_at_the_corrected_leve
         values = rng.normal(shift, 1.0, size=12)
         found = ttest_1samp(values, 0.0)
         low, high = map(float, found.confidence_interval(1 - LEVEL))
-        shifted = claim(values, "shifted", answer="yes" if low > 0 else "not shown", low=low, high=high)
-        others = [claim(rng.normal(0, 1, size=12), f"open {index}", answer="not shown") for index in range(4)]
+        shifted = claim(values, "shifted", answer="yes" if low > 0 else "undecided", low=low, high=high)
+        others = [claim(rng.normal(0, 1, size=12), f"open {index}", answer="undecided") for index in range(4)]
         hold = hold_together(ledger([shifted, *others]))
         assert bool(hold) == bool(found.pvalue <= LEVEL / 5)
         seen.add(bool(hold))
@@ -46,7 +46,7 @@ def test_pages_whose_every_answer_is_wrong_keep_one_no_more_often_than_the_level
     rng, pages, alone, together = stream(5, "page level"), 400, 0, 0
     for _ in range(pages):
         page = ledger([claim(rng.normal(0, 1, size=15), f"claim {index}") for index in range(12)])
-        alone += any(one.answer != "not shown" for one in page.claims)
+        alone += any(one.answer != "undecided" for one in page.claims)
         together += bool(hold_together(page))
     assert alone > 0.3 * pages  # 1 - .96^12 is .39
     assert together < (LEVEL + 3 * (LEVEL * (1 - LEVEL) / pages) ** 0.5) * pages
@@ -55,7 +55,7 @@ def test_pages_whose_every_answer_is_wrong_keep_one_no_more_often_than_the_level
 def test_questions_that_cannot_be_told_are_no_part_of_the_family() -> None:
     values = stream(7, "page level").normal(1.0, 1.0, size=12)
     p = ttest_1samp(values, 0.0).pvalue
-    silent = Claim(name="silent", arm="grids", question="silent?", answer="cannot be told", says="", why="none asked")
+    silent = Claim(name="silent", arm="grids", question="silent?", answer="untestable", says="", why="none asked")
     assert p < LEVEL
     assert hold_together(ledger([claim(values, "shifted"), *[silent]])) == ("shifted",)
     assert page_level(ledger([silent])) == ""

@@ -15,9 +15,9 @@ EVIDENCE: Final = "evidence"
 """Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
 
 _RULE: Final = (
-    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Not shown: neither was shown, "
-    "which is not “there is none”. Cannot be told: nothing that could be asked of this model answers it. Where several "
-    "intervals decide together, one of them stands here."
+    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Undecided: the interval holds the "
+    "threshold; more of the same data could decide, and this is not “there is none”. Untestable: nothing that could be "
+    "asked of this model answers it. Where several intervals decide together, one of them stands here."
 )
 
 
@@ -104,7 +104,7 @@ def _decides(claim: Claim) -> str:
     return "" if claim.threshold is None or claim.threshold_rule else f"threshold {claim.threshold:g}"
 
 
-MARKS: Final = {"yes": "✓", "no": "✗", "not shown": "~", "cannot be told": "?"}
+MARKS: Final = {"yes": "✓", "no": "✗", "undecided": "~", "untestable": "?"}
 """A sign of each answer, beside the word: neither rests on colour."""
 
 

@@ -45,11 +45,11 @@ def _p_value(claim: Claim) -> float | None:
     """Return the two-sided p value of a claim's threshold; None where no interval could have lain beside it."""
     from scipy.special import stdtr, stdtrit
 
-    if claim.answer == "cannot be told" or claim.threshold is None or claim.confidence is None:
+    if claim.answer == "untestable" or claim.threshold is None or claim.confidence is None:
         return None
     if claim.value is None or claim.low is None or claim.high is None:
         return None
-    if claim.answer == "not shown":  # also where another interval than the one that is shown left it open
+    if claim.answer == "undecided":  # also where another interval than the one that is shown left it open
         return 1.0
     distance = abs(claim.value - claim.threshold)
     half = claim.value - claim.low if claim.value > claim.threshold else claim.high - claim.value
