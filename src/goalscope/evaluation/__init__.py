@@ -9,7 +9,6 @@ from goalscope.evaluation.subject import Subject, subject_of, subjects_of
 
 __all__ = [
     "Announcement",
-    "Answer",
     "Claim",
     "ClaimLedger",
     "Difference",
