@@ -59,7 +59,7 @@ def main() -> None:
     for seed in sorted(set(range(options.seeds)) - done):
         with tempfile.TemporaryDirectory() as directory:
             found = planted(tuple(planted_agents.FAMILIES), Path(directory) / "run", count=options.count, seed=seed)
-        shares = {f"{agent} {thing}": (one.share.value, one.verdict) for (agent, thing), one in found.items()}
+        shares = {f"{agent} {thing}": (one.share.value, one.answer) for (agent, thing), one in found.items()}
         lines.append({"seed": seed, "count": options.count, "found": shares})
         with options.out.open("a") as file:
             file.write(json.dumps(lines[-1]) + "\n")
@@ -74,7 +74,7 @@ def cell(studies: list[Mapping[str, tuple[float, str]]], key: str) -> str:
     """Return the mean share of a family and thing, and the percentages of two verdicts."""
     shares, verdicts = zip(*(one[key] for one in studies if key in one), strict=True)
     counts, each = Counter(verdicts), 100 / len(verdicts)
-    mean = "–" if counts["too random"] > len(verdicts) / 2 else f"{np.nanmean(shares):.2f}"
+    mean = "–" if counts["untestable"] > len(verdicts) / 2 else f"{np.nanmean(shares):.2f}"
     return f"{mean}; {each * counts['depends']:.0f}/{each * counts['does not']:.0f}"
 
 

@@ -29,6 +29,7 @@ from goalscope.planning.process import grid_process
 from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream
 from goalscope.runs import GridWorld
+from goalscope.spill import Spill
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid
@@ -89,7 +90,7 @@ def coverage() -> None:
                 drawn: npt.NDArray[np.int64] = rng.integers(0, len(curves), count)
                 table = Curves.joined([curves[index] for index in drawn])
                 got = bank[drawn[:, None], rng.integers(0, BANK, (count, episodes))].mean(axis=1) - uniform[drawn]
-                weights = weigh([str(index) for index in range(count)], seed=0)
+                weights = weigh([str(index) for index in range(count)], seed=0, spill=Spill())
                 value = float(table.mixed(weights.whole).fit(weights.whole @ got)[0][0])
                 values = table.mixed(weights.resampled).fit(weights.resampled @ got)[0]
                 random = banks[1.0][drawn[None, :, None], rng.integers(0, BANK, (NULLS, count, episodes))]

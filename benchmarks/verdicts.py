@@ -32,7 +32,9 @@ from scipy.stats import binom
 from goalscope.evaluation import judging, subject_of
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import ClaimLedger
+from goalscope.evaluation.page_level import hold_together
 from goalscope.evaluation.sentences import aims_of
+from goalscope.stats.intervals import exact_binomial
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ GROUPS = {
 
 NAMED = "what the verdict names"
 """The first sentence of a verdict, beside the claims: which place it names, and whether weakly or partly."""
+TOGETHER = "answers that hold together"
+"""The claims whose answers remain after Holm's correction over the whole page, beside the claims."""
 
 _COUNTED = json.loads((Path(__file__).parent / "planted_truth.json").read_text(encoding="utf-8"))
 GROUPS["others"] = Group(
@@ -184,6 +188,7 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
         agent: {
             **{one.name: one.answer for one in ledger.claims},
             NAMED: named(ledger),
+            TOGETHER: "; ".join(hold_together(ledger)),
         }
         for agent, ledger in zip(asked.agents, found.models, strict=True)
     }
@@ -197,6 +202,21 @@ def named(ledger: ClaimLedger) -> str:
     one = found[0]  # these worlds are of one phase
     places = " or ".join("goal" if name == "goal" else one.nouns.get(name, name) for name in one.names)
     return f"{places}, in part" if one.reason in ("partly", "weakly or partly") else places
+
+
+def false_pages(found: list[dict[str, dict[str, str]]], group: str) -> tuple[int, int, int]:
+    """Return the number of pages with a wrong answer, of those with one that holds together, and of all pages."""
+    truth, pages = GROUPS[group].truth, [(agent, page) for one in found for agent, page in one.items()]
+    wrong_on = [
+        {
+            claim
+            for claim, true in truth.items()
+            if page.get(claim) in ("yes", "no") and true[agent] != "?" and page[claim] != true[agent]
+        }
+        for agent, page in pages
+    ]
+    kept = [names & set(page[TOGETHER].split("; ")) for names, (_, page) in zip(wrong_on, pages, strict=True)]
+    return sum(map(bool, wrong_on)), sum(map(bool, kept)), len(pages)
 
 
 def misnamed(found: list[dict[str, dict[str, str]]]) -> dict[str, int]:
@@ -277,6 +297,12 @@ def main() -> None:
         _report(group, tally(found, group), asked.size)
         if group in ("others", "followed"):
             print(f"misnamed: {({name: times for name, times in misnamed(found).items() if times}) or 'none'}")
+        alone, together, pages = false_pages(found, group)
+        bounds = [exact_binomial(count, pages, 0.90)[1] for count in (alone, together)]
+        print(
+            f"pages with a wrong answer: {alone} of {pages} (one-sided 95 % bound {bounds[0]:.4f}); "
+            f"with one that holds together: {together} (bound {bounds[1]:.4f})"
+        )
 
 
 def _found(group: str, asked: argparse.Namespace) -> list[dict[str, dict[str, str]]]:

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from goalscope.goals import HeldOut, RunDirectedness, directedness, held_out_goals, measure_restricted
+from goalscope.goals import HeldOut, RunDirectedness, directedness, held_out_goals
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import Array
 from goalscope.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable
-from goalscope.meg.restricted import Unseen
 from goalscope.planning.process import process_of
 from goalscope.runs import GridWorld
 from goalscope.runs.record import Episode
@@ -32,13 +31,6 @@ def directed(
 def held_out(episodes: Iterable[Episode] | StepTable, **options: Any) -> tuple[HeldOut, ...]:
     """Return `held_out_goals` of all episodes together."""
     return held_out_goals(states_of(table_of(episodes)), **options)
-
-
-def restricted(
-    episodes: Iterable[Episode] | StepTable, unseen: Unseen, *, by: tuple[str, ...] = (), **options: Any
-) -> RunDirectedness:
-    """Return `measure_restricted` of all episodes together."""
-    return measure_restricted(states_of(table_of(episodes), by=by), unseen=unseen, by=by, **options)
 
 
 def finite(grid: Grid, horizon: int = 1, key: Position | None = None) -> FiniteWorld:

@@ -60,8 +60,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "steering": (
         *("--count", "5", "--sizes", "7"),
         *smaller(0, "pairs.per_size=2", "pairs.controls=2", "layers=[2]", "doses=[1.0]", "states=4"),
-        *smaller(1, "pairs.per_size=4", "layers=[2]", "ranks=[1]", "steps=3", "random=1"),
-        *smaller(2, "pairs.per_size=2", "layers=[2]", "states=60"),
+        *smaller(1, "pairs.per_size=2", "layers=[2]", "states=60"),
     ),
     "reasoning-edits": ("--count", "3", "--sizes", "7", *smaller(0, "pairs.per_size=2")),
 }

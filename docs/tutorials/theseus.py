@@ -10,8 +10,8 @@ import goalscope
 verdict = goalscope.evaluate("theseus", "runs/theseus", arms=["grids"], quick=True, seed=0)
 
 # %% [markdown]
-# A claim is a question with an answer, an estimate, its interval and a threshold. "not shown" is an answer, too:
-# neither yes nor no was shown then, mostly since the interval holds the threshold.
+# A claim is a question with an answer, an estimate, its interval and a threshold. "undecided" is an answer, too:
+# the interval holds the threshold then.
 
 # %%
 for claim in verdict.claims:

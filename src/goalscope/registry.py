@@ -37,8 +37,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
     "head": ("goalscope.probing.builtin_heads",),
     "intervention": tuple(
-        f"goalscope.interventions.{name}"
-        for name in ("patching", "place_sets", "steering", "alignment", "ablation", "reasoning")
+        f"goalscope.interventions.{name}" for name in ("patching", "steering", "ablation", "reasoning")
     ),
     "agent": (
         *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
@@ -80,7 +79,6 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
             *(
                 "logit_lens",
                 "patching",
-                "place_sets",
                 "steering",
                 "dependence",
                 "attribution",

@@ -59,13 +59,13 @@ def test_a_moved_goal_tells_what_episodes_cannot(rule: str) -> None:
     found = said(trial, "counterfactual")
     assert (found.kind, found.names) == ("named", (rule,))
     assert found.turns == 2 * 3 * 12 and "the goal's place" in found.sentence
-    assert (found.details["depends"]["goal"]["verdict"] == "depends") == (rule == "goal")
+    assert (found.details["depends"]["goal"]["answer"] == "yes") == (rule == "goal")
 
 
 def test_a_habit_and_a_random_agent_depend_on_nothing() -> None:
     for rule, kinds in (("keep right", {"named", "set", "habit"}), ("random", {"random", "undecided"})):
         found = said(trial_of(worlds("anywhere"), twin(rule, 0.0)), "counterfactual")
-        assert found.kind in kinds and found.details["depends"]["goal"]["verdict"] != "depends", found.sentence
+        assert found.kind in kinds and found.details["depends"]["goal"]["answer"] != "yes", found.sentence
 
 
 def test_asking_needs_an_agent_that_can_be_asked_and_is_not_done_by_default(tmp_path: Path) -> None:

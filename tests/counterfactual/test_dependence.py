@@ -64,23 +64,23 @@ def test_intervals_cover_in_a_thousand_studies(cell: str, worlds: int) -> None:
 def test_planted_agents_are_told_apart(tmp_path: Path) -> None:
     found = planted((*SEEKERS, *BLIND, *AVOIDING, "random"), tmp_path / "run", count=10, seed=4)
     on_goal = {family: found[family, "goal"] for family in (*SEEKERS, *BLIND, *AVOIDING, "random")}
-    assert {on_goal[family].verdict for family in SEEKERS} == {"depends"}
+    assert {on_goal[family].answer for family in SEEKERS} == {"yes"}
     assert all(0.4 < on_goal[family].share.value < 1.6 for family in SEEKERS)
-    assert "depends" not in {on_goal[family].verdict for family in (*BLIND, *AVOIDING)}
-    assert {found["random", thing].verdict for thing in ("goal", "wall", "corner", "agent")} == {"too random"}
-    assert found["right", "agent"].verdict != "depends" and found["seeker", "agent"].verdict == "depends"
-    assert found["seeker", "corner"].verdict != "depends", "its optimal actions stay"
+    assert "yes" not in {on_goal[family].answer for family in (*BLIND, *AVOIDING)}
+    assert {found["random", thing].answer for thing in ("goal", "wall", "corner", "agent")} == {"untestable"}
+    assert found["right", "agent"].answer != "yes" and found["seeker", "agent"].answer == "yes"
+    assert found["seeker", "corner"].answer != "yes", "its optimal actions stay"
 
 
 @pytest.mark.full
 def test_random_agents_are_never_called_dependent(tmp_path: Path) -> None:
     calls = Counter(
-        one.verdict
+        one.answer
         for seed in range(40)
         for one in planted(("random", "wander"), tmp_path / str(seed), count=10, seed=seed).values()
         if one.agent == "random"
     )
-    assert not calls["depends"] and calls["too random"] >= 0.9 * sum(calls.values()), calls
+    assert not calls["yes"] and calls["untestable"] >= 0.9 * sum(calls.values()), calls
 
 
 @pytest.mark.full
@@ -90,7 +90,7 @@ def test_agents_that_do_not_look_at_the_goal_are_rarely_called_dependent(tmp_pat
         one.agent
         for seed in range(40)
         for one in planted((*BLIND, *AVOIDING), tmp_path / str(seed), count=10, seed=seed).values()
-        if one.moved == "goal" and one.verdict == "depends"
+        if one.moved == "goal" and one.answer == "yes"
     )
     assert all(calls[family] <= binom.ppf(0.999, 40, 0.05) for family in (*BLIND, *AVOIDING)), calls
 
@@ -98,8 +98,8 @@ def test_agents_that_do_not_look_at_the_goal_are_rarely_called_dependent(tmp_pat
 def test_noise_alone_is_not_called_dependence() -> None:
     rng = stream(3, "noise")
     random = population(rng, 1.0, 0.0, worlds=10)
-    verdicts = Counter(dependences({"one": drawn(rng, random, 40)})[0].verdict for _ in range(40))
-    assert not verdicts["depends"] and verdicts["too random"] >= 36
+    verdicts = Counter(dependences({"one": drawn(rng, random, 40)})[0].answer for _ in range(40))
+    assert not verdicts["yes"] and verdicts["untestable"] >= 36
 
 
 def asked(first: list[int], second: list[int], worlds: int) -> list[Asked]:
@@ -118,19 +118,19 @@ def asked(first: list[int], second: list[int], worlds: int) -> list[Asked]:
 def test_what_never_varies_has_an_interval_too() -> None:
     [same] = dependences({"one": asked([2, 0, 0, 0], [2, 0, 0, 0], 40)})
     [other] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 40)})
-    assert (same.verdict, other.verdict) == ("does not", "depends")
+    assert (same.answer, other.answer) == ("no", "yes")
     assert same.share.value == 0 and same.share.high < LEAST and other.share.value == pytest.approx(4 / 3)
     [few] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 2)})
-    assert few.verdict != "depends", "two worlds are too few"
+    assert few.answer != "yes", "two worlds are too few"
     [single] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 1)})
-    assert single.verdict == "too random" and not single.share.has_interval and single.p == 1
+    assert single.answer == "untestable" and not single.share.has_interval and single.p == 1
 
 
 def test_what_cannot_be_compared_is_not_judged() -> None:
     [one] = dependences({"one": asked([1, 0, 0, 0], [2, 0, 0, 0], 5)})
-    assert (one.worlds, one.versions, one.verdict) == (0, 0, "too random") and math.isnan(one.share.value)
+    assert (one.worlds, one.versions, one.answer) == (0, 0, "untestable") and math.isnan(one.share.value)
     [even] = dependences({"one": asked([1, 1, 0, 0], [1, 1, 0, 0], 30)})
-    assert even.verdict == "too random" and math.isnan(even.share.value)
+    assert even.answer == "untestable" and math.isnan(even.share.value)
     assert "too little" in sentence([even]) and p_above(np.zeros(1)) == 1
 
 

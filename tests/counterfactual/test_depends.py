@@ -50,14 +50,14 @@ def test_an_agent_whose_moves_depend_on_the_words_is_told_from_those_that_do_not
     found = goalscope.depends(
         ["reader:swayed=1", "optimal"], tmp_path / "run", worlds=worlds, moved=["goal", "names", "order", "words"]
     )
-    verdicts = {(one.agent, one.moved): (one.verdict, one.share) for one in found.found}
+    verdicts = {(one.agent, one.moved): (one.answer, one.share) for one in found.found}
     for agent in ("optimal", READER):
-        assert verdicts[agent, "goal"][0] == "depends", verdicts
-    assert {verdicts["optimal", thing][0] for thing in ("names", "order", "words")} <= {"does not", "not shown"}
+        assert verdicts[agent, "goal"][0] == "yes", verdicts
+    assert {verdicts["optimal", thing][0] for thing in ("names", "order", "words")} <= {"no", "undecided"}
     swayed = {thing: verdicts[READER, thing] for thing in ("names", "order", "words")}
     # With p a best move for certain and q uniform: D = 3/8 = P.
-    assert swayed["order"][0] == "depends" and swayed["order"][1].low < 1 < swayed["order"][1].high
-    assert swayed["words"][0] == "depends" and swayed["names"][0] in ("does not", "not shown")
+    assert swayed["order"][0] == "yes" and swayed["order"][1].low < 1 < swayed["order"][1].high
+    assert swayed["words"][0] == "yes" and swayed["names"][0] in ("no", "undecided")
 
 
 def test_scripted_agents_are_told_apart_and_the_second_call_asks_nothing(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_scripted_agents_are_told_apart_and_the_second_call_asks_nothing(tmp_pat
     assert asked().records == first.records
     with Store(tmp_path / "run") as store:
         assert content_hash(store) == before
-    verdicts = {(one["agent"], one["moved"]): one["verdict"] for one in first.records}
-    assert verdicts["optimal", "goal"] == "depends" and verdicts["random", "goal"] == "too random"
+    verdicts = {(one["agent"], one["moved"]): one["answer"] for one in first.records}
+    assert verdicts["optimal", "goal"] == "yes" and verdicts["random", "goal"] == "untestable"
     assert "optimal depend on" in " ".join(first.sentences)
     frame, plain = first.to_frame(), json.loads(first.to_json())
     assert len(frame) == 8 == len(plain["things"]) and "the goal" in first._repr_html_()
@@ -229,9 +229,9 @@ def test_theseus_is_told_from_a_scripted_twin(tmp_path: Path) -> None:
         worlds=[{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": 5, "minimum_distance": 3}],
         moved=["goal", "corner"],
     )
-    verdicts = {(one.agent, one.moved): one.verdict for one in found.found}
-    assert verdicts["Theseus", "goal"] == verdicts["twin", "goal"] == "depends"
-    assert verdicts["corner", "goal"] != "depends" and verdicts["Theseus", "corner"] != "depends"
+    verdicts = {(one.agent, one.moved): one.answer for one in found.found}
+    assert verdicts["Theseus", "goal"] == verdicts["twin", "goal"] == "yes"
+    assert verdicts["corner", "goal"] != "yes" and verdicts["Theseus", "corner"] != "yes"
 
 
 @pytest.mark.full

@@ -39,7 +39,7 @@ def test_what_errs_and_what_is_only_readable_are_told_apart() -> None:
 
 
 def test_recorded_logs_are_offered_no_budget_and_what_was_left_out_by_choice_is_no_lack() -> None:
-    undecided = claim("is directed at the goal", "not shown")
+    undecided = claim("is directed at the goal", "undecided")
     assert any("budget" in step for step in next_steps(ledger(undecided)))
     recorded = next_steps(ledger(undecided, access=("acts", "logs")))
     assert not any("budget" in step for step in recorded) and any("recorded episodes" in step for step in recorded)

@@ -55,7 +55,7 @@ def answers(directory: Path, claim: str) -> list[str]:
 
 
 def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> None:
-    assert answers(readers, "is able where it fails") == ["cannot be told", "yes", "no", "cannot be told"]
+    assert answers(readers, "is able where it fails") == ["untestable", "yes", "no", "untestable"]
     unwilling, unable = Evaluation.read(readers / judging.LEDGER).models[1:3]
     assert "it fails by where it goes" in headline(unwilling)
     one = unable.claim("is able where it fails")
@@ -69,7 +69,7 @@ def test_without_named_places_unable_is_never_said(readers: Path, tmp_path: Path
     texts = ("reader:target=top-right", "reader:epsilon=0.9")
     found = judged(tmp_path / "one", {"grids": 2}, *map(subject_of, texts))
     told = [ledger.claim("is able where it fails") for ledger in found.models]
-    assert [one.answer for one in told if one is not None] == ["yes", "cannot be told"]
+    assert [one.answer for one in told if one is not None] == ["yes", "untestable"]
     assert told[1] is not None and "no places were named" in told[1].says
 
 
@@ -83,7 +83,7 @@ def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alo
 
 
 def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> None:
-    assert answers(readers, "is the same under other wordings") == ["not shown", "not shown", "not shown", "no"]
+    assert answers(readers, "is the same under other wordings") == ["undecided", "undecided", "undecided", "no"]
     one = Evaluation.read(readers / judging.LEDGER).models[3].claim("is the same under other wordings")
     assert one is not None and one.low is not None and one.low > 0.1 and "largest for" in one.quantity
     with Store(readers / "arms" / "wordings-4") as store:

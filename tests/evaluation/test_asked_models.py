@@ -102,8 +102,8 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
         [
             ("unwilling", "yes", "comes to a corner when named 1.00"),
             ("unable", "no", "comes to a corner when named 0."),
-            ("willing", "cannot be told", "not shown to fail"),
-            ("mute", "cannot be told", "more than half of its turns hold no action"),
+            ("willing", "untestable", "not shown to fail"),
+            ("mute", "untestable", "more than half of its turns hold no action"),
         ],
         names=3,
     ),

@@ -144,7 +144,7 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
     assert asked(found) == {"optimal": {"grids", "keys"}, "random": {"grids", "keys"}}
     assert why(found, "fog") == why(found, "patching") == "it failed: KeyError: 'mine'"
     lapses = found.models[0].claim("errs in lapses")
-    assert lapses is not None and lapses.answer == "cannot be told" and FAILURES in lapses.says
+    assert lapses is not None and lapses.answer == "untestable" and FAILURES in lapses.says
     assert "success (grids)" in {one.rule for one in found.differences}
     assert not [one for one in found.differences if "accuracy" in one.rule]
     for what in ("Fog", "errs in lapses", "action accuracy (grids)", "Inside: activations"):
@@ -257,7 +257,7 @@ def test_a_claim_of_another_package_is_left_out_and_damage_that_it_meets_is_told
 
     run, found = judged(tmp_path / "one", {"grids": 1}, subject_of("optimal"))
     told = found.models[0].claim("another")
-    assert told is not None and told.answer == "cannot be told"
+    assert told is not None and told.answer == "untestable"
     if damage:
         assert ["run.db" in text and "doctor" in text for text in run.failures.failed] == [True]
         assert "left out" not in run.failures.failed[0] and FAILURES in told.says

@@ -201,11 +201,11 @@ def test_an_answer_that_the_runs_do_not_lead_to_is_refused(found: Evaluation, tm
     one = shutil.copytree(found.directory, tmp_path / "one")
 
     def say_yes(fields: Any) -> None:
-        claim = next(claim for claim in fields["models"][0]["claims"] if claim["answer"] == "not shown")
+        claim = next(claim for claim in fields["models"][0]["claims"] if claim["answer"] == "undecided")
         claim["answer"] = "yes"
 
     text = (one / "ledger.json").read_text()
-    (one / "ledger.json").write_text(text.replace('"not shown"', '"yes"', 1))
+    (one / "ledger.json").write_text(text.replace('"undecided"', '"yes"', 1))
     plain = CliRunner().invoke(app, ["ledger", str(one)])
     assert plain.exit_code == 2 and "goalscope evaluate again" in plain.output
     (one / "ledger.json").write_text(text)

@@ -55,9 +55,9 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
         [next(answer for name, answer in each.items() if name.startswith(start)) for start in asked] for each in answers
     ]
     assert told == [
-        ["not shown", "yes", "not shown", "yes", "no", "yes"],
-        ["not shown", "not shown", "no", "not shown", "not shown", "not shown"],
-        ["not shown", "not shown", "no", "no", "yes", "yes"],
+        ["undecided", "yes", "undecided", "yes", "no", "yes"],
+        ["undecided", "undecided", "no", "undecided", "undecided", "undecided"],
+        ["undecided", "undecided", "no", "no", "yes", "yes"],
     ]
     assert [ledger.arms[0].title for ledger in found.models] == ["Worlds of corridors"] * 3
     aims = [one for ledger in found.models for one in ledger.findings]

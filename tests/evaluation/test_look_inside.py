@@ -100,10 +100,10 @@ def patched(cells: float, before: float, *, everything: float = 1.0, noise: floa
     [
         ({"cells": 1.0, "before": 0.0}, "yes", "no"),
         ({"cells": 0.0, "before": 1.0}, "no", "yes"),
-        ({"cells": 0.25, "before": 0.25}, "not shown", "not shown"),
+        ({"cells": 0.25, "before": 0.25}, "undecided", "undecided"),
         ({"cells": 1.0, "before": 1.0, "noise": 1.0}, "no", "no"),
         ({"cells": 1.0, "before": 1.0, "wrong": 1.0}, "no", "no"),
-        ({"cells": 1.0, "before": 0.0, "everything": 0.2}, "cannot be told", "cannot be told"),
+        ({"cells": 1.0, "before": 0.0, "everything": 0.2}, "untestable", "untestable"),
     ],
 )
 def test_a_patch_is_used_where_the_action_follows_it_beyond_every_control(
@@ -123,7 +123,7 @@ def test_what_holds_with_one_thing_moved_alone_is_not_said(followed: str) -> Non
     tags = dict(rows.tags)
     half = Rows.from_columns(measure=rows.measure.tolist(), unit="share", value=value, cluster=rows.cluster, tags=tags)
     found = claimed("uses what the cells hold", data_of(changed=half))
-    assert found.answer == "not shown" and f"{followed} moved: yes" in found.quantity and ": no" in found.quantity
+    assert found.answer == "undecided" and f"{followed} moved: yes" in found.quantity and ": no" in found.quantity
     by_thing = [len(inside.patch_by_grid(data_of(changed=half), "grid", thing)) for thing in inside.MOVED]
     assert by_thing == [24, 24]
 
@@ -132,7 +132,7 @@ def test_what_holds_with_one_thing_moved_alone_is_not_said(followed: str) -> Non
 def test_without_pairs_of_one_thing_nothing_is_said_of_both(there: str) -> None:
     for name, rows in (("uses what the cells hold", patched(1.0, 1.0)), ("follows its written plan", edited(1.0))):
         found = claimed(name, data_of(changed=rows.where(rows.among("moved", [there]))))
-        assert found.answer == "cannot be told"
+        assert found.answer == "untestable"
 
 
 def test_a_map_is_said_with_the_grids_that_it_was_read_from() -> None:
@@ -143,10 +143,10 @@ def test_a_map_is_said_with_the_grids_that_it_was_read_from() -> None:
 
 
 def test_without_patches_or_noise_beside_them_nothing_is_said() -> None:
-    assert claimed("uses what the cells hold", data_of()).answer == "cannot be told"
+    assert claimed("uses what the cells hold", data_of()).answer == "untestable"
     rows = patched(1.0, 1.0)
     alone = rows.where(~rows.among("patch", ["isotropic"]))
-    assert claimed("uses what the cells hold", data_of(changed=alone)).answer == "cannot be told"
+    assert claimed("uses what the cells hold", data_of(changed=alone)).answer == "untestable"
 
 
 def edited(follows: float, *, own: float = 0.0, paraphrase: float = 0.0) -> Rows:
@@ -169,8 +169,8 @@ def edited(follows: float, *, own: float = 0.0, paraphrase: float = 0.0) -> Rows
         (edited(0.0), "no"),
         (edited(1.0, own=1.0), "no"),
         (edited(1.0, paraphrase=1.0), "no"),
-        (edited(0.25), "not shown"),
-        (edited(1.0).where(edited(1.0)["edit"] != "plan"), "cannot be told"),
+        (edited(0.25), "undecided"),
+        (edited(1.0).where(edited(1.0)["edit"] != "plan"), "untestable"),
     ],
 )
 def test_an_answer_follows_the_edited_plan_beyond_edits_that_say_the_same(rows: Rows, answer: str) -> None:
@@ -226,8 +226,8 @@ def _fields(run: ArmRun) -> dict[str, Any]:
 def test_what_was_seen_in_fog_is_scored_apart_from_what_was_hidden() -> None:
     data = data_of(probed=read(0.6, 0.6, walls_seen=0.8))
     assert claimed("holds what it has seen in fog", data).answer == "yes"
-    assert claimed("holds a map of the walls", data).answer == "not shown"
-    assert claimed("holds what it has seen in fog", data_of(probed=read(0.8, 0.6))).answer == "cannot be told"
+    assert claimed("holds a map of the walls", data).answer == "undecided"
+    assert claimed("holds what it has seen in fog", data_of(probed=read(0.8, 0.6))).answer == "untestable"
 
 
 def planned(own: float, **rivals: float) -> Rows:
@@ -255,7 +255,7 @@ def planned(own: float, **rivals: float) -> Rows:
         (planned(0.7, continuation=0.7), "no", "first action continued"),
         (planned(0.7, commonest=0.68), "no", "commonest plan"),
         (planned(0.7, default=0.69), "no", "default-init"),
-        (planned(0.3), "not shown", ""),
+        (planned(0.3), "undecided", ""),
     ],
 )
 def test_a_plan_must_exceed_every_baseline_by_the_margin(rows: Rows, answer: str, strictest: str) -> None:
@@ -280,7 +280,7 @@ def test_actions_fit_decoded_maps_beyond_those_of_every_random_network() -> None
             parts.append(rows_of("accuracy against decoded beliefs less shuffled", noisy, scope="general", **tags))
         return Rows.concatenate(parts)
 
-    for own, answer in ((0.5, "yes"), (-0.3, "no"), (0.1, "not shown")):
+    for own, answer in ((0.5, "yes"), (-0.3, "no"), (0.1, "undecided")):
         assert claimed("acts on what it believes in fog", data_of(probed=believed(own))).answer == answer
 
 
@@ -297,7 +297,7 @@ def test_a_no_against_one_of_several_controls_has_the_level_of_all_of_them() -> 
         return {"one": _estimate(0.0, 0.4 + wide), "other": _estimate(0.6, 0.9), "none": None}
 
     found = inside.beyond_all(at, data_of(), 0.5, needed="one")
-    assert asked == pytest.approx([0.96, 0.98]) and answer_of(found, 0.5) == "not shown"
+    assert asked == pytest.approx([0.96, 0.98]) and answer_of(found, 0.5) == "undecided"
     assert answer_of(inside.beyond_all(at, data_of(), 0.7, needed="one"), 0.7) == "no"
     assert answer_of(inside.beyond_all(at, data_of(), -0.1, needed="one"), -0.1) == "yes"
     assert inside.beyond_all(at, data_of(), 0.5, needed="none").why

@@ -39,12 +39,12 @@ def test_an_answer_is_the_side_of_the_threshold_on_which_the_interval_lies(
     answer = answer_of(Evidence(estimate=estimate(low, low + width)), threshold)
     assert (answer == "yes") == (low > threshold)
     assert (answer == "no") == (low + width < threshold)
-    assert answer in ("yes", "no", "not shown")
+    assert answer in ("yes", "no", "undecided")
 
 
 def test_without_an_interval_nothing_can_be_told() -> None:
-    assert answer_of(Evidence(why="nothing was asked"), 0.0) == "cannot be told"
-    assert answer_of(Evidence(estimate=estimate(0.2, 0.4), why="it made no errors"), 0.0) == "cannot be told"
+    assert answer_of(Evidence(why="nothing was asked"), 0.0) == "untestable"
+    assert answer_of(Evidence(estimate=estimate(0.2, 0.4), why="it made no errors"), 0.0) == "untestable"
 
 
 def test_all_looks_together_are_wrong_no_more_often_than_declared() -> None:

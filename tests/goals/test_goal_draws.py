@@ -16,7 +16,7 @@ from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.hypotheses.definition import Mask
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
-from goalscope.meg import RationalityCurve, meg_shared
+from goalscope.meg import RationalityCurve, SharedCurve
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Grid, Position, generate_batch
@@ -112,7 +112,7 @@ def test_draws_have_the_supremum_that_another_solver_finds() -> None:
             for entry, utility in zip(own, utilities, strict=True)
         ]
         means = [float(entry.utilities(utility).mean()) for entry, utility in zip(own, utilities, strict=True)]
-        signed.append(meg_shared(curves, means).signed)
+        signed.append(SharedCurve(curves).meg(means).signed)
     assert found.signed == pytest.approx(np.mean(signed), abs=2e-4 * found.bound)
 
 

@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goal_tables import directed, held_out, restricted
-from goalscope.agents import EpsilonGreedy, Uniform
-from goalscope.goals import directedness, held_out_goals, measure_restricted, resamples
+from goal_tables import directed, held_out
+from goalscope.goals import directedness, held_out_goals, resamples
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.hypotheses import parse
 from goalscope.hypotheses.states import States, states_of
-from goalscope.measures import StepTable, roll_out, sample_episodes
-from goalscope.rng import stream
+from goalscope.measures import StepTable, sample_episodes
 from goalscope.rows import Rows
-from goalscope.runs import Episode, GridWorld, Store
+from goalscope.runs import Episode, Store
 from goalscope.runs.episode_columns import parts_of
-from goalscope.worlds import generate
 
 
 def episodes_of(*agents: str) -> list[Episode]:
@@ -65,27 +62,6 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
     )
     assert list(map(repr, found)) == list(map(repr, wanted)) and len(found) > 2
     assert told[-1] == (total, total)
-
-
-def test_the_restricted_class_by_parts_is_that_of_all_steps_together(tmp_path: Path) -> None:
-    worlds = [GridWorld(grid=generate(5, 0.5, rng=stream(at, "parts")), fog_radius=1) for at in range(6)]
-    agents = (EpsilonGreedy(0.3), Uniform())
-    with Store(tmp_path, "w") as store:
-        store.put_episodes(
-            one for world in worlds for agent in agents for one in roll_out(agent, world, seed=3, trajectories=3)
-        )
-        whole, told = StepTable.from_episodes(store.episodes()), list[tuple[int, int]]()
-        tables = [StepTable.from_episodes(store.episodes(worlds=part)) for part in parts_of(store, most=12)]
-    wanted = restricted(whole, "known", by=("size",))
-    found = measure_restricted(
-        states_in_parts(tables[::-1], ("size",)),
-        unseen="known",
-        by=("size",),
-        progress=lambda done, total: told.append((done, total)),
-    )
-    assert len(tables) == 3 and told[-1] == (36, 36)
-    assert found.to_plain() == wanted.to_plain() and len(found.estimates) == 4
-    assert lines(found.rows) == lines(wanted.rows) and len(found.rows) == 12
 
 
 def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

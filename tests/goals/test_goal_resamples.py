@@ -15,6 +15,7 @@ from goalscope.goals.curves import (
 )
 from goalscope.goals.resamples import HALVES, RESAMPLES, weigh
 from goalscope.rng import stream
+from goalscope.spill import Spill
 
 NULL = np.array([-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4])
 
@@ -78,7 +79,7 @@ def test_p_beyond_all_resamples_is_that_of_student_and_counts_where_ten_lie_beyo
 
 def test_a_split_puts_every_grid_on_one_side_and_all_its_worlds_with_it() -> None:
     grids = ["b", "a", "c", "a", "d", "e"]
-    weights = weigh(grids, seed=4)
+    weights = weigh(grids, seed=4, spill=Spill())
     assert weights.whole.tolist() == [[0.2, 0.1, 0.2, 0.1, 0.2, 0.2]] and weights.grids == 5
     resampled = weights.resampled @ np.eye(6)
     halves = [side @ np.eye(6) for side in (weights.first, weights.second)]
@@ -95,4 +96,4 @@ def test_a_split_puts_every_grid_on_one_side_and_all_its_worlds_with_it() -> Non
     assert np.allclose(drawn[:, [0, 2, 4, 5]] % 1, 0) and np.allclose(drawn[:, 1], drawn[:, 3])
     assert np.allclose((2 * drawn[:, 1]) % 1, 0) and np.allclose(drawn.sum(axis=1), 5)
     assert resampled.mean(axis=0) == pytest.approx(weights.whole[0], abs=0.01)
-    assert (weigh(grids, seed=5).resampled @ np.eye(6) != resampled).any()
+    assert (weigh(grids, seed=5, spill=Spill()).resampled @ np.eye(6) != resampled).any()

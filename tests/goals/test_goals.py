@@ -19,6 +19,7 @@ from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
+from goalscope.spill import Spill
 from goalscope.stats import estimate_mean
 from goalscope.worlds import Grid, generate_batch, layout_series
 
@@ -275,13 +276,13 @@ def test_a_place_that_is_out_of_reach_everywhere_keeps_its_worlds_and_is_0_by_de
 
 
 def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -> None:
-    weights = weigh(["a", "b", "b", "c"], seed=0)
+    weights = weigh(["a", "b", "b", "c"], seed=0, spill=Spill())
     assert weights.whole.tolist() == [[1 / 3, 1 / 6, 1 / 6, 1 / 3]] and weights.grids == 3
     resampled, first, second = (side @ np.eye(4) for side in (weights.resampled, weights.first, weights.second))
     for part in (resampled, first, second):
         assert part.sum(axis=1) == pytest.approx(1.0) and (part[:, 1] == part[:, 2]).all()
     assert not ((first > 0) & (second > 0)).any()
-    assert len(weigh(["a", "a"], seed=0).resampled) == 0
+    assert len(weigh(["a", "a"], seed=0, spill=Spill()).resampled) == 0
     normal = stream(0, "normal").normal(1.0, 0.2, 4000)
     low, high = interval(normal, 400, 0.95)
     assert (low, high) == pytest.approx((1 - 0.393, 1 + 0.393), abs=0.03)
@@ -290,3 +291,16 @@ def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -
     shifted = normal - 0.6
     assert p_value(shifted, 0.4, 400) == pytest.approx(0.046, abs=0.015)
     assert p_value(np.zeros(2000), 0.0, 400) == 1.0 and math.isnan(p_value(normal, 1.0, 1))
+
+
+def test_under_fog_agents_are_compared_with_policies_that_see_the_whole_maze() -> None:
+    grids = generate_batch(9, 0.6, seed=3, count=12, minimum_distance=6)
+
+    def found(fog_radius: int | None) -> GoalEstimate:
+        worlds = [GridWorld(grid=grid, fog_radius=fog_radius) for grid in grids]
+        episodes = [entry for world in worlds for entry in roll_out(Optimal(), world, seed=3, trajectories=2)]
+        return one(directed(episodes, "goal"), "optimal", "goal")
+
+    seeing, exploring = found(None), found(2)
+    assert exploring.bound == pytest.approx(seeing.bound) and seeing.share == pytest.approx(1)
+    assert exploring.share < 0.9 and "whole maze" in exploring.note and "whole maze" not in seeing.note

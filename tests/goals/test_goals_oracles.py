@@ -18,11 +18,12 @@ from goalscope.goals.resamples import weigh
 from goalscope.hypotheses import parse
 from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, roll_out
-from goalscope.meg import RationalityCurve, meg_known, meg_shared
+from goalscope.meg import RationalityCurve, SharedCurve, meg_known
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld, begin
+from goalscope.spill import Spill
 from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
 
 Array = npt.NDArray[np.float64]
@@ -182,7 +183,7 @@ def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
         end = np.array([curve.highest if share > 0 else curve.lowest for curve in curves])
         utilities = table.uniform + abs(min(share, 1.0)) * (end - table.uniform)
         counts = rng.integers(0, 3, len(curves)) + 1.0
-        exact = meg_shared(curves, utilities, counts)
+        exact = SharedCurve(curves).meg(utilities, counts)
         relative = utilities - table.uniform
         weights = (counts / counts.sum())[None]
         signed, beta = table.mixed(weights).fit(weights @ relative * max(share, 1.0))
@@ -259,7 +260,7 @@ def test_cross_fitted_scores_of_two_worlds_by_hand(lucky: bool) -> None:
         scored = got[held] if lucky else min(got[held], other.highest)
         scores.append(beta * scored - other.at(beta).log_normaliser)
     joined = Curves.joined([Curves.of(one) for one in curves])
-    ensemble = Ensemble([(slice(0, 2), joined)], weigh(["a", "b"], seed=0))
+    ensemble = Ensemble([(slice(0, 2), joined)], weigh(["a", "b"], seed=0, spill=Spill()))
     relative = got - np.array([one.uniform for one in curves])
     found = ensemble.cross_fitted(relative, np.array([count, count]), lucky=lucky)
     assert found == pytest.approx(np.mean(scores), abs=1e-6)

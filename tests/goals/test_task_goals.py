@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from goal_tables import directed
 from goalscope.cli import app
 from goalscope.measures import StepTable
-from goalscope.meg import RationalityCurve, meg_shared
-from goalscope.planning.tasks import process_of_map
+from goalscope.meg import RationalityCurve, SharedCurve, meg_known
+from goalscope.planning.tasks import TaskProcess, process_of_map
 from goalscope.runs import Episode, Store, Study, run
+from goalscope.worlds.tasks import TaskState, generate_task_map, plan_task
 
 
 def played(folder: Path, count: int = 4) -> Path:
@@ -60,7 +61,7 @@ def test_it_is_the_shared_curve_of_the_worlds_at_returns_counted_by_hand(episode
         ]
         returns.append(sum(gained) / sum(one.world.id == world_id for one in mine))
     (estimate,) = [one for one in found.estimates if one.agent == "greedy"]
-    assert estimate.value == pytest.approx(meg_shared(curves, np.array(returns)).signed, abs=2e-4 * estimate.bound)
+    assert estimate.value == pytest.approx(SharedCurve(curves).meg(np.array(returns)).signed, abs=2e-4 * estimate.bound)
 
 
 def test_single_nodes_and_what_has_no_meaning(episodes: list[Episode]) -> None:
@@ -80,3 +81,26 @@ def test_the_command_takes_runs_in_task_worlds(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "sub-goals" in done.output and "oracle" in done.output
     refused = CliRunner().invoke(app, ["meg", str(folder), "--beliefs", "pre:0"], env={"COLUMNS": "200"})
     assert refused.exit_code != 0 and "task worlds" in refused.output
+
+
+def test_states_of_task_maps_follow_the_world() -> None:
+    for seed in range(4):
+        task_map = generate_task_map("medium-small", seed=seed)
+        process, rng = TaskProcess(task_map), np.random.default_rng(seed)
+        truth, at, total = TaskState(task_map), 0, 0.0
+        actions = list[int | None]()
+        while truth.ending is None:
+            assert process.achieved()[at] == 0 and process.states[at][0] == truth.position
+            names = [name for name in task_map.nodes if process.achieved(name)[at]]
+            assert sorted(names) == list(truth.achieved_names)
+            action = None if rng.random() < 0.1 else int(rng.integers(4))
+            actions.append(action)
+            truth.move(action)
+            at = at if action is None else int(process.next[at, action])
+        total = process.utility_of(actions)
+        assert total == (task_map.budget - truth.steps if truth.ending == "goal" else 0)
+        curve = RationalityCurve(process.process())
+        plan = plan_task(task_map)
+        assert process.utility_of([*map(int, plan.actions)]) == task_map.budget - plan.length
+        assert curve.highest == pytest.approx(task_map.budget - plan.length)
+        assert meg_known(curve, mean_return=curve.highest).share == pytest.approx(1)

@@ -216,34 +216,18 @@ class Null:
 
 
 _DECIDES = _SITE_FACTORS[0]
-_LOUD = slice(21, 27)
 
 
 class Planted(Null):
-    """A model whose action the site decides: by the dimension that tells goals from other cells.
-
-    It is not the one that varies most, nor the one in which the sides of pairs differ most: principal components of
-    small rank, of activations and of differences, miss it.
-    """
+    """A model whose action the site decides: by the dimension that tells goals from other cells."""
 
     def _order(self) -> Any:
         return self.rng.permutation(7 * _STATES)
 
     def _mark(self) -> None:
-        self.site[:, _LOUD] *= 6.0
         goals = [*self.order[:_STATES], *(self._tokens(pair)[1] for pair in range(self.pairs))]
         self.site[:, _DECIDES] = -2.0
         self.site[goals, _DECIDES] = 2.0
 
     def _readout(self) -> dict[int, float]:
         return {_DECIDES: 1.0}
-
-
-class Obvious(Planted):
-    """A planted model in which what varies most is the same on both sides of a pair: the code is what differs most."""
-
-    def _mark(self) -> None:
-        super()._mark()
-        for pair in range(self.pairs):
-            first, second = self._tokens(pair)
-            self.site[second, _LOUD] = self.site[first, _LOUD]

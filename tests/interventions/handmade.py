@@ -129,15 +129,13 @@ def spread() -> LocalModel:
     return handmade(moves, 6, {READ: 1.0, THIRD: 1.0})
 
 
-def redundant(reader: Any = None) -> LocalModel:
+def redundant() -> LocalModel:
     """Three times the code is written anew and read in the next block; two of three reads decide."""
     moves = []
     for at, dim in enumerate((FIRST, SECOND, THIRD)):
         moves.append(Move(layer=1 + 2 * at, to=IS_SITE, source=IS_INPUT, dims={CODE: dim}))
         moves.append(Move(layer=2 + 2 * at, to=IS_LAST, source=IS_SITE, dims={dim: READ + at}))
-    return handmade(
-        moves, 8, {READ: 0.4, READ + 1: 1.0, READ + 2: 1.15}, reader=reader
-    )  # earlier reads are larger: three equal votes
+    return handmade(moves, 8, {READ: 0.4, READ + 1: 1.0, READ + 2: 1.15})  # earlier reads are larger: three equal votes
 
 
 def prompt(code: int, site: int = SITE) -> list[int]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from goalscope.interventions import (
     generate,
     score_answers,
 )
-from goalscope.interventions.experiment import PairSettings, choose_pairs
+from goalscope.interventions.experiment import PairSettings, choose_pairs, study_interventions
 from goalscope.interventions.pairs import Moved, Pairs, Side, best, pairs_of
 from goalscope.models import LocalModel, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.planning.shortest import distances_to
+from goalscope.runs import Study, run
+from goalscope.runs.kinds import UnknownSettings
 from goalscope.worlds import Action, Grid, GridView
 
 PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
@@ -213,32 +216,27 @@ def test_kept_pairs_are_acted_optimally_and_differ_in_the_changed_tokens_alone(a
     one, other = pair.sides
     differ = [at for at, (a, b) in enumerate(zip(one.prompt, other.prompt, strict=True)) if a != b]
     assert differ == pair.changed.tolist() and len(pair.cells) == 2
-    assert pair.swapped.sides == (other, one) and pair.swapped.id != pair.id
 
 
-def test_edits_within_a_basis_and_of_matched_norm(agent: ChatAgent, pair: Pair) -> None:
+def test_edits_of_matched_norm_and_added_vectors(agent: ChatAgent, pair: Pair) -> None:
     """Oracle: the vectors themselves, by linear algebra in numpy."""
     import torch
 
     model, (first, second) = _model(agent), pair.sides
     editor = Editor(model.model)
     at, width = pair.changed[:1], editor.blocks.width
-    basis = torch.linalg.qr(torch.randn(width, 3, generator=torch.Generator().manual_seed(0)))[0]
     noise = torch.nn.functional.normalize(torch.ones(1, width), dim=-1)
     edits = [
-        Edit(row=2, layer=1, positions=at, source=1, basis=basis),
-        Edit(row=3, layer=1, positions=at, source=1, clean=0, vectors=noise, how="noise"),
-        Edit(row=4, layer=1, positions=at, vectors=2 * noise, how="add"),
+        Edit(row=2, layer=1, positions=at, source=1, clean=0, vectors=noise, how="noise"),
+        Edit(row=3, layer=1, positions=at, vectors=2 * noise, how="add"),
     ]
     kept = []
-    ids = torch.tensor([first.prompt, second.prompt, *[first.prompt] * 3])
-    with torch.no_grad(), editor.hooked([edit.place for edit in edits]), editor.applying(edits, range(5), [0] * 5):
+    ids = torch.tensor([first.prompt, second.prompt, *[first.prompt] * 2])
+    with torch.no_grad(), editor.hooked([edit.place for edit in edits]), editor.applying(edits, range(4), [0] * 4):
         handle = model.model.base_model.layers[1].register_forward_hook(lambda *parts: kept.append(parts[2]))
         model.model(input_ids=ids)
         handle.remove()
-    own, source, within, matched, added = kept[0][:, int(at[0])].double().numpy()
-    plane = basis.double().numpy()
-    assert within == pytest.approx(own + plane @ (plane.T @ (source - own)), abs=1e-5)
+    own, source, matched, added = kept[0][:, int(at[0])].double().numpy()
     assert np.linalg.norm(matched - own) == pytest.approx(np.linalg.norm(source - own), rel=1e-4)
     assert added == pytest.approx(own + 2 / np.sqrt(width), abs=1e-5)
 
@@ -269,3 +267,10 @@ def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> N
         corner[1, 1] = True
         foggy = PLAIN.at(fog=corner)
         counterfactuals(Original(view=GridView(grid=foggy), cluster="c"), "goal")
+
+
+def test_a_stored_study_with_an_intervention_that_is_gone_is_refused_by_its_name(tmp_path: Path) -> None:
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}]
+    run(Study.parse({"worlds": worlds, "agents": [{"kind": "random"}], "trajectories": 1}), tmp_path)
+    with pytest.raises(ValueError, match="'alignment'"):
+        study_interventions(tmp_path, [UnknownSettings(kind="alignment")])

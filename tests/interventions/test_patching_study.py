@@ -108,8 +108,6 @@ def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(
     assert set(rows["site"].tolist()) == {"grid", "changed", "pre"} and set(rows["reading"].tolist()) == {"free"}
     refused = call("patch", out, *few, "--sites", "pre,action", status=2)
     assert "got action" in refused and "answer_after" not in refused
-    refused = call("patch", out, "--kind", "alignment", "--pairs", 2, "--layers", 7, status=2)
-    assert "marks its reasoning" in refused and "answer_after" not in refused
 
 
 KILLED = """

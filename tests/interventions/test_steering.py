@@ -1,4 +1,4 @@
-"""Steering, alignment search and ablation: positive exactly where a code is still to be read; edits of reasoning."""
+"""Steering and ablation: positive exactly where a code is still to be read; edits of reasoning."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from handmade import CODE, DOWN, FIRST, UP, WIDTH, A, B, linear, prompt, redundant, spread
+from handmade import DOWN, UP, A, B, linear, prompt, redundant, spread
 from server import Loopback, speaker
 
 from goalscope.agents import ChatAgent, Observation
-from goalscope.interventions import Batch, Edit, Original, Pair, Side, find_pairs, generate, score_answers
+from goalscope.interventions import Batch, Edit, Original, Pair, find_pairs, generate, score_answers
 from goalscope.interventions.ablation import erase, removal
-from goalscope.interventions.alignment import Alignment, Case, interchange, train_subspace
-from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
 from goalscope.interventions.reasoning import CachedAgent, edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
 from goalscope.models import HttpModel, LocalModel, Message, Reply, Request, Sampling
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
-from goalscope.worlds import Action, Grid, GridView
+from goalscope.worlds import Grid, GridView
 
 SITE = np.array([4])
 PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
@@ -60,41 +58,6 @@ def _random(model: LocalModel, layer: int) -> bool:
     return _first(model, [Edit(row=0, layer=layer, positions=SITE, vectors=torch.from_numpy(drawn), how="add")]) != UP
 
 
-def _case(model: LocalModel, layer: int) -> Case:
-    own, other = _vectors(model, layer)
-    view = GridView(grid=PLAIN)
-    sides = [
-        Side(view=view, optimal=frozenset({action}), prompt=tuple(prompt(code)), output=(token,), action=action)
-        for code, token, action in ((A, UP, Action.UP), (B, DOWN, Action.DOWN))
-    ]
-    pair = Pair(
-        moved="agent", control=False, cluster="c", tags={}, sides=(sides[0], sides[1]), cells=(), changed=SITE,
-        tokenizer="",
-    )  # fmt: skip
-    return Case(
-        pair=pair,
-        counterfactual=sides[1],
-        context=tuple(prompt(A)),
-        words=((UP,), (DOWN,), (0,), (0,)),
-        passage=Passage(ids=tuple(prompt(A)), replayed=0, places=SITE),
-        target=own,
-        source=other,
-    )
-
-
-def _aligned(model: LocalModel, layer: int) -> bool:
-    """Return whether a searched direction turns the action, and the whole stream does."""
-    case = _case(model, layer)
-    return _first(model, interchange(case, layer, None)) == DOWN and _searched(model, layer)
-
-
-def _searched(model: LocalModel, layer: int) -> bool:
-    case = _case(model, layer)
-    basis = train_subspace(model, [case], layer, 1, Alignment(steps=80, rate=0.1), own=True)
-    assert basis.T @ basis == pytest.approx(np.eye(1), abs=1e-6)
-    return _first(model, interchange(case, layer, basis)) == DOWN
-
-
 def _ablated(model: LocalModel, layer: int) -> bool:
     own, other = _vectors(model, layer)
     vectors = np.concatenate([own, other] * 32).astype(np.float64)
@@ -112,24 +75,13 @@ def _ablated(model: LocalModel, layer: int) -> bool:
     [(linear, 6, [1, 2, 3]), (spread, 6, [2, 3]), (redundant, 8, [])],
     ids=["linear", "spread", "redundant"],
 )
-@pytest.mark.parametrize(
-    "changes",
-    [_steered, pytest.param(_aligned, marks=pytest.mark.full), _ablated],
-    ids=["steering", "alignment", "ablation"],
-)
+@pytest.mark.parametrize("changes", [_steered, _ablated], ids=["steering", "ablation"])
 def test_positive_from_where_a_code_is_written_to_where_it_is_read(
     changes: Callable[[LocalModel, int], bool], made: Callable[[], LocalModel], layers: int, window: list[int]
 ) -> None:
     """Half of a spread code turns nothing; of a redundant one a single layer turns one vote of three."""
     model = made()
     assert [layer for layer in range(layers) if changes(model, layer)] == window
-
-
-@pytest.mark.full
-def test_a_search_turns_the_action_by_a_pathway_that_the_whole_stream_does_not_reach() -> None:
-    """A tilted direction writes a part of the difference into a dimension that is read later and holds nothing yet."""
-    model = spread()
-    assert _searched(model, 1) and _first(model, interchange(_case(model, 1), 1, None)) == UP
 
 
 def test_random_directions_of_the_same_length_do_not_steer() -> None:
@@ -151,14 +103,6 @@ def test_what_is_erased_is_orthogonal_and_no_longer_found() -> None:
     errors = ((left[held] @ weights - truth[held]) ** 2).mean()
     assert errors > 0.9 * truth[held].var()
     assert not erase(vectors, truth, held, max_rank=1).fallen
-
-
-def test_a_subspace_is_split_into_what_the_next_block_reads_and_its_null_space() -> None:
-    both = np.zeros((WIDTH, 1))
-    both[[FIRST, CODE]] = np.sqrt(0.5)
-    read, unread = split_subspace(both, reading_directions(linear(), 3))
-    assert np.abs(read[:, 0]).argmax() == FIRST and np.abs(unread[:, 0]).argmax() == CODE
-    assert np.abs(read[FIRST, 0]) == pytest.approx(1) and np.abs(unread[CODE, 0]) == pytest.approx(1)
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ PASSED = "## A key that is picked up in passing"
 PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", long_after(1, ["meg-causal.md", "cliff-world.md", "corrections.md", "meg-unseen.md"]))
+@pytest.mark.parametrize("name", long_after(1, ["meg-causal.md", "cliff-world.md", "corrections.md", "meg-runs.md"]))
 def test_examples_print_what_the_page_says(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     if name == "corrections.md":
         text += (DOCS.parent / "benchmarks" / "README.md").read_text(encoding="utf-8").partition(PASSED)[2]
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, object] = {}
-    assert len(blocks) >= 2
+    assert blocks
     checked = 0
     for block in blocks:
         shown = io.StringIO()
@@ -30,7 +30,7 @@ def test_examples_print_what_the_page_says(name: str) -> None:
         expected = [line for found in PRINTED.findall(block) for line in found.split(" | ")]
         assert shown.getvalue().splitlines() == expected
         checked += len(expected)
-    assert checked >= 4
+    assert checked >= 3
 
 
 def test_the_page_shows_what_the_decision_alone_tells() -> None:

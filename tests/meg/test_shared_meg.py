@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meg_worlds import random_policy, random_world
 from scipy.optimize import minimize_scalar
 
-from goalscope.meg import RationalityCurve, SharedCurve, meg_shared
+from goalscope.meg import RationalityCurve, SharedCurve
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream
 
@@ -43,7 +43,7 @@ def test_it_is_the_supremum_of_the_mean(seed: int, count: int) -> None:
         assert found.value == pytest.approx(float(np.dot(found.terms, weights)) / weights.sum(), abs=1e-12)
         assert shared.terms(found.beta, utilities) == pytest.approx(found.terms, abs=1e-9)
     repeated = [i for i, weight in enumerate(weights) for _ in range(int(weight))]
-    other = meg_shared([curves[i] for i in repeated], [utilities[i] for i in repeated])
+    other = SharedCurve([curves[i] for i in repeated]).meg([utilities[i] for i in repeated])
     assert other.value == pytest.approx(found.value, abs=1e-9)
     alone = [curve.meg(u).value for curve, u in zip(curves, utilities, strict=True)]
     assert found.value <= np.dot(alone, weights) / weights.sum() + 1e-9  # per-world suprema are never smaller
@@ -52,18 +52,18 @@ def test_it_is_the_supremum_of_the_mean(seed: int, count: int) -> None:
 def test_one_world_is_the_world_itself() -> None:
     curve = random_curves(4, 1)[0]
     utility = curve.utility_of(random_policy(curve.mdp, 1))
-    assert meg_shared([curve], [utility]).value == pytest.approx(curve.meg(utility).value, abs=1e-11)
+    assert SharedCurve([curve]).meg([utility]).value == pytest.approx(curve.meg(utility).value, abs=1e-11)
 
 
 def test_optimal_everywhere_is_the_mean_bound_and_optimal_once_is_not() -> None:
     curves = random_curves(7, 3)
-    best = meg_shared(curves, [curve.highest for curve in curves])
+    best = SharedCurve(curves).meg([curve.highest for curve in curves])
     assert best.beta == math.inf and best.value == pytest.approx(np.mean([curve.bound for curve in curves]))
     assert best.value == best.bound and best.signed == best.value
-    worst = meg_shared(curves, [curve.lowest for curve in curves])
+    worst = SharedCurve(curves).meg([curve.lowest for curve in curves])
     assert worst.beta == -math.inf and worst.signed == -worst.value
     mixed = [curves[0].highest, curves[1].uniform, curves[2].uniform]
-    found = meg_shared(curves, mixed)
+    found = SharedCurve(curves).meg(mixed)
     assert math.isfinite(found.beta) and found.value < curves[0].bound / 3
     assert SharedCurve(curves).terms(math.inf, mixed).tolist() == [curves[0].bound, -math.inf, -math.inf]
 
@@ -72,9 +72,9 @@ def test_worlds_without_influence_and_the_uniform_agent() -> None:
     idle = RationalityCurve(
         TabularMDP.deterministic(np.array([[0, 0]]), utility=np.array([2.0]), horizon=3, start=np.array([1.0]))
     )
-    assert meg_shared([idle, idle], [6.0, 6.0]).value == 0.0
+    assert SharedCurve([idle, idle]).meg([6.0, 6.0]).value == 0.0
     curves = [*random_curves(9, 3), idle]
-    found = meg_shared(curves, [curve.uniform for curve in curves])
+    found = SharedCurve(curves).meg([curve.uniform for curve in curves])
     assert found.value == 0.0 and found.beta == 0.0 and not found.terms.any()
 
 
@@ -87,19 +87,19 @@ def test_a_random_agents_mean_of_suprema_is_biased_and_the_shared_figure_is_not(
     waits = stream(8, "random agent").geometric(0.5, size=(60, 10))
     means = np.maximum(6.0 - waits, 0.0).mean(axis=1)
     each = float(np.mean([curve.meg(mean).value for mean in means]))
-    together = meg_shared([curve] * 60, means).value
+    together = SharedCurve([curve] * 60).meg(means).value
     assert each > 0.03 and together < each / 10
 
 
 def test_errors() -> None:
     curves = random_curves(1, 2)
     with pytest.raises(ValueError, match="at least one world"):
-        meg_shared([], [])
+        SharedCurve([]).meg([])
     with pytest.raises(ValueError, match=r"utilities must have shape \[G\] with G = 2"):
-        meg_shared(curves, [1.0])
+        SharedCurve(curves).meg([1.0])
     with pytest.raises(ValueError, match="finite"):
-        meg_shared(curves, [1.0, math.nan])
+        SharedCurve(curves).meg([1.0, math.nan])
     with pytest.raises(ValueError, match="weights must be >= 0"):
-        meg_shared(curves, [0.0, 0.0], [1.0, -1.0])
+        SharedCurve(curves).meg([0.0, 0.0], [1.0, -1.0])
     with pytest.raises(ValueError, match="sum of 0"):
-        meg_shared(curves, [0.0, 0.0], [0.0, 0.0])
+        SharedCurve(curves).meg([0.0, 0.0], [0.0, 0.0])

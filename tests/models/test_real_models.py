@@ -72,7 +72,7 @@ def test_an_instruct_model_is_evaluated_on_the_settings_that_are_found_out(tmp_p
     assert answers["acts optimally"] == "no" and answers["reaches the goal"] != "yes"
     # A model that seldom acts optimally twice has too few pairs for any claim about its inside.
     inside = [one.answer for one in ledger.claims if one.arm == "patching"]
-    assert arms["patching"].why or inside == ["cannot be told"] * 2
+    assert arms["patching"].why or inside == ["untestable"] * 2
 
 
 TRIALS = (

@@ -37,7 +37,6 @@ STEERED = " ".join(
     for at, settings in enumerate(
         (
             ("pairs.per_size=1", "pairs.controls=0", "layers=[0]", "doses=[1.0]", "random=1"),
-            ("pairs.per_size=4", "layers=[0]", "ranks=[1]", "steps=2", "random=1"),
             ("pairs.per_size=4", "things=[goal]", "layers=[0]", "states=80", "random=1"),
         )
     )
@@ -110,8 +109,7 @@ SCENARIOS = {
         files={"mine.yaml": ("hypotheses.md yaml 1",)},
         steps=(
             (
-                "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20 --out "
-                "matrix.svg",
+                "goalscope separate --hypotheses grids --worlds grid --sizes 7 --densities 0.6 --count 20",
                 "--count 4",
             ),
             (
@@ -302,7 +300,7 @@ SCENARIOS = {
             'goalscope measure runs/fog --measures "exploration error under fog;exploitation error under fog"',
             "goalscope report runs/fog",
             (
-                "goalscope run fog --out runs/seen && goalscope meg runs/seen --hypotheses goal --seen known",
+                "goalscope run fog --out runs/seen && goalscope meg runs/seen --hypotheses goal",
                 "--sizes 7 --densities 0.2 --count 2 --trajectories 1 --agents optimal,random",
             ),
             (
@@ -386,14 +384,13 @@ SCENARIOS = {
         },
         steps=(
             "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase trained",
-            "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase shifted --out "
-            "matrix.svg",
+            "goalscope separate --hypotheses 'goal;corner top-right' --worlds phases.yaml --phase shifted",
             "python learner.py",
             "goalscope evaluate learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
             "--worlds phases.yaml --hypotheses 'goal;corner top-right;corner top-left;corner bottom-right' --quick "
             "--out runs/verdict",
             "goalscope attribute runs/verdict/arms/hypotheses --hypotheses 'goal;corner top-right;corner top-left;"
-            "corner bottom-right' --methods score --picture corner.svg",
+            "corner bottom-right' --methods score",
             "goalscope depends learner:Learner:goal=top-right,name=corner learner:Learner:goal=anywhere,name=anywhere "
             "--sizes 7 --densities 0.6 --count 40 --out runs/depends",
             "goalscope attribute learner:Learner:goal=top-right,name=corner --hypotheses 'goal;corner top-right;corner "
@@ -477,7 +474,6 @@ _MAZES = "tests/inspect_logs/test_known_worlds.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
 _TEMPLATES = "needs a model with several chat templates; tests/models/test_tokenizer_contract.py has such models"
-_PLACES = "tests/interventions/test_place_sets.py runs such lines"
 NOT_RUN = {
     "goalscope evaluate chat:model=./my-model,chat_template=rag --out rag": _TEMPLATES,
     "goalscope run study.yaml --set agents.0.chat_template=rag --out runs/rag": _TEMPLATES,
@@ -486,8 +482,6 @@ NOT_RUN = {
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
-    "goalscope patch RUN --kind place-sets --sites changed,pre --layers auto": _PLACES,
-    "goalscope patch RUN --kind place-sets --set search=false --set 'sets={two: [[changed, 2], [pre, 5]]}'": _PLACES,
     "probes.md python 3": "tests/probing/test_labelled.py runs it",
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
@@ -576,7 +570,7 @@ ELSEWHERE = {
     "cliff-world.md": "tests/meg/test_meg_docs.py",
     "corrections.md": "tests/meg/test_meg_docs.py",
     "environments.md": "tests/environments/test_docs.py",
-    "meg-unseen.md": "tests/meg/test_meg_docs.py",
+    "meg-runs.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
     "oracle.md": "tests/environments/test_oracle.py",
     "policies.md": "tests/environments/test_policies.py",

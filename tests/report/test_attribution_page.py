@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from command_line import call
-from goalscope import attribute
 from goalscope.goals.finding import Finding
 from goalscope.goals.words import say_all
 from goalscope.hypotheses import bind, read_hypotheses
-from goalscope.report.sections.attribution import judged_in, picture
+from goalscope.report import RunData
+from goalscope.report.sections.attribution import attribution, judged_in
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Analysis
 
@@ -58,15 +58,17 @@ def test_each_phase_has_its_verdict_and_its_column(place: Path) -> None:
     assert nats["shifted", "the corner"].low > nats["shifted", "goal"].high
     share = shifted.figure("share", "the corner")
     assert share is not None and share.value is not None and 0 < share.value < 1
-    drawn = picture("twin", found["twin"])
-    assert len(drawn.records) == 4 and {one["worlds of"] for one in drawn.records} == {"phase trained", "phase shifted"}
-    # Where both act alike nothing tells them apart: the cells are faint.
-    apart = {(one["worlds of"], one["hypothesis"]): one["told apart in"] for one in drawn.records}
-    assert apart["phase trained", "goal"] == 0 < apart["phase shifted", "goal"] <= 20
-    assert drawn.svg.count('fill-opacity="0.15"') == 2
+    with Store(place) as store:
+        (section,) = attribution(RunData.of(store))
+    lines = {(row[1], row[2]): row for row in section.tables[1].rows}
+    assert len(lines) == 4 and {where for where, _ in lines} == {"phase trained", "phase shifted"}
+    # Where both act alike nothing tells them apart.
+    assert lines["phase trained", "goal"][-1] == "0 of 20 worlds" != lines["phase shifted", "goal"][-1]
+    strength = shifted.figure("strength", "goal")
+    assert strength is not None and lines["phase shifted", "goal"][3] == strength.text
 
 
-def test_the_page_holds_sentence_table_and_picture(place: Path) -> None:
+def test_the_page_holds_the_sentence(place: Path) -> None:
     call("report", place)
     page = (place / "report.html").read_text(encoding="utf-8")
     section = page[page.index('id="attribution"') :]
@@ -80,15 +82,6 @@ def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> Non
     with Store(tmp_path, "w") as store:
         run(Study.parse(once), store)
         assert judged_in(store) == {}
-
-
-@pytest.mark.full
-def test_attribute_draws_the_same_picture(place: Path, tmp_path: Path) -> None:
-    found = attribute(place, hypotheses="goal;corner top-right", methods=["score"])
-    assert found.sentence == say_all(found.findings) and len(found.findings) == 2
-    assert len(found.picture.records) == 4
-    call("attribute", place, "--hypotheses", "goal", "--methods", "score", "--picture", tmp_path / "a.svg")
-    assert "twin: strength of each hypothesis" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("entries", [[{"name": "a"}], ["goal", "goal"], [3], [{"name": 1, "is": "goal"}]])

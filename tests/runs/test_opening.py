@@ -329,3 +329,23 @@ def test_a_directory_that_is_removed_while_it_runs_is_one_sentence(tmp_path: Pat
 
     with pytest.raises((OSError, ValueError), match=r"renamed or removed|must be"):
         run(small_study(trajectories=9), tmp_path / "one", agents=[Slow()], progress=remove, batch=3)
+
+
+@pytest.mark.parametrize(("begin", "named"), [(b"", "must be a journal"), (opening._JOURNAL, "cut short")])
+def test_a_journal_beside_a_run_is_named_for_what_it_is_and_a_new_start_takes_a_real_one_back(
+    tmp_path: Path, begin: bytes, named: str
+) -> None:
+    folder = tmp_path / "run"
+    with Store(folder, "w"):
+        pass
+    before = (folder / "run.db").read_bytes()
+    (folder / "run.db-journal").write_bytes(begin + b"strange" * 100)
+    with pytest.raises(OSError, match="db-journal") as error, Store(folder):
+        pass
+    assert named in str(error.value) and "read-only" not in str(error.value)
+    assert (folder / "run.db").read_bytes() == before
+    if begin:
+        with Store(folder, "w"):
+            pass
+        with Store(folder) as store:
+            assert store.episode_ids() == set()

@@ -46,14 +46,3 @@ def test_an_own_model_by_the_first_page(program: Program, tmp_path: Path) -> Non
     for page in (run, verdict):
         assert (tmp_path / page / "report.html").stat().st_size > 10_000
     assert program.follow({})
-
-
-@pytest.mark.full
-def test_a_model_that_marks_no_reasoning_is_patched_on_the_defaults(tmp_path: Path) -> None:
-    program, run = Program(tmp_path), "runs/plain"
-    plain = ("--set", "agents.0.reasoning=none", "--set", "analysis=null")
-    program("run", "patching", *plain, "--sizes", 7, "--count", 2, "--densities", 0, "--out", run)
-    patched = program("patch", run, "--pairs", 2, "--set", "pairs.controls=0", "--layers", 7)
-    assert "leaves out site post, site action" in patched
-    program("report", run)
-    assert program.follow({})

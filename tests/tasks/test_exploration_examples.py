@@ -41,8 +41,10 @@ def test_a_is_achieved_b_is_pending_and_c_is_not_found_where_the_cases_begin(nam
     truth = TaskState(example.task_map)
     for action in example.actions(next(iter(example.walks)))[: len(example.before)]:
         truth.move(int(action))
-    assert truth.achieved_names == ("A",) and truth.pending_names == ("B",)
-    assert truth.status("C") == truth.status("G") == "undiscovered"
+    nodes = example.task_map.nodes
+    assert truth.achieved_names == ("A",) and truth.board.listed(truth.pending) == (nodes["B"].cell,)
+    seen = truth.board.listed(truth.observed)
+    assert nodes["C"].cell not in seen and nodes["G"].cell not in seen
 
 
 def test_a_shortcut_and_a_detour_over_unseen_cells_are_free_of_error_as_is_the_way_back() -> None:

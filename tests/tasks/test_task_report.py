@@ -1,35 +1,28 @@
-"""The report of a run in task worlds: tables, success against errors, divergences, and strips of pictures."""
+"""The report of a run in task worlds: tables, success against errors, divergences, and example episodes."""
 
 import math
 import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from literal_tasks import achieved, observed, pending, unobserved
-from played import play
 from task_run_agents import TaskDice, task_study
 
-from goalscope.agents import RandomWalk
 from goalscope.cli.measuring import report as report_run
 from goalscope.cli.studies import load_study
 from goalscope.front.measuring import measured_rows
 from goalscope.measures.exploration import score as scoring
-from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.preflight import study_files as studies
 from goalscope.report import build_ledger, lay_out
-from goalscope.report.moments import depths, moment_picture, moments
 from goalscope.report.sections.results import error_tables
 from goalscope.report.sections.tasks import MOST_BANDS, progress
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
-from goalscope.worlds.tasks import TaskMap, TaskState, cooking_map, generate_task_map
 from measured_runs import run_of
 
 TASK_STUDIES = ("demand", "explore-exploit", "harness", "semantic")
@@ -107,58 +100,6 @@ def test_divergence_is_zero_for_equal_curves_and_found_where_it_was_planted() ->
     for tenth, (first, second) in enumerate(zip(*late_one.curves, strict=True)):
         assert first.value - second.value == pytest.approx(late_one.tenths[tenth].value)
         assert first.clusters == second.clusters == 20 and first.has_interval
-
-
-def test_moments_of_a_large_map_score_its_steps_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    task_map = generate_task_map("medium-medium", seed=1)
-    actions = play(task_map, RandomWalk()).actions
-    kept = score_episode(task_map, actions)
-    monkeypatch.setattr(scoring, "MOST_KEPT_CELLS", 0)
-    replayed = score_episode(task_map, actions)
-    begun: list[TaskMap] = []
-
-    def begin(world: TaskMap) -> TaskState:
-        begun.append(world)
-        return TaskState(world)
-
-    monkeypatch.setattr(scoring, "TaskState", begin)
-    assert moments(task_map, replayed, [0, 3, len(actions)]) == moments(task_map, kept, [0, 3, len(actions)])
-    assert len(begun) == 1
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_moments_equal_the_literal_definitions(seed: int) -> None:
-    task_map = generate_task_map("medium-medium", seed=seed)
-    played = play(task_map, RandomWalk(), seed=seed)
-    score = score_episode(task_map, played.actions)
-    cells = [report.position for _, report in played.turns]
-    times = list(range(0, len(played.actions) + 1, 7))
-    found = moments(task_map, score, times)
-    assert [moment.step for moment in found] == times
-    for moment in found:
-        walk = cells[: moment.step + 1]
-        assert moment.walk == tuple(walk)
-        assert moment.observed == observed(walk)
-        assert moment.unobserved == unobserved(frozenset(task_map.cells), walk)
-        for name, node in task_map.nodes.items():
-            literal = "discovered" if node.cell in walk else "undiscovered"
-            literal = "pending" if name in pending(task_map, walk) else literal
-            assert moment.status[name] == ("achieved" if name in achieved(task_map, walk) else literal)
-        drawn = moment_picture(task_map, score, moment, "what <is> shown")
-        svg = drawn.svg
-        root = ElementTree.fromstring(svg)
-        assert root.attrib["aria-label"] == "what <is> shown"
-        assert svg.count(">?</text>") == len(moment.unobserved)
-        assert svg.count("<title>") == len(task_map.nodes)
-
-
-def test_depth_is_one_more_than_that_of_the_deepest_prerequisite() -> None:
-    task_map = cooking_map("lentil-soup")
-    depth = depths(task_map)
-    for name, node in task_map.nodes.items():
-        parents = [parent for option in node.options for parent in option]
-        assert depth[name] == max((depth[parent] + 1 for parent in parents), default=0)
-    assert max(depth, key=depth.__getitem__) == task_map.goal
 
 
 def test_a_measured_run_becomes_a_page_with_all_its_parts(tmp_path: Path) -> None:

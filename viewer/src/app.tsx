@@ -76,7 +76,7 @@ function episodesOf(index: Index, run: number): Partial<Address> {
   return read ? { q: `${filter};belief:decoded`, o: "belief" } : { q: filter };
 }
 
-const SIGNS: Record<string, string> = { yes: "✓", no: "✗", "not shown": "~", "cannot be told": "?" };
+const SIGNS: Record<string, string> = { yes: "✓", no: "✗", undecided: "~", untestable: "?" };
 
 function Viewer({ index }: { index: Index }) {
   const [address, change] = useAddress();

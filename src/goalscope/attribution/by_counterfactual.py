@@ -52,7 +52,7 @@ def by_counterfactual(trial: Trial) -> Attribution:
             sides[own].changed.setdefault(thing, []).append(_side(one, exact))
     moved = dependences({"the agent": [one for one in sides.values() if one.changed]}, level=trial.level)
     said = of_verdict("counterfactual", found, trial)
-    depends = {one.moved: {"verdict": one.verdict, "share": one.share.value} for one in moved}
+    depends = {one.moved: {"answer": one.answer, "share": one.share.value} for one in moved}
     return said.model_copy(
         update={
             "sentence": f"with the {' or the '.join(depends)} moved: {said.sentence}. {sentence(moved)}",

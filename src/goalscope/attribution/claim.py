@@ -108,7 +108,7 @@ class FrozenClaim(SealedRecord):
     def plain(self) -> dict[str, Any]:
         """Return what is frozen as plain values, as JSON holds them."""
         of_method = {"sentence": True, "score": True, "details": True}
-        of_stratum = {"refused": True, "attributions": {"__all__": of_method}}
+        of_stratum: dict[str, Any] = {"refused": True, "attributions": {"__all__": of_method}}
         return self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
 
     @property

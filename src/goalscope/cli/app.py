@@ -326,14 +326,6 @@ def meg(
         ),
     ] = "",
     draws: Annotated[int | None, option("N", "Runs: shuffles of --beliefs; 20 by default.", min=1, max=1000)] = None,
-    seen: Annotated[
-        str,
-        option(
-            "WHICH",
-            "Runs under fog: also a restricted class of policies that plan on what was seen; hidden cells count as "
-            "open (open), or known ways alone do (known).",
-        ),
-    ] = "",
 ) -> None:
     """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
 
@@ -344,7 +336,7 @@ def meg(
     from goalscope.cli.meg import meg_file, meg_run
     from goalscope.cli.overrides import split, split_names
 
-    texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs, "seen": seen}
+    texts = {"utility": utility, "invalid": invalid, "beliefs": beliefs}
     if Folder(path).is_there():
         options: dict[str, Any] = {**texts, "by": split(by), "hypotheses": split_names(hypotheses), "draws": draws}
         options |= {"confidence": confidence, "unknown": unknown, "ridge": 1.0 if ridge is None else ridge}

@@ -54,11 +54,6 @@ def attribute(
     episodes: Annotated[int, option("N", "Episodes on each world.", min=1)] = 1,
     seed: Annotated[int, option("N", "Added to the seeds of the worlds; root seed of resamples.")] = 0,
     workers: Annotated[int, option("N", "Calls of the agent at the same time.", min=1)] = 1,
-    picture: Annotated[
-        Path | None,
-        Writes("file"),
-        option("FILE", "Write hypotheses against groups of worlds there (.svg, .pdf, .png, .csv)."),
-    ] = None,
     dry: Annotated[bool, flag("--dry-run", "Ask nothing, say what it costs at most.")] = False,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     sizes: Sizes = None,
@@ -72,15 +67,10 @@ def attribute(
     actions are then scored. Called again on the same directory it repeats no answer.
     """
     from goalscope.cli.console import json_text, progress, say
-    from goalscope.cli.errors import check_outputs
     from goalscope.cli.hypotheses import study_of
     from goalscope.cli.overrides import split
     from goalscope.front import attributing
-    from goalscope.report.exports import check_figure_path, write
-    from goalscope.report.specs import Figure
 
-    check_outputs(picture)
-    check_figure_path(picture)
     is_run = Folder(agent).is_there() and worlds is None
 
     first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)
@@ -106,8 +96,6 @@ def attribute(
         workers=workers,
         stage=progress,
     )
-    if picture is not None:
-        write(Figure(found.picture), picture)
     if as_json:
         say(json_text(attributing.plain(found)))
         return
@@ -116,8 +104,6 @@ def attribute(
         say(line)
     _print_scores(found)
     _print_tests(found)
-    if picture is not None:
-        say(f"picture: {picture}")
 
 
 def _print_costs(studies: list[Any]) -> None:

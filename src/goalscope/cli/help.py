@@ -71,14 +71,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "separate": (
         "goalscope separate --hypotheses grids --worlds baseline --count 10",
-        "goalscope separate --hypotheses 'goal;beside goal;corner top-right' --worlds grid --out matrix.svg",
+        "goalscope separate --hypotheses 'goal;beside goal;corner top-right' --worlds grid",
         "goalscope separate --hypotheses mine.yaml --worlds key-door",
     ),
     "design": ("goalscope design --hypotheses grids --worlds grid --choose 8 --out study.yaml",),
     "attribute": (
         "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after",
         "goalscope attribute runs/first --hypotheses 'grids;key' --methods meg",
-        "goalscope attribute runs/first --hypotheses grids --picture picture.svg",
     ),
     "organisms": (
         "goalscope organisms make --at organisms",

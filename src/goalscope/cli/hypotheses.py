@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from goalscope.hypotheses import Hypothesis
     from goalscope.hypotheses.need import Need
     from goalscope.hypotheses.separability import Separability
-    from goalscope.report.vector import Picture
     from goalscope.runs import Study
     from goalscope.worlds import World
 
@@ -46,11 +45,6 @@ def separate(
     phase: Phase = "",
     lapse: Lapse = 0.1,
     level: Annotated[float, option("RATE", "Error rate that the number of episodes is counted for.")] = 0.05,
-    out: Annotated[
-        Path | None,
-        Writes("file"),
-        option("FILE", "Also write the matrix there: .svg, .pdf, .png or .csv.", "--out", "-o"),
-    ] = None,
     as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     sizes: Sizes = None,
     densities: Densities = None,
@@ -59,21 +53,14 @@ def separate(
 ) -> None:
     """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables."""
     from goalscope.cli.console import json_text, say
-    from goalscope.cli.errors import check_outputs
     from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.need import sentences
     from goalscope.hypotheses.separability import separability
-    from goalscope.report.exports import check_figure_path, write
-    from goalscope.report.specs import Figure
 
-    check_outputs(out)
-    check_figure_path(out)
     study = study_of(worlds, sizes, densities, count, settings)
     bank, given = bound(load_hypotheses(hypotheses), study), _of_phase(study, phase)
     found = separability(bank, given, horizon=study.horizon.of, lapse=lapse, level=level)
     needs = needs_of(bank, given, study, lapse)
-    if out is not None:
-        write(Figure(_picture(found, sentences(needs))), out)
     if as_json:
         named = {"hypotheses": found.names, "worlds": len(found.world_ids), "lapse": lapse, "level": level}
         rest = {"same": found.same(), "sentences": found.sentences(), "undefined": found.undefined}
@@ -91,8 +78,6 @@ def separate(
         say(line)
     for line in sentences(needs):
         say(line)
-    if out is not None:
-        say(f"matrix: {out}")
 
 
 def design(
@@ -230,31 +215,6 @@ def _print_pairs(found: "Separability") -> None:
     ]
     heads = ("pair", "worlds apart", "nats, same lapse", "nats, rival's best", "disjoint", "episodes")
     table(heads, lines, title=f"Told apart least; episodes at level {found.level:g}", numbers=range(1, 6))
-
-
-def _picture(found: "Separability", needs: "Sequence[str]") -> "Picture":
-    from goalscope.report.matrix import MatrixCell, matrix
-
-    def cell(record: Any) -> MatrixCell:
-        share = min(1.0, record["nats_same_lapse"] / 20)
-        told = record["worlds_apart"] > 0
-        return MatrixCell(
-            _short(record["nats_same_lapse"]),
-            f"{record['worlds_apart']} of {record['worlds']}",
-            share if told else None,
-        )
-
-    label = (
-        f"What an agent after the row tells against the column: nats an episode, lapse rate {found.lapse:g} for both"
-    )
-    notes = (
-        "Small: worlds that tell both apart (0.1 nats each way; versions of a grid are one) of those that have both.",
-        "Red: no world tells them apart.",
-        *found.sentences(),
-        *needs,
-    )
-    records = [record for record in found.records() if record["worlds"]]
-    return matrix(found.names, records, row="hypothesis", column="rival", cell=cell, label=label, notes=notes)
 
 
 def _short(value: float) -> str:

@@ -16,12 +16,13 @@ exchanges is never 0); goalscope (thresholds, chosen on scripted agents).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
 from goalscope.counterfactual.changes import THINGS
 from goalscope.counterfactual.turns import Array, Asked, WorldTurns, distances, estimated
+from goalscope.goals.finding import Answer
 from goalscope.rng import stream
 from goalscope.stats import UNBOUNDED, Estimate, corrected
 from goalscope.stats.compare import smallest
@@ -37,8 +38,6 @@ NOISE: Final = 0.02
 DRAWS: Final = 999
 """Random exchanges of answers."""
 
-Verdict = Literal["depends", "does not", "not shown", "too random"]
-
 _WIDEST: Final = 20.0  # ends of an interval of the share beyond which it has none
 _SMALLEST: Final = 1e-12  # p value below which none is told apart
 
@@ -49,7 +48,8 @@ class Dependence:
 
     Attributes:
         agent, moved: the agent, and the thing.
-        verdict: see above.
+        answer: whether the moves depend on the thing; "untestable" where what the agent would repeat in one state is
+            too little to see a change of it.
         share: rho.
         change, predictable: the mean of D, and the predictable share of the moves.
         variation: mean total variation, None where policies are not told.
@@ -60,7 +60,7 @@ class Dependence:
 
     agent: str
     moved: str
-    verdict: Verdict
+    answer: Answer
     share: Estimate
     change: Estimate
     predictable: Estimate
@@ -74,20 +74,18 @@ class Dependence:
 
 def sentence(found: Sequence[Dependence]) -> str:
     """Return in words what the actions of one agent depend on."""
-    words: dict[Verdict, list[str]] = {}
+    words: dict[Answer, list[str]] = {}
     for one in found:
-        words.setdefault(one.verdict, []).append(NAMES.get(one.moved, one.moved))
+        words.setdefault(one.answer, []).append(NAMES.get(one.moved, one.moved))
     agent, parts = found[0].agent, []
-    if "depends" in words:
-        parts.append(f"the actions of {agent} depend on {_and(words['depends'])}")
-    if "does not" in words:
+    if "yes" in words:
+        parts.append(f"the actions of {agent} depend on {_and(words['yes'])}")
+    if "no" in words:
         subject = "they" if parts else f"the actions of {agent}"
-        parts.append(
-            f"{subject} do not depend on {_and(words['does not'])} by {LEAST:g} of what is predictable of them"
-        )
-    if "not shown" in words:
-        parts.append(f"not shown: {_and(words['not shown'])}")
-    if "too random" in words:
+        parts.append(f"{subject} do not depend on {_and(words['no'])} by {LEAST:g} of what is predictable of them")
+    if "undecided" in words:
+        parts.append(f"undecided: {_and(words['undecided'])}")
+    if "untestable" in words:
         parts.append(f"what the actions of {agent} have in common in one state is too little to say more")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
@@ -131,18 +129,18 @@ def dependences(
 
 
 def _decided(one: Dependence, adjusted: float, level: float) -> Dependence:
-    verdict: Verdict = "not shown"
+    answer: Answer = "undecided"
     if not one.predictable.has_interval or one.predictable.low <= NOISE:
-        verdict = "too random"
+        answer = "untestable"
     elif adjusted <= level and one.share.value >= ENOUGH and one.share.low > LEAST:
-        verdict = "depends"
+        answer = "yes"
     elif one.share.has_interval and one.share.high < LEAST:
-        verdict = "does not"
-    return replace(one, adjusted=adjusted, verdict=verdict)
+        answer = "no"
+    return replace(one, adjusted=adjusted, answer=answer)
 
 
 def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float, draws: int) -> Dependence:
-    """Return estimates and the p value of one thing; the verdict is left open."""
+    """Return estimates and the p value of one thing; the answer is left open."""
     having, moves = [state for state in states if thing in state.changed], len(states[0].side.counts)
     compared = [(state.cluster, distances(state.side, version)) for state in having for version in state.changed[thing]]
     used = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
@@ -170,7 +168,7 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
     return Dependence(
         agent=agent,
         moved=thing,
-        verdict="not shown",
+        answer="undecided",
         share=share_of(d, p, moves, confidence, n=len(used)),
         change=mean(change, (-1.0, 1.0), differences=True),
         predictable=mean(alike / scale, (-1 / moves / scale, 1.0), differences=False),

@@ -62,7 +62,7 @@ def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:
             "Read some of the answers without an action: goalscope view DIR. Another template, or the likelihood of "
             "each action, asks in another way (goalscope evaluate --help)."
         )
-    open_claims = [claim for claim in ledger.claims if claim.answer == "not shown"]
+    open_claims = [claim for claim in ledger.claims if claim.answer == "undecided"]
     if open_claims:
         more = (
             "a larger budget on the same directory adds worlds and repeats no call"

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from goalscope.evaluation.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
+from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import ENVIRONMENTS, claim
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
@@ -22,8 +22,6 @@ AIMED: Final = ("grids", HYPOTHESES, GIVEN)
 
 FOLLOWS: Final = "follows a hypothesis"
 """Name of the claim on all hypotheses, the finding itself."""
-
-_ANSWERS: Final[Mapping[Answer, Side]] = {"yes": "yes", "no": "no", "undecided": "not shown", "untestable": ""}
 
 arm(
     Arm(
@@ -102,7 +100,7 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", about: Seq
     noun = finding.nouns.get(subject) or (noun_of(subject) if subject else "")
     return Evidence(
         estimate=estimate.estimate,
-        side=_ANSWERS[answer],
+        side=answer,
         names=names,
         threshold=threshold,
         threshold_rule=rule,

@@ -5,6 +5,7 @@ from typing import Final
 
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences_table
+from goalscope.evaluation.page_level import page_level
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Phrase, Table
 from goalscope.stats import Estimate
@@ -14,9 +15,9 @@ EVIDENCE: Final = "evidence"
 """Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
 
 _RULE: Final = (
-    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Not shown: neither was shown, "
-    "which is not “there is none”. Cannot be told: nothing that could be asked of this model answers it. Where several "
-    "intervals decide together, one of them stands here."
+    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Undecided: the interval holds the "
+    "threshold; more of the same data could decide, and this is not “there is none”. Untestable: nothing that could be "
+    "asked of this model answers it. Where several intervals decide together, one of them stands here."
 )
 
 
@@ -28,7 +29,13 @@ def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool)
         rows=tuple(_line(claim, evidence[ledger.model]) for claim in ledger.claims),
         numbers=(2, 3, 4),
     )
-    return Declared(anchor="claims", title="Claims", tables=[table], closing=_RULE, folded=folded)
+    return Declared(
+        anchor="claims",
+        title="Claims",
+        tables=[table],
+        closing=" ".join(filter(None, (_RULE, page_level(ledger)))),
+        folded=folded,
+    )
 
 
 def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
@@ -97,7 +104,7 @@ def _decides(claim: Claim) -> str:
     return "" if claim.threshold is None or claim.threshold_rule else f"threshold {claim.threshold:g}"
 
 
-MARKS: Final = {"yes": "✓", "no": "✗", "not shown": "~", "cannot be told": "?"}
+MARKS: Final = {"yes": "✓", "no": "✗", "undecided": "~", "untestable": "?"}
 """A sign of each answer, beside the word: neither rests on colour."""
 
 

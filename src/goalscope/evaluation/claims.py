@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from goalscope.folder import Folder, NamedFile
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import Answer, Finding
 from goalscope.records import frame, html_table
 from goalscope.report.reading import Run
 from goalscope.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
@@ -15,9 +15,6 @@ from goalscope.words import short
 
 if TYPE_CHECKING:
     import pandas
-
-Answer = Literal["yes", "no", "not shown", "cannot be told"]
-"""Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
 
 
 class Claim(StrictRecord):
@@ -27,9 +24,10 @@ class Claim(StrictRecord):
         name: name of the rule that decides it, see `goalscope.evaluation.rules`.
         arm: the part of the evaluation that it rests on.
         question: the question in plain words.
-        answer: the answer in a word.
+        answer: which side of the threshold the interval lies on, yes or no; "undecided" where it holds the threshold,
+            so that more of the same data could decide; "untestable" where there is no interval.
         says: the answer in a sentence.
-        why: why it cannot be told, "" where it can.
+        why: why it is untestable, "" where it is not.
         quantity: what the estimate is of.
         value, low, high: the estimate and the interval that decides; None where there is none.
         confidence: coverage of that interval.
@@ -220,7 +218,7 @@ class Evaluation(SealedRecord):
         "run the same goalscope evaluate again, which judges anew what is stored, or another directory where another "
         "version wrote it"
     )
-    version: Literal[8] = 8
+    version: Literal[9] = 9
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None

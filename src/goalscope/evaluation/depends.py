@@ -3,16 +3,14 @@
 from functools import lru_cache
 from typing import Final
 
-from goalscope.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, Verdict, dependences
+from goalscope.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
 from goalscope.counterfactual.turns import asked_of
 from goalscope.evaluation.arms import NO_GRIDS, Arm, arm
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, Side
+from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import claim
 from goalscope.evaluation.sentences import THINGS
 
 ARM: Final = "depends"
-
-_SIDES: Final[dict[Verdict, Side]] = {"depends": "yes", "does not": "no", "not shown": "not shown"}
 
 arm(
     Arm(
@@ -51,9 +49,9 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     if one is None:
         return Evidence(why="in none of the worlds could it be changed")
     detail = f"change {one.change.value:.2f}, predictable {one.predictable.value:.2f}, {one.versions} changed grids"
-    if one.verdict == "too random":
+    if one.answer == "untestable":
         return Evidence(why=f"its answers in one state may have nothing in common ({detail})", detail=detail)
-    decided = Evidence.of(one.share, side=_SIDES[one.verdict], detail=detail)
+    decided = Evidence.of(one.share, side=one.answer, detail=detail)
     return decided if decided.why else Evidence(estimate=one.share, side=decided.side, detail=detail, p=one.adjusted)
 
 

@@ -4,18 +4,17 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.chance import STAGES, outcomes
-from goalscope.evaluation.claims import Answer
 from goalscope.evaluation.subject import Subject
 from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import default_hypotheses
-from goalscope.goals.finding import MOST_INVALID
+from goalscope.goals.finding import MOST_INVALID, Answer
 from goalscope.goals.state_blind import frequencies, moves_by_episode
 from goalscope.hypotheses.states import states_of
 from goalscope.measures.table import StepTable
@@ -39,8 +38,6 @@ SAME_GRID: Final = 0.2
 FEWEST_ALIKE: Final = 30
 """Number of grids below which two conditions are not called equal: one grid in ten that differs may be missing."""
 
-Side = Answer | Literal[""]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -48,9 +45,9 @@ class Evidence:
 
     Attributes:
         estimate: the estimate that is compared with the threshold; None where there is none.
-        why: reason of "cannot be told", without an estimate or despite one.
+        why: reason of "untestable", without an estimate or despite one.
         p: p value of the claim after Holm's correction, where it is one of several tests.
-        side: overrides the estimate's side of the threshold, where several intervals decide together.
+        side: the answer, where it does not follow from this estimate alone, as where several intervals decide together.
         detail: text shown with the number, "" for none.
         names: the place that the answer names, "" for none.
         by_size: the estimate in grids of each size where it differs between them, "" where it does not.
@@ -61,7 +58,7 @@ class Evidence:
     estimate: Estimate | None = None
     why: str = ""
     p: float | None = None
-    side: Side = ""
+    side: Answer | None = None
     detail: str = ""
     names: str = ""
     by_size: str = ""
@@ -71,7 +68,7 @@ class Evidence:
 
     @classmethod
     def of(
-        cls, estimate: Estimate, *, side: Side = "", detail: str = "", names: str = "", by_size: str = ""
+        cls, estimate: Estimate, *, side: Answer | None = None, detail: str = "", names: str = "", by_size: str = ""
     ) -> "Evidence":
         """Return the evidence of an estimate; without an interval the claim cannot be told."""
         if not estimate.has_interval:
@@ -305,7 +302,7 @@ class ArmData:
                 inside &= single.high < SAME_GRID**2
                 outside += [name] if corrected_single.low > SAME_GRID**2 and name not in outside else []
         name = max(outside or names, key=lambda each: (abs(means[each].value), singles.get(each, 0.0)))
-        side: Side = "no" if outside else "yes" if inside else "not shown"
+        side: Answer = "no" if outside else "yes" if inside else "undecided"
         detail = f"largest for {name}"
         if singles:
             detail += f"; on single grids up to {math.sqrt(max(0.0, *singles.values())):.2f} (root mean square)"

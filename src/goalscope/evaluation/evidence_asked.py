@@ -142,7 +142,7 @@ def able(data: ArmData) -> Evidence:
             f"and {why}"
         )
     highest = max([*towards_rivals.values(), *named_shares.values()], key=lambda sign: sign.high)
-    return Evidence(estimate=highest, side="no" if highest.high < ABLE else "not shown", detail=detail)
+    return Evidence(estimate=highest, side="no" if highest.high < ABLE else "undecided", detail=detail)
 
 
 def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimate]) -> str:

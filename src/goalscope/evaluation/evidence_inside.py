@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from goalscope.evaluation.evidence import ArmData, Evidence, Side
+from goalscope.evaluation.evidence import ArmData, Evidence
+from goalscope.goals.finding import Answer
 from goalscope.interventions import patching, reasoning
 from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import FOLLOWS
@@ -137,7 +138,7 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
         name: difference for name in rivals if (difference := strict[name]) is not None and difference.high < threshold
     }
     name = min(below, key=lambda name: below[name].high, default=decisive[0])
-    side: Side = "yes" if decisive[1].low > threshold else "no" if below else "not shown"
+    side: Answer = "yes" if decisive[1].low > threshold else "no" if below else "undecided"
     return Evidence(estimate=below.get(name, decisive[1]), side=side, detail=f"strictest: {name}")
 
 
@@ -151,9 +152,9 @@ def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
     decisive = strictest(rivals)
     if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
         return Evidence(why="there are too few grids for the difference to random networks, or none was read")
-    sides: Mapping[str, Side] = {"above": "yes", "below": "no", "none": "not shown"}
+    sides: Mapping[str, Answer] = {"above": "yes", "below": "no", "none": "undecided"}
     detail = f"strictest: {decisive[0]}{_fitted_on(read, data)}"
-    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals), ""), detail=detail)
+    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals)), detail=detail)
 
 
 def _fitted_on(read: Quantity, data: ArmData) -> str:
@@ -246,7 +247,7 @@ def _with_each_moved(
         if evidence.estimate is None:
             return Evidence(why=f"{evidence.why}, {thing} moved")
     sides = {evidence.side for evidence in found.values()}
-    side = sides.pop() if len(sides) == 1 else "not shown"
+    side = sides.pop() if len(sides) == 1 else "undecided"
     name = (
         max(found, key=lambda name: _ends(found[name])[1])
         if side == "no"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from goalscope import registry
-from goalscope.evaluation.claims import Answer, Claim
+from goalscope.evaluation.claims import Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
+from goalscope.goals.finding import Answer
 from goalscope.parts import attempt
 
 RULES: Final = 8
@@ -110,7 +111,7 @@ def decide(rule: Rule, data: ArmData) -> list[Claim]:
 def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
     threshold = rule.threshold if evidence.threshold is None else evidence.threshold
     answer = answer_of(evidence, threshold)
-    says = {"yes": rule.yes, "no": rule.no, "not shown": "The data do not decide it."}.get(answer)
+    says = {"yes": rule.yes, "no": rule.no, "undecided": "The data do not decide it."}.get(answer)
     says = says and says.replace("{names}", evidence.names)
     fields: dict[str, Any] = {name: getattr(rule, name) for name in ("arm", "compared", "validity", "section")}
     if evidence.estimate is not None:
@@ -124,7 +125,7 @@ def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
         says=says or f"It cannot be told: {evidence.why.rstrip('.')}.",
         why=evidence.why if says is None else "",
         quantity=(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
-        threshold=None if answer == "cannot be told" and evidence.estimate is None else threshold,
+        threshold=None if answer == "untestable" and evidence.estimate is None else threshold,
         threshold_rule=evidence.threshold_rule,
         p=evidence.p,
         names=evidence.names,
@@ -136,7 +137,7 @@ def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
 def answer_of(evidence: Evidence, threshold: float) -> Answer:
     """Return on which side of a threshold the interval of some evidence lies."""
     if evidence.estimate is None or evidence.why:
-        return "cannot be told"
+        return "untestable"
     if evidence.side:
         return evidence.side
-    return "yes" if evidence.estimate.low > threshold else "no" if evidence.estimate.high < threshold else "not shown"
+    return "yes" if evidence.estimate.low > threshold else "no" if evidence.estimate.high < threshold else "undecided"

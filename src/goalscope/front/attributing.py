@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,15 +37,10 @@ from goalscope.preflight import study_files
 from goalscope.progress import TALLY, Display, aloud, lines
 from goalscope.records import Records
 from goalscope.report.reading import Run
-from goalscope.report.sections.attribution import picture
-from goalscope.report.vector import Picture
 from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.words import counted
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 RESULT = "attribution.json"
 
@@ -72,19 +67,6 @@ class Attributed(Records):
     def sentence(self) -> str:
         """What it is after, by group of worlds, and how strongly."""
         return say_all(self.findings)
-
-    @property
-    def picture(self) -> Picture:
-        """Hypotheses against groups of worlds: strength, interval, and in how many worlds they are told apart."""
-        return picture(self.agent, self.findings)
-
-    def figure(self) -> "matplotlib.figure.Figure":
-        """Return the picture as a figure.
-
-        Raises:
-            ImportError: matplotlib is not installed (it comes with the extra ``report``).
-        """
-        return self.picture.draw()
 
     @property
     def records(self) -> list[dict[str, Any]]:

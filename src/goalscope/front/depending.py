@@ -56,7 +56,7 @@ class Dependences(Records):
         """A record each: agent, thing, verdict, estimates with their ends, p, counts."""
         return [
             {
-                **{name: getattr(one, name) for name in ("agent", "moved", "verdict")},
+                **{name: getattr(one, name) for name in ("agent", "moved", "answer")},
                 **_ends("share", one.share),
                 **_ends("change", one.change),
                 **_ends("predictable", one.predictable),

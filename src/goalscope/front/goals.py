@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from goalscope.goals import (
     DRAWS,
@@ -13,7 +13,6 @@ from goalscope.goals import (
     held_out_goals,
     joined,
     measure_decoded_beliefs,
-    measure_restricted,
 )
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.decision import findings
@@ -22,7 +21,6 @@ from goalscope.goals.reading import phases_in, remembers
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures.table import StepTable
-from goalscope.meg.restricted import Unseen
 from goalscope.own import consent
 from goalscope.progress import TALLY, Stage, aloud, duration, lines
 from goalscope.report.reading import Run
@@ -48,7 +46,6 @@ def towards(
     ridge: float = 1.0,
     beliefs: str = "",
     draws: int | None = None,
-    seen: str = "",
     stage: Stage = lines,
 ) -> RunDirectedness:
     """Measure how goal-directed the agents of a run are, in nats, and towards what; rows and figures are stored.
@@ -65,7 +62,6 @@ def towards(
         ridge: its penalty.
         beliefs: "SITE:LAYER" of captured activations: also towards the goal that they speak of; "" for none.
         draws: shuffles beside it; None for the usual number.
-        seen: an additional restricted class of policies, see `goalscope.meg.restricted.Unseen`; "" for none.
         stage: shows the progress of a piece of work.
 
     Raises:
@@ -88,7 +84,6 @@ def towards(
             ridge=ridge,
             beliefs=beliefs,
             draws=draws,
-            seen=seen,
             stage=stage,
         )
         with Store(path, "w") as store:
@@ -108,7 +103,6 @@ def _measured(
     ridge: float,
     beliefs: str,
     draws: int | None,
-    seen: str,
     stage: Stage,
 ) -> tuple[RunDirectedness, int]:
     """Return the directedness of the agents of a run, and the number of its episodes."""
@@ -122,9 +116,9 @@ def _measured(
                 "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
             )
         asked = asked_hypotheses(hypotheses, worlds)
-        relative = []
+        relative = None
         if beliefs:  # first, so that a site that was not captured is reported at once
-            relative = [_relative_to_beliefs(path, beliefs, options, DRAWS if draws is None else draws, stage)]
+            relative = _relative_to_beliefs(path, beliefs, options, DRAWS if draws is None else draws, stage)
         if not grids and any("cells" in world.offers for world in worlds):
             raise ValueError(
                 "MEG must be measured in grids or in other worlds, got a run with both: their episodes have other "
@@ -132,9 +126,6 @@ def _measured(
             )
         del worlds  # many of them are large
         states = [entry for part in _parts(store, grids=grids, tasks=tasks) for entry in states_of(part, by=by)]
-    if seen:
-        with stage("episodes as their agents saw the worlds") as show:
-            relative.append(measure_restricted(states, unseen=cast(Unseen, seen), by=by, progress=show, **options))
     with stage("curves of worlds") as show:
         measured = directedness(states, asked, by=by, progress=show, **options)
     if unknown:
@@ -142,7 +133,7 @@ def _measured(
             without = {name: value for name, value in options.items() if name != "utility"}
             held_out = held_out_goals(states, total=total, ridge=ridge, progress=show, **without)
         measured = replace(measured, held_out=held_out)
-    measured = joined([measured, *relative]) if relative else measured
+    measured = measured if relative is None else joined([measured, relative])
     with stage("what each agent is after"):
         return replace(measured, findings=tuple(_findings(path, states, asked))), total
 

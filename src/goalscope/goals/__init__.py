@@ -3,7 +3,6 @@
 from goalscope.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
 from goalscope.goals.directedness import TOWARDS, directedness, goal_measure
 from goalscope.goals.heldout import held_out_goals
-from goalscope.goals.restricted import measure_restricted
 from goalscope.goals.results import GoalContrast, GoalEstimate, HeldOut, RunDirectedness
 
 __all__ = [
@@ -20,5 +19,4 @@ __all__ = [
     "joined",
     "measure_beliefs",
     "measure_decoded_beliefs",
-    "measure_restricted",
 ]

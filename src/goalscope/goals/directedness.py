@@ -51,7 +51,7 @@ TOWARDS: Final = "towards"
 
 _NOTHING: Final = "no policy changes the utility: 0 by definition"
 _BEYOND: Final = "mean return at or beyond what is attainable in expectation, counted as the end of it"
-_FOG: Final = "under fog the class of policies sees the whole maze, the agent does not (--seen: one that does not)"
+_FOG: Final = "under fog the class of policies sees the whole maze, the agent does not"
 
 WorldKey = tuple[str, str, int]
 """Cluster, world and horizon: the order in which worlds are summed."""
@@ -222,7 +222,7 @@ class MeasuredLines:
         check_confidence(confidence)
         if not states:
             raise ValueError("the goals of agents must be measured on episodes, got none")
-        check_tags(states, by)
+        _check_tags(states, by)
         self.states, self.by, self.confidence = states, tuple(by), confidence
         self.bank = CurveBank(kind=kind, invalid=invalid, seed=seed, progress=progress)
         self.estimates: list[GoalEstimate] = []
@@ -273,7 +273,7 @@ class MeasuredLines:
         self._hypotheses |= {name: draws[0].hypothesis for name, draws in lines.items()}
         self._drawn = {name for name, draws in lines.items() if len(draws) > 1 or draws[0].everywhere}
         members = {name: [_by_agent(line.states) for line in draws] for name, draws in lines.items()}
-        for cell, of_cell in cells_of(self.states, self.by):
+        for cell, of_cell in _cells_of(self.states, self.by):
             self.bank.forget()
             contained = {self._place(entry) for entry in of_cell}
             for agent in sorted({entry.agent for entry in of_cell}):
@@ -645,7 +645,7 @@ def on_common(samples: Sequence[AgentSample]) -> list[AgentSample]:
     return [sample.on(common) for sample in samples] if common else []
 
 
-def check_tags(states: Iterable[States], by: Sequence[str]) -> None:
+def _check_tags(states: Iterable[States], by: Sequence[str]) -> None:
     """Refuse tags that no episode has."""
     present = list(dict.fromkeys(name for entry in states for name in entry.tags))
     if absent := [name for name in by if name not in present]:
@@ -653,7 +653,7 @@ def check_tags(states: Iterable[States], by: Sequence[str]) -> None:
         raise ValueError(f"`by` must name tags of the episodes ({names}), got {', '.join(absent)}")
 
 
-def cells_of(states: Sequence[States], by: Sequence[str]) -> list[tuple[dict[str, Tag], list[States]]]:
+def _cells_of(states: Sequence[States], by: Sequence[str]) -> list[tuple[dict[str, Tag], list[States]]]:
     """Return the cells of worlds, each with the tags that it is named by and the episodes in it.
 
     Episodes without a tag of ``by`` are in no cell of that tag.

@@ -98,13 +98,13 @@ class Weights:
     grids: int
 
 
-def weigh(clusters: Sequence[str], *, seed: int, spill: Spill | None = None) -> Weights:
+def weigh(clusters: Sequence[str], *, seed: int, spill: Spill) -> Weights:
     """Return the weights of worlds from their grids ``[U]``; equal numbers of grids share their draws.
 
     Args:
         clusters: the grid of each world.
         seed: root seed of the draws.
-        spill: where the draws of many grids are kept; a temporary file of their own by default.
+        spill: where the draws of many grids are kept.
     """
     _, code, size = np.unique(np.array(clusters, dtype=str), return_inverse=True, return_counts=True)
     count = len(size)
@@ -120,13 +120,13 @@ def weigh(clusters: Sequence[str], *, seed: int, spill: Spill | None = None) -> 
     return Weights(whole=whole, resampled=resampled, first=first, second=second, grids=count)
 
 
-def _drawn(count: int, seed: int, spill: Spill | None) -> "npt.NDArray[np.integer] | _SpilledCounts":
+def _drawn(count: int, seed: int, spill: Spill) -> "npt.NDArray[np.integer] | _SpilledCounts":
     """Return ``[RESAMPLES, C]`` how often each grid is drawn."""
     rng, even = stream(seed, "resampled grids", count), np.full(count, 1 / count)
     drawn = (rng.multinomial(count, even, size=_DRAWN) for _ in range(0, RESAMPLES, _DRAWN))
     if count <= WORLDS:
         return np.concatenate([narrowed(part, int(part.max()) + 1) for part in drawn])
-    counts = _SpilledCounts(spill or Spill())
+    counts = _SpilledCounts(spill)
     for part in drawn:
         counts.add(part)
     return counts

@@ -38,8 +38,7 @@ class Edit:
     """One change of one row of a pass, at one layer.
 
     ``replace`` writes what is read, ``add`` adds it, and ``noise`` writes ``c + |x - c| u`` with c the vector of the
-    row `clean` there, x what is read and u the vector given: a patch of the same size in another direction. With a
-    basis Q the difference d to the present vector is projected first: ``h + Q Q' d``.
+    row `clean` there, x what is read and u the vector given: a patch of the same size in another direction.
 
     Attributes:
         row: the prompt that is changed, by its index in the call.
@@ -52,7 +51,6 @@ class Edit:
             positions the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.
         how: see above.
         clean: for `noise`, the prompt whose vectors are c, read at `positions`.
-        basis: ``[D, K]`` tensor with orthonormal columns, None for the whole space.
         bank: for `noise`, prompts and their positions whose activations have the covariance that u is to have.
 
     Raises:
@@ -68,7 +66,6 @@ class Edit:
     vectors: Any = None
     how: How = "replace"
     clean: int | None = None
-    basis: Any = None
     bank: tuple[tuple[int, npt.NDArray[np.int64]], ...] = ()
 
     def __post_init__(self) -> None:
@@ -156,12 +153,12 @@ class Editor:
                         f"the positions of an edit must be in prompt {row} of {lengths[row]} tokens, got "
                         f"{positions.max()}"
                     )
-            for name, tensor, width in (("vectors", None if edit.bank else edit.vectors, -1), ("basis", edit.basis, 0)):
-                if tensor is not None and (tensor.ndim != 2 or tensor.shape[width] != self.blocks.width):
-                    raise ValueError(
-                        f"{name} of an edit must have the width {self.blocks.width} of the model, got "
-                        f"{list(tensor.shape)}: are they those of another model?"
-                    )
+            vectors = None if edit.bank else edit.vectors
+            if vectors is not None and (vectors.ndim != 2 or vectors.shape[-1] != self.blocks.width):
+                raise ValueError(
+                    f"vectors of an edit must have the width {self.blocks.width} of the model, got "
+                    f"{list(vectors.shape)}: are they those of another model?"
+                )
             self._module(edit.place)
 
     @contextmanager
@@ -280,7 +277,6 @@ class _Operation:
     reads: tuple[list[int], list[int]] | None
     clean: list[int] | None
     vectors: list[Any]
-    basis: Any
     bank: list[tuple[list[int], list[int]]]
 
     @classmethod
@@ -306,13 +302,12 @@ class _Operation:
             reads=None if edit.source is None else column(edit.source, edit.source_positions),
             clean=None if edit.clean is None else column(edit.clean, edit.positions)[0],
             vectors=[] if edit.vectors is None else [edit.vectors],
-            basis=edit.basis,
             bank=[column(prompt, positions) for prompt, positions in edit.bank],
         )
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        return self.how, self.reads is None, bool(self.vectors), id(self.basis), repr(self.bank)
+        return self.how, self.reads is None, bool(self.vectors), repr(self.bank)
 
 
 def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
@@ -355,12 +350,7 @@ def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
                 values = clean + (read - clean).norm(dim=-1, keepdim=True) * values
             else:
                 values = read
-        if operation.how == "add" or operation.basis is not None:
-            present = after[cells]
-            step = values if operation.how == "add" else values - present
-            if operation.basis is not None:
-                basis = operation.basis.to(hidden)
-                step = (step @ basis) @ basis.T
-            values = present + step
+        if operation.how == "add":
+            values = after[cells] + values
         after = after.index_put(cells, values)
     return after

@@ -316,6 +316,8 @@ def study_interventions(
                 f"interventions must be declared, the study of {run} has none (analysis: interventions:): name a kind, "
                 "e.g. goalscope patch RUN --kind patching"
             )
+        for settings in experiments:
+            registry.resolve("intervention", settings.kind)  # type: ignore[attr-defined] # a stored study may name others
         targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
         note_libraries(store, "interventions", [("intervention", one.kind) for one in experiments])  # type: ignore[attr-defined]

@@ -110,11 +110,6 @@ class Pair:
         views = [[side.view.text, side.view.carrying_key] for side in self.sides]
         return content_id("pair", {"moved": self.moved, "sides": views})
 
-    @property
-    def swapped(self) -> "Pair":
-        """The same pair, its counterfactual first."""
-        return replace(self, sides=(self.sides[1], self.sides[0]))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:

@@ -24,8 +24,6 @@ from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 
 Places = npt.NDArray[np.int64]
-Sites = tuple[tuple[int, ...], Mapping[str, Places]]
-"""Token ids, and the positions of sites in them."""
 Patch = Literal["source", "identity", "isotropic", "covariance", "wrong"]
 """The vectors that are written: the source's; the target's own; noise as far from the target's as the source's are, in
 directions that are uniform or have the covariance of the activations; those of another pair's source."""
@@ -207,22 +205,17 @@ class _Read:
     cells: Places
 
 
-def check_marks_reasoning(model: LocalModel) -> None:
-    """Raise a ValueError where a model does not mark its reasoning, so that none can be replayed."""
-    if model.style == "none":
-        raise ValueError(
-            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, tags), "
-            f"{model.name} does not: change its activations by --kind patching or --kind steering"
-        )
-
-
 def answers_after(model: LocalModel, side: Side) -> Alternatives:
     """Return the answers of all actions after a side's own reasoning; their common tokens are part of the context.
 
     Raises:
         ValueError: a model that does not mark its reasoning, or an output without a final answer.
     """
-    check_marks_reasoning(model)
+    if model.style == "none":
+        raise ValueError(
+            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, tags), "
+            f"{model.name} does not: change its activations by --kind patching or --kind steering"
+        )
     reply = reply_of(model, side, side.output)
     alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), reply)
     if alternatives is None:
@@ -296,20 +289,6 @@ class Reader:
             conditions=kept,
             sides={row: sides[row] for row in rows},
         )
-
-    def together(self, pair: Pair, sides: Mapping[int, Side], sites: Sequence[str]) -> dict[int, Sites] | None:
-        """Return the token ids of each side up to the last of some sites, and the positions of each site in them.
-
-        None where the reasonings differ too much in length.
-        """
-        last = next((site for site in ("action", "post") if site in sites), sites[0])
-        reads = {row: self._read(pair, sides, row, last, "free") for row in sides}
-        if not _together(list(reads.values())):
-            return None
-        return {
-            row: (read.ids, {site: self._read(pair, sides, row, site, "free").site for site in sites})
-            for row, read in reads.items()
-        }
 
     def _read(self, pair: Pair, sides: Mapping[int, Side], row: int, site: str, reading: Reading) -> _Read:
         side = sides[row]

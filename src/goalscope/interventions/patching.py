@@ -138,12 +138,9 @@ class Patching(OnPairs):
         return self.model_copy(update={"sites": sites, "forced": False})
 
 
-def patched_layers(setting: LayerSetting, blocks: int, name: str, first: int = EMBEDDING) -> tuple[int, ...]:
-    """Return the layers of a setting, rising, of a model with that number of blocks; a ValueError for others.
-
-    ``first`` is the lowest layer that "all" and "auto" take: the embedding, or 0 for the blocks alone.
-    """
-    all_layers = tuple(range(first, blocks))
+def patched_layers(setting: LayerSetting, blocks: int, name: str) -> tuple[int, ...]:
+    """Return the layers of a setting, rising, of a model with that number of blocks; a ValueError for others."""
+    all_layers = tuple(range(EMBEDDING, blocks))
     by_name = {"all": all_layers, "thirds": thirds(blocks)}
     by_name["auto"] = by_name["all" if blocks <= _FEW else "thirds"]
     selected = by_name[setting] if isinstance(setting, str) else setting

@@ -15,12 +15,9 @@ from goalscope.meg.curve import (
     RationalityCurve,
     SharedCurve,
     SharedDirectedness,
-    meg_shared,
 )
 from goalscope.meg.file import FileMEG, meg_of_file
-from goalscope.meg.hidden import HiddenWorlds, InformationProcess, information_process
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
-from goalscope.meg.simulated import SimulatedMEG, Simulator, meg_simulated
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
 
 __all__ = [
@@ -29,23 +26,16 @@ __all__ = [
     "CurvePoint",
     "Directedness",
     "FileMEG",
-    "HiddenWorlds",
     "InfluenceDiagram",
-    "InformationProcess",
     "KnownMEG",
     "RationalityCurve",
     "SharedCurve",
     "SharedDirectedness",
-    "SimulatedMEG",
-    "Simulator",
     "UnknownMEG",
     "Variable",
     "chance_note",
-    "information_process",
     "meg_known",
     "meg_of_file",
-    "meg_shared",
-    "meg_simulated",
     "meg_target",
     "meg_unknown",
     "meg_utility",

@@ -293,16 +293,3 @@ class SharedCurve:
         rows = [np.concatenate(curve.soft.backup([beta * curve.span])) for curve in self.curves]
         scale = (self._spans / self._unit) ** np.arange(3)[:, None]
         return np.asarray(np.stack(rows, axis=1) * scale)
-
-
-def meg_shared(
-    curves: Sequence[RationalityCurve], utilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> SharedDirectedness:
-    """Return MEG with one rationality over several worlds; for repeated use keep a `SharedCurve`.
-
-    Args:
-        curves: one for each world, utilities on one scale.
-        utilities: ``[G]`` expected utility (or mean return) of the agent in each world.
-        weights: ``[G]`` weights of the worlds, None for equal ones.
-    """
-    return SharedCurve(curves).meg(utilities, weights)

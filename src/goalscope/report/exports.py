@@ -4,7 +4,7 @@ A table of estimates holds values and intervals in one cell; as CSV they have se
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -172,17 +172,6 @@ def write_all(items: Named, folder: Path) -> list[Path]:
     return files
 
 
-def check_figure_path(path: Path | None) -> None:
-    """Raise a ValueError where a figure cannot be written to a path because of its ending, before it is computed."""
-    if path is not None:
-        _check_ending(path, "figure", FIGURES)
-
-
-def _check_ending(path: Path, kind: str, endings: Sequence[str]) -> None:
-    if path.suffix not in endings:
-        raise ValueError(f"a {kind} must be written as {', '.join(endings)}, got {path.name!r}: give it such an ending")
-
-
 def write(item: Figure | Table, path: Path) -> None:
     """Write a figure as SVG, PDF, PNG or CSV, or a table as LaTeX, Markdown or CSV, as its name ends.
 
@@ -192,7 +181,8 @@ def write(item: Figure | Table, path: Path) -> None:
         OSError: it cannot be written.
     """
     kind, endings = ("table", TABLES) if isinstance(item, Table) else ("figure", FIGURES)
-    _check_ending(path, kind, endings)
+    if path.suffix not in endings:
+        raise ValueError(f"a {kind} must be written as {', '.join(endings)}, got {path.name!r}: give it such an ending")
     if isinstance(item, Table):
         text = {".tex": as_latex, ".md": as_markdown, ".csv": table_as_csv}[path.suffix](item)
     elif path.suffix in (".csv", ".svg"):

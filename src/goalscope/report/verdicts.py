@@ -76,10 +76,10 @@ TURNS: Final = Word(
     none="not shown to turn the action",
 )
 TURNS_RULE: Final = (
-    "Turns the action: what is added, or interchanged, leads to an optimal action of the edited grid more often than "
-    "every control at the same place, of the same length or rank, each with a 95 % interval of the paired difference, "
-    "over grids, above 0. The control whose difference has the lowest end decides and is named. A direction that does "
-    "not flip its own probe is no test of what that probe reads. Intervals are of single places."
+    "Turns the action: the added direction leads to an optimal action of the edited grid more often than every control "
+    "at the same place, of the same length, each with a 95 % interval of the paired difference, over grids, above 0. "
+    "The control whose difference has the lowest end decides and is named. A direction that does not flip its own "
+    "probe is no test of what that probe reads. Intervals are of single places."
 )
 NEEDED_BY_ACTION: Final = Word(
     above="leaves the action alone more often than random subspaces do",

@@ -18,6 +18,7 @@ from goalscope.untrusted import StrangeFileError
 
 _LOCK = "run.lock"
 _PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # of folders that a killed start may leave behind
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the first bytes of SQLite's rollback journal
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # of SQLite's own files of a database
 _NO_LINK_ERRORS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
@@ -108,14 +109,31 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             for suffix in ("-wal", "-journal"):
                 log = directory.status(path.name + suffix)
                 if log is not None and log.st_size:
-                    raise OSError(
-                        f"{path} must be closed or lie where it can be recovered, but {path.name}{suffix} holds "
-                        "unfinished writes and this place is read-only: copy the run directory to one that can be "
-                        "written"
-                    ) from error
+                    raise OSError(_unfinished(path, suffix)) from error
             connection = _connect(path, "ro&immutable=1")
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def _unfinished(path: Path, suffix: str) -> str:
+    """Return why a database beside which a log lies cannot be read."""
+    log, directory = path.name + suffix, Folder(path.parent)
+    if suffix == "-journal":
+        with directory.open_file(log) as stream:
+            if stream.read(len(_JOURNAL)) != _JOURNAL:
+                return (
+                    f"{path.with_name(log)} must be a journal of SQLite, but it does not begin like one, so goalscope "
+                    f"did not write it: move it elsewhere; {path.name} was not changed"
+                )
+    if os.access(path.parent, os.W_OK):
+        return (
+            f"{path} must be closed, but {log} holds writes that were cut short: run the same study on {path.parent} "
+            "again, which takes them back"
+        )
+    return (
+        f"{path} must be closed or lie where it can be recovered, but {log} holds unfinished writes and this place is "
+        "read-only: copy the run directory to one that can be written"
+    )
 
 
 def unmade(path: Path) -> bool:

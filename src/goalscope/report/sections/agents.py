@@ -6,12 +6,10 @@ from itertools import combinations, islice
 import numpy as np
 
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import number
 from goalscope.report.comparison import SideRows, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
-from goalscope.report.moments import MOMENT_LEGEND, moment_picture, moments
 from goalscope.report.pictures import drawn_picture, episode_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
@@ -100,8 +98,8 @@ def _of_group(rows: Rows, group: Key) -> Rows:
 
 
 RULE = (
-    "For each agent one episode that arrived and one that did not, where there are any: of those nearest to the middle "
-    "size and the middle density of the run, the first by content id."
+    "For each agent one episode that arrived and one that did not, where there are any: the first by content id, in "
+    "grids of those nearest to the middle size and the middle density of the run."
 )
 LEGEND = (
     "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not; a move keeps to the right "
@@ -111,18 +109,8 @@ LEGEND = (
 )
 _MAX_AGENTS = 12
 
-_TIMES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-"""Numbers of actions after which an episode is drawn; its end is always drawn."""
 
-_TASK_RULE = (
-    "For each agent one episode that achieved the goal and one that did not, where there are any: the first of each by "
-    "content id. Each is drawn after 1, 5, 10, 20, 50, 100, ... actions and at its end."
-)
-_MAX_TASK_AGENTS = 8
-_MAX_PICTURES = 7
-
-
-@section("examples", worlds="grids")
+@section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
     """A success and a failure of each agent as pictures."""
     rows, agents = run.rows_of("success"), run.ledger.agents
@@ -151,26 +139,6 @@ def examples(run: RunData) -> Iterator[Declared]:
         layout="pictures",
         legend=LEGEND,
     )
-
-
-@section("task examples", worlds="tasks")
-def task_examples(run: RunData) -> Iterator[Declared]:
-    """The strips of some episodes in task worlds."""
-    success, agents = run.rows_of("success"), run.ledger.agents
-    chosen: dict[str, None] = {}
-    for agent in agents[:_MAX_TASK_AGENTS]:
-        agent_rows = success.select(agent=agent)
-        for arrived in (1.0, 0.0):
-            chosen |= dict.fromkeys(sorted(agent_rows.episode_id[agent_rows.value == arrived].tolist())[:1])
-    if chosen:
-        episodes = {episode.id: episode for episode in run.store.episodes(chosen)}
-        yield Declared(
-            anchor="examples",
-            title="Example episodes",
-            paragraphs=[_TASK_RULE, *_cut_note(agents, _MAX_TASK_AGENTS)],
-            figures=[figure for identity in chosen for figure in _strip(episodes[identity])],
-            legend=MOMENT_LEGEND,
-        )
 
 
 def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
@@ -217,29 +185,6 @@ def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
 def _centre(rows: Rows, name: str) -> float:
     values = {value for value in rows.numbered(name)[1] if isinstance(value, int | float)}
     return float(np.median(sorted(values))) if values else 0.0
-
-
-def _strip(episode: Episode) -> Iterator[Figure]:
-    """Yield the pictures of one episode, the last with its full caption; none where the world has no task map."""
-    task_map = getattr(episode.world, "task_map", None)
-    if task_map is None:
-        return
-    score = score_recorded(episode)
-    length = len(score.steps)
-    times = [*[time for time in _TIMES if time < length][: _MAX_PICTURES - 1], length]
-    tags = episode.world.tags
-    where = ", ".join(str(tags[name]) for name in ("preset", "map", "names") if name in tags)
-    ends = "achieved the goal" if score.summary.success else "did not achieve the goal"
-    name = f"{episode.agent}, {where or episode.world.id}: {ends} after {counted(length, 'action')}"
-    values = {kind: getattr(score.summary, f"{kind}_error") for kind in ("exploration", "exploitation")}
-    errors = ", ".join(
-        f"{kind} error {'undefined' if value is None else number(round(value, 3))}" for kind, value in values.items()
-    )
-    for moment in moments(task_map, score, times):
-        last = moment.step == length
-        caption = f"{name}; {errors}; {episode.id}" if last else f"{episode.agent}, t = {moment.step}"
-        label = f"{name}, map, task graph and errors after {counted(moment.step, 'action')}"
-        yield Figure(moment_picture(task_map, score, moment, label), caption=caption)
 
 
 _TRANSCRIPT_RULE = (

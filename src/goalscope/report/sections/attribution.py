@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import ALL, Finding, where_text
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
-from goalscope.goals.words import say, say_all
+from goalscope.goals.words import say_all
 from goalscope.hypotheses import Undefined
 from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
-from goalscope.report.matrix import MatrixCell, matrix
-from goalscope.report.specs import Declared, Figure, section
-from goalscope.report.vector import Picture
+from goalscope.report.specs import Declared, section
 from goalscope.runs.store import Store
 
 _TEXT = (
@@ -42,11 +39,8 @@ def attribution(run: RunData) -> Iterator[Declared]:
         title="What the actions follow",
         paragraphs=[say_all(groups) for groups in found.values()],
         explained=(_TEXT,),
-        figures_first=True,
-        tables=[_table(found)],
-        figures=[Figure(picture(agent, groups), name="") for agent, groups in found.items()],
-        layout="pictures",
-        legend=_RULE,
+        tables=[_table(found), _hypotheses_table(found)],
+        closing=_RULE,
     )
 
 
@@ -61,53 +55,6 @@ def judged_in(store: Store) -> dict[str, list[Finding]]:
             states, _ = read_states(store, name)
             found[name] = findings(states, bank, phases=phases_in(study))
     return found
-
-
-def picture(agent: str, groups: Sequence[Finding]) -> Picture:
-    """Draw hypotheses against groups of worlds: strength and its interval, faint where few worlds tell rivals apart."""
-    records = [
-        {
-            "agent": agent,
-            "worlds of": where_text(group.where) or ALL,
-            "worlds": group.worlds,
-            "answer": group.answer,
-            "hypothesis": name,
-            "spoken of": name in group.names,
-            **{
-                f"{quantity}{end}": value
-                for quantity in ("strength", "consistency")
-                if (one := group.figure(quantity, name)) is not None
-                for end, value in zip(("", " low", " high"), (one.value, one.low, one.high), strict=True)
-            },
-            "told apart in": apart,
-        }
-        for group in groups
-        for name, apart in group.apart_in.items()
-    ]
-    return matrix(
-        list(dict.fromkeys(str(record["hypothesis"]) for record in records)),
-        records,
-        row="hypothesis",
-        column="worlds of",
-        cell=_cell,
-        label=f"{agent}: strength of each hypothesis, by group of worlds",
-        notes=(
-            "● what the verdict speaks of. Small: consistency, and the worlds in which every other hypothesis that was "
-            "asked for acts differently; the fewer, the fainter.",
-            *(f"{where_text(group.where) or ALL}: {say(group)}" for group in groups),
-        ),
-        columns=list(dict.fromkeys(str(record["worlds of"]) for record in records)),
-    )
-
-
-def _cell(record: Mapping[str, Any]) -> MatrixCell:
-    mark = " ●" if record["spoken of"] else ""
-    return MatrixCell(
-        f"{record['strength']:.2f} [{record['strength low']:.2f}, {record['strength high']:.2f}]{mark}",
-        f"consistency {record['consistency']:.2f}; apart in {record['told apart in']} of {record['worlds']}",
-        max(0.0, record["strength"]),
-        0.15 + 0.85 * record["told apart in"] / max(record["worlds"], 1),
-    )
 
 
 def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
@@ -130,3 +77,31 @@ def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
         ("worlds", lambda line: str(line[1].worlds)),
     ]
     return plain_table(lines, columns, range(5, len(columns)), caption="What each agent is after, by group of worlds")
+
+
+def _hypotheses_table(found: Mapping[str, Sequence[Finding]]) -> Table:
+    """Return how well each hypothesis explains each agent in each group of worlds, also those that are not named."""
+    lines = [
+        (agent, group, name, apart)
+        for agent, groups in found.items()
+        for group in groups
+        for name, apart in group.apart_in.items()
+    ]
+
+    def value(group: Finding, quantity: str, name: str) -> str:
+        figure = group.figure(quantity, name)
+        return "–" if figure is None else figure.text
+
+    columns: TextColumns[tuple[str, Finding, str, int]] = [
+        ("agent", lambda line: line[0]),
+        ("worlds of", lambda line: where_text(line[1].where) or ALL),
+        ("hypothesis", lambda line: line[2]),
+        ("strength", lambda line: value(line[1], "strength", line[2])),
+        ("consistency", lambda line: value(line[1], "consistency", line[2])),
+        ("told apart in", lambda line: f"{line[3]} of {line[1].worlds} worlds"),
+    ]
+    caption = (
+        "Each hypothesis by group of worlds; it is told apart in the worlds in which every other hypothesis that was "
+        "asked for acts differently"
+    )
+    return plain_table(lines, columns, range(3, len(columns)), caption=caption)

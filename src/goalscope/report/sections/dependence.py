@@ -67,7 +67,7 @@ def dependence_table(found: Sequence[Dependence]) -> Table:
     columns: TextColumns[Dependence] = [
         ("agent", lambda one: one.agent),
         ("changed", lambda one: NAMES.get(one.moved, one.moved)),
-        ("depends", lambda one: one.verdict),
+        ("depends", lambda one: one.answer),
         ("share", lambda one: _text(one.share)),
         ("change", lambda one: _text(one.change)),
         *([("total variation", lambda one: _text(one.variation))] if any(one.variation for one in found) else []),

@@ -26,9 +26,8 @@ _TEXT = (
     'less rationally" predict what the agent did, in nats an episode. A hypothesis pays 1 for every step that begins '
     "at its place (key held: with the key in hand), the true goal ends the episode, and one rationality beta holds for "
     "all worlds of a line. Signed: below 0 the agent gets less than a random one. The bound is what an optimal agent "
-    "shows in these worlds (of a restricted class, what its own most rational member shows). Worlds in which no policy "
-    "can change the utility of a hypothesis within the horizon are left out of its line. Null is what simulated "
-    "random agents with the same counts show, mean and 95 % quantile; "
+    "shows in these worlds. Worlds in which no policy can change the utility of a hypothesis within the horizon are "
+    "left out of its line. Null is what simulated random agents with the same counts show, mean and 95 % quantile; "
     "cross-fitted is the score of one half of the worlds at the beta of the other. Where the interval holds 0 the "
     "agent cannot be told from chance, and neither share nor beta is given."
 )

@@ -1,10 +1,10 @@
-"""Steering, searched subspaces, ablation, and edits of the written reasoning, each with its controls."""
+"""Steering, ablation, and edits of the written reasoning, each with its controls."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from goalscope.interventions import ablation, alignment, reasoning, steering
+from goalscope.interventions import ablation, reasoning, steering
 from goalscope.interventions.directions import MEAN as DIFFERENCE
 from goalscope.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
@@ -25,7 +25,7 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
-from goalscope.rows import Rows, Tag
+from goalscope.rows import Rows
 from goalscope.stats import Grouped, estimate_rows
 
 _STEERED: Final = (
@@ -34,22 +34,6 @@ _STEERED: Final = (
     "whose action is then an optimal one of the edited grid, where no optimal action is shared.",
     "Whether the probe itself sees the edited grid in what was added is shown beside it. The pair's own difference at "
     "dose 1 is a patch: the most that a change there can do. Damage: in control pairs the action must stay.",
-)
-_SEARCHED: Final = (
-    "An orthogonal subspace is trained, on other grids, so that writing the counterfactual's coordinates in it makes "
-    "the model write the counterfactual's reasoning and action. Such a search can find directions that nothing reads "
-    "but that reach dormant pathways: it counts only beside the whole residual stream at the same place, random "
-    "subspaces of the same rank, the principal components of the activations and those of the differences between the "
-    "two grids of the training pairs, which take no search, a search whose pairs are shuffled, and the same search on "
-    "random networks, which is trained on and read by the log-odds of the forced answer: it is at .5 by chance, and so "
-    "is a strict control. The part that is hardly read is that outside of 90 % of what the weights of the next block "
-    "read.",
-)
-_WHOLE_TOO: Final = "the whole stream less random subspaces"
-_WHOLE_RULE: Final = (
-    "A found subspace counts only where the whole residual stream, interchanged at the same place, exceeds random "
-    "subspaces too: what a part of the stream does and all of it does not is a dormant pathway, a part of the "
-    "difference that is written where later blocks read and the counterfactual holds nothing."
 )
 _ABLATED: Final = (
     "All that a linear probe of goal or agent reads is projected out at a site after one layer, until the refitted "
@@ -79,7 +63,7 @@ def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
     """Return the section of one experiment.
 
     Args:
-        kind: steering, alignment, ablation, or reasoning-edits.
+        kind: steering, ablation, or reasoning-edits.
         rows: its rows, of one agent and one thing moved.
         title_suffix: text after its title.
     """
@@ -170,103 +154,6 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
     )
 
 
-def _alignment(rows: Rows, title_suffix: str) -> Declared:
-    by = ("site", "layer", "rank")
-    own_network = chosen(rows, network="own")
-    follows = chosen(own_network, measure=FOLLOWS)
-    estimates = Estimates(estimate_rows(follows, by=(*by, "subspace")))
-    odds = Estimates(estimate_rows(chosen(rows, measure=alignment.ODDS), by=(*by, "network", "subspace")))
-    names = (alignment.RANDOM, alignment.COMPONENTS, alignment.DIFFERENCES, alignment.SHUFFLED)
-    rivals = {name: {"subspace": name} for name in names}
-    networks = {f"the search on {kind} weights": kind for kind in alignment.NETWORKS}
-    differences = Estimates(
-        [
-            *_paired_differences(follows, {"subspace": alignment.FOUND}, rivals, by),
-            *_network_differences(rows, follows, networks, by),
-            *_whole_stream_differences(follows),
-        ]
-    )
-    whole = {"subspace": alignment.WHOLE}
-    lines = [
-        Line(f"{_where(key)}, {key['subspace']}" + (f", rank {key['rank']}" if key["rank"] else ""), key)
-        for key in estimates.keys(*by, "subspace")
-    ]
-    forced = [
-        Line(f"{_where(key)}, {key['network']} weights, {key['subspace']}", key)
-        for key in odds.keys(*by, "network", "subspace")
-        if key["subspace"] in (alignment.FOUND, alignment.WHOLE)
-    ]
-    return Declared(
-        anchor="alignment",
-        title=f"Searched subspaces{title_suffix}",
-        explained=_SEARCHED,
-        sentences=[
-            _claim(
-                differences,
-                f"Found subspace, {_where(position)}",
-                {"subspace": alignment.FOUND, "measure": FOLLOWS, **position},
-                ("rank",),
-                (*names, *networks, _WHOLE_TOO),
-                TURNS,
-                lambda key: f"rank {key['rank']}",
-            )
-            for position in estimates.keys("site", "layer", **whole)
-        ],
-        rule=f"{TURNS_RULE} {_WHOLE_RULE}",
-        tables=(
-            TableSpec(
-                f"Action after an interchange, tested grids: {MEAN}",
-                "site, layer, subspace",
-                estimates,
-                [Column("follows", "share", {"measure": FOLLOWS})],
-                lines,
-            ),
-        ),
-        folds=[
-            FoldSpec(
-                "Forced answers, and the random network",
-                [
-                    TableSpec(
-                        f"Log-odds after the own reasoning favour the counterfactual's actions: {MEAN}",
-                        "site, layer, network",
-                        odds,
-                        [Column("follow", "share", {"measure": alignment.ODDS})],
-                        forced,
-                    )
-                ],
-            )
-        ],
-        counted=[*estimates, *odds, *differences],
-    )
-
-
-def _network_differences(
-    rows: Rows, follows: Rows, networks: Mapping[str, Tag], by: Sequence[str]
-) -> Iterator[Grouped]:
-    """Yield the differences between the found subspace and those that the same search finds on random networks.
-
-    Random networks write no answer: theirs is the forced one, which their search was trained on.
-    """
-    found = chosen(follows, subspace=alignment.FOUND)
-    for name, kind in networks.items():
-        forced = chosen(rows, measure=alignment.ODDS, network=kind, subspace=alignment.FOUND)
-        columns = {"unit": forced.unit.tolist(), "value": forced.value, "cluster": forced.cluster}
-        other = Rows.from_columns(measure=FOLLOWS, **columns, tags=dict(forced.tags))
-        both = Rows.concatenate([found, other])
-        own = {"network": "own", "subspace": alignment.FOUND}
-        for grouped in _paired_differences(both, own, {name: {"network": kind}}, by):
-            key = {tag: value for tag, value in grouped.key.items() if tag != "network"}
-            yield Grouped(key=key, estimate=grouped.estimate)
-
-
-def _whole_stream_differences(follows: Rows) -> Iterator[Grouped]:
-    """Yield the differences between the whole stream and random subspaces: the rival of the found subspace, by rank."""
-    for rank in dict.fromkeys(follows["rank"].tolist()):
-        rivals = {_WHOLE_TOO: {"subspace": alignment.RANDOM, "rank": rank}}
-        for grouped in _paired_differences(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):
-            yield Grouped(key={**grouped.key, "subspace": alignment.FOUND, "rank": rank}, estimate=grouped.estimate)
-
-
 def _ablation(rows: Rows, title_suffix: str) -> Declared:
     by = ("thing", "site", "layer", ablation.RANK, ablation.READABLE, "fallen")
     estimates = Estimates(estimate_rows(rows, by=(*by, "subspace")))
@@ -352,7 +239,6 @@ def _where(key: Key) -> str:
 
 _MAKERS: Final[Mapping[str, Callable[[Rows, str], Declared]]] = {
     steering.KIND: _steering,
-    alignment.KIND: _alignment,
     ablation.KIND: _ablation,
     reasoning.KIND: _reasoning,
 }

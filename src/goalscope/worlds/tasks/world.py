@@ -27,8 +27,7 @@ _UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
 class TaskState:
     """The state of one episode, kept up to date move by move.
 
-    Sets of cells are bits of a `Board`, which lists them; `status` and `pending_names` describe nodes in words. The
-    agent sees only each step's `report`.
+    Sets of cells are bits of a `Board`, which lists them. The agent sees only each step's `report`.
 
     Attributes:
         map: the task map.
@@ -70,21 +69,9 @@ class TaskState:
         return self._names_of(self._achieved)
 
     @property
-    def pending_names(self) -> tuple[str, ...]:
-        """Names of the pending nodes, sorted."""
-        return self._names_of(self._pending_nodes())
-
-    @property
     def last_achieved(self) -> str | None:
         """Name of the node that the last action achieved."""
         return None if self._last_node < 0 else self.board.names[self._last_node]
-
-    def status(self, name: str) -> Literal["undiscovered", "discovered", "achieved"]:
-        """Return the status of a node."""
-        number = self.board.names.index(name)
-        if self._achieved >> number & 1:
-            return "achieved"
-        return "discovered" if self._discovered >> number & 1 else "undiscovered"
 
     def move(self, action: int | None) -> int:
         """Take one action.
