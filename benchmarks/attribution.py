@@ -23,6 +23,7 @@ import numpy as np
 import planted_agents as planted
 from scipy.stats import binom
 
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
 from goalscope.attribution import Trial, judged
 from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses
@@ -32,7 +33,6 @@ from goalscope.hypotheses.score import ScoreVerdict, judge
 from goalscope.hypotheses.separability import LAPSES, separability
 from goalscope.hypotheses.states import States, walked
 from goalscope.hypotheses.written import with_sentinels
-from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.worlds.dynamics import State, state_number

@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.planning import distances_batch, optimal_batch, solve
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.maps import optimal_sets
-from goalscope.rng import stream
 from goalscope.worlds import Grid
 
 STATES, SINGLE, SIDE = 1000, 300, 15

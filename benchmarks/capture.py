@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.activations import CaptureSettings, Site, capture
 from goalscope.activations.capture_schedule import ReplayCounts, shards, windows
 from goalscope.activations.hooks import thirds
@@ -28,7 +29,6 @@ from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
-from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.worlds import ACTIONS, generate
 from goalscope.worlds.dynamics import State

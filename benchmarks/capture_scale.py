@@ -33,8 +33,8 @@ def states(directory: Path, grids: int) -> dict[str, float]:
     """Write a run that holds the prompt of each world's first state."""
     from controls import record  # the benchmark beside this one
 
+    from goalscope._ground.rng import stream
     from goalscope.models.local import LocalModel
-    from goalscope.rng import stream
     from goalscope.runs import GridWorld
     from goalscope.worlds import generate
 

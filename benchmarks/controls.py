@@ -37,6 +37,7 @@ from pathlib import Path
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.activations import Activations, capture, load_activations
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
@@ -46,10 +47,9 @@ from goalscope.models.local import LocalModel
 from goalscope.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
 from goalscope.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
 from goalscope.probing.ridge import PENALTIES
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.stats import DRAW, Estimate, Grouped, estimate_rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.gridworld import GridView

@@ -25,6 +25,7 @@ import torch
 from capture import SETTINGS, bare, planned, record
 from transformers import GptOssConfig, GptOssForCausalLM
 
+from goalscope._ground.rng import stream
 from goalscope.activations import capture
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
@@ -34,7 +35,6 @@ from goalscope.models import Sampling
 from goalscope.models._fast import use_grouped_attention
 from goalscope.models.local import LocalModel
 from goalscope.preflight.memory import capture_memory, token_octets
-from goalscope.rng import stream
 from goalscope.worlds import generate
 from goalscope.worlds.gridworld import GridView
 

@@ -23,6 +23,7 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     import torch
     from transformers import GptOssConfig, GptOssForCausalLM
 
+    from goalscope._ground.rng import stream
     from goalscope.activations import capture
     from goalscope.agents import Observation
     from goalscope.agents.agent import agent_id
@@ -30,7 +31,6 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     from goalscope.models._fast import use_grouped_attention
     from goalscope.models.local import LocalModel
     from goalscope.preflight.memory import capture_memory
-    from goalscope.rng import stream
     from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
     from goalscope.worlds import Action, generate
     from goalscope.worlds.dynamics import State

@@ -13,6 +13,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.goals import directedness
@@ -27,9 +29,7 @@ from goalscope.meg import RationalityCurve
 from goalscope.planning import solve
 from goalscope.planning.process import grid_process
 from goalscope.planning.shortest import shortest_length
-from goalscope.rng import stream
 from goalscope.runs import GridWorld
-from goalscope.spill import Spill
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid

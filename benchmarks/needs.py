@@ -21,13 +21,13 @@ from typing import Any
 import planted_agents as planted
 
 from attribution import HORIZON, Setting, play, worlds_of
+from goalscope._ground.rng import stream
 from goalscope.hypotheses import finite_world, load_hypotheses
 from goalscope.hypotheses.answers import answers_of
 from goalscope.hypotheses.evidence import evidence, told_in
 from goalscope.hypotheses.need import Need, needed
 from goalscope.hypotheses.score import judge
 from goalscope.hypotheses.written import with_sentinels
-from goalscope.rng import stream
 from goalscope.stats.intervals import exact_binomial
 from goalscope.worlds.gridworld import GridWorld
 

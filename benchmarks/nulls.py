@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr
 
+from goalscope._ground.rng import stream
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.planning.shortest import distances_to
 from goalscope.probing import (
@@ -47,8 +48,7 @@ from goalscope.probing.beliefs import compare_beliefs
 from goalscope.report.sections import beliefs, cognitive_map, distance, plans
 from goalscope.report.specs import Declared, RivalsSentence, Sentence
 from goalscope.report.verdicts import READABLE, verdict
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, Grid
 
 KINDS = ("noise", "grid-constant noise", "permuted grids", "twins")

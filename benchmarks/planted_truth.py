@@ -19,9 +19,9 @@ import numpy as np
 from planted_agents import FAMILIES, MOVES, passable, register, steps_to
 
 from goalscope.measures import measure_episodes
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 from goalscope.runs.record import Episode
+from goalscope.stats.rows import Rows
 from goalscope.worlds.grid import Grid
 
 NEAR = 0.02

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.planning import distances_batch, optimal_batch, solve
-from goalscope.rng import stream
 from goalscope.worlds import (
     Action,
     Fog,

@@ -23,7 +23,8 @@ from typing import Any, Final
 import typer
 import yaml
 
-from goalscope import _OFFERED, _PACKAGES, registry
+from goalscope import _OFFERED, _PACKAGES
+from goalscope._ground import registry
 from goalscope.cli import app
 from goalscope.evaluation.rules import Rule
 from goalscope.measures import StepMeasure, behaviour_measures

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import (
     STRATEGIES,
     ChatAgent,
@@ -23,7 +24,6 @@ from goalscope.agents import (
 from goalscope.agents.prompts import RULE, TASKS, example_action
 from goalscope.models import TEMPLATE_FORMS, LocalModel
 from goalscope.planning import optimal_actions
-from goalscope.rng import stream
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, NamedView, initial_state, step
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, generate_task_map

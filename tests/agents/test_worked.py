@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import ChatAgent, Observation, agent_id
 from goalscope.agents.prompts import WORKED_RULE, example_action, turned
 from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.planning import optimal_actions
-from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, generate
 
 ANSWER = re.compile(r'^\{"action": "([A-Z]+)"\}$', re.MULTILINE)

@@ -13,6 +13,8 @@ import pytest
 
 import goalscope
 from command_line import call
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation, Turn
 from goalscope.attribution import (
     Attribution,
@@ -32,8 +34,6 @@ from goalscope.goals.words import say
 from goalscope.hypotheses import finite_world, load_hypotheses, meg_of, parse
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.states import States, states_of_episodes
-from goalscope.ids import content_id
-from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 
 ENTRY = {"kind": "grid", "sizes": [5, 7], "densities": [0.4], "count": 5, "minimum_distance": 4}

@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from goal_tables import directed, finite, utility_in
+from goalscope._ground.progress import Stage
+from goalscope._ground.rng import stream
 from goalscope.activations import Activations
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app
@@ -20,8 +22,6 @@ from goalscope.goals.beliefs import decode_beliefs
 from goalscope.measures import roll_out
 from goalscope.planning.shortest import distances_to
 from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
-from goalscope.progress import Stage
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
 from goalscope.worlds import Grid, Position, generate_batch, shown

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from families import long_after
+from goalscope._ground.own import allowed, command, consent, load_own
 from goalscope.cli import app
 from goalscope.evaluation.subject import subject_of
 from goalscope.models.folders import model_folder
-from goalscope.own import allowed, command, consent, load_own
 from goalscope.runs import Store, Study, run
 
 AGENT = """

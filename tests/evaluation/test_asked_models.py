@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from families import long_after
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.evaluation import Evaluation, Subject, judging
 from goalscope.models import Message, Reply, Request, Sampling, model_backend

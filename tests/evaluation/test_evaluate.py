@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 import goalscope
 from command_line import call
+from goalscope._ground.progress import aloud
+from goalscope._ground.registry import resolve
 from goalscope.cli import app, claims
 from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_of
 from goalscope.evaluation.budget import Budget, divide
@@ -26,11 +28,9 @@ from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.sentences import headline
 from goalscope.evaluation.sizing import choose_sizes
 from goalscope.goals.words import say
-from goalscope.progress import aloud
-from goalscope.registry import resolve
 from goalscope.report.blocks import Table
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store, content_hash
+from goalscope.stats.rows import Row, Rows
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples
+from goalscope._ground.registry import names, resolve
+from goalscope._ground.rng import stream
 from goalscope.evaluation import evidence_goals
 from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
@@ -22,11 +24,9 @@ from goalscope.goals.finding import Finding
 from goalscope.goals.words import say
 from goalscope.hypotheses import finite_world, parse
 from goalscope.hypotheses.states import States, walked
-from goalscope.registry import names, resolve
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Study
 from goalscope.stats import Estimate
+from goalscope.stats.rows import Rows
 from planted_findings import ledger
 
 AGENT = "model"

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from command_line import call
 from families import long_after
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.registry import resolve
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation, evaluating, judging, page, subject_of
@@ -23,7 +24,6 @@ from goalscope.evaluation.failures import FAILURES, does_not_fit
 from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.rules import claim
 from goalscope.measures.behaviour import put_measured
-from goalscope.registry import resolve
 from goalscope.runs import Store
 from goalscope.runs.sqlite_errors import damaged
 from goalscope.worlds.gridworld import GridView
@@ -242,7 +242,7 @@ def test_a_link_in_the_directory_ends_the_command_before_anything_is_asked(tmp_p
 
 
 @pytest.mark.parametrize("damage", long_after(1, [False, True]))
-@pytest.mark.filterwarnings("ignore::goalscope.parts.PartWarning")
+@pytest.mark.filterwarnings("ignore::goalscope._ground.parts.PartWarning")
 def test_a_claim_of_another_package_is_left_out_and_damage_that_it_meets_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
 ) -> None:

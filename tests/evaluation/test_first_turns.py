@@ -13,6 +13,7 @@ from recorder import Recorder
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
+from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.evaluation import Evaluation, evaluating, judging, subject_of
 from goalscope.evaluation.plan import Plan
@@ -20,7 +21,6 @@ from goalscope.planning import optimal_actions
 from goalscope.preflight import FirstTurns, first_turns
 from goalscope.preflight.causes import EXAMPLE, LIKELIHOOD
 from goalscope.preflight.usable import without_action
-from goalscope.registry import resolve
 from goalscope.runs import Store
 
 
@@ -160,7 +160,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
 @pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.progress.QUIET_SECONDS", 0.3)
+    monkeypatch.setattr("goalscope._ground.progress.QUIET_SECONDS", 0.3)
 
     def answer(before: int) -> str:
         time.sleep(0.2 if before < 20 else 0.0)  # its trials come first

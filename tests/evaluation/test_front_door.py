@@ -24,9 +24,9 @@ from goalscope.evaluation import Evaluation
 from goalscope.evaluation.judging import reopened
 from goalscope.evaluation.opening import Checked, judged_again
 from goalscope.evaluation.page import check_page, compare_page, same_text
-from goalscope.records import html_table
 from goalscope.runs import Store
 from goalscope.runs.tables import remove_episodes
+from goalscope.stats.records import html_table
 from tampered import resealed
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"

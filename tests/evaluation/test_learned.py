@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.cli import app
@@ -16,7 +17,6 @@ from goalscope.evaluation import Evaluation
 from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.sentences import headline
 from goalscope.planning.shortest import distances_to, solve
-from goalscope.rng import stream
 from goalscope.runs import Study, run
 from goalscope.worlds import Grid, generate_batch, step
 from goalscope.worlds.dynamics import initial_state

@@ -13,8 +13,9 @@ from killed_evaluations import quiet
 from scipy.stats import binom
 from server import Loopback
 
-from goalscope.checks import check_whole
-from goalscope.columns import constant
+from goalscope._ground.checks import check_whole
+from goalscope._ground.registry import resolve
+from goalscope._ground.rng import stream
 from goalscope.evaluation import Claim, judging, subject_of
 from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import arms
@@ -23,14 +24,13 @@ from goalscope.evaluation.rules import answer_of, decide, level
 from goalscope.models import LocalModel
 from goalscope.probing import CLASSES
 from goalscope.probing.suite import SEEN
-from goalscope.registry import resolve
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import cognitive_map
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.verify import damage
 from goalscope.stats import Estimate
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows
 
 AGENT = "model"
 GRIDS = [f"grid {at}" for at in range(48)]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from goalscope._ground.rng import stream
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.evaluation.page_level import hold_together, page_level
-from goalscope.rng import stream
 from goalscope.stats import estimate_mean
 
 LEVEL = 0.04

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import EpsilonGreedy, Optimal
 from goalscope.goals import Belief, GoalEstimate, RunDirectedness, directedness, measure_beliefs
 from goalscope.goals.beliefs import _elsewhere
@@ -17,7 +18,6 @@ from goalscope.hypotheses.definition import Mask
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, SharedCurve
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Grid, Position, generate_batch
 

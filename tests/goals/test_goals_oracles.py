@@ -8,6 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from goal_tables import directed, finite, utilities_of, utility_in
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.goals import random_agents
 from goalscope.goals.asked import IN_GRIDS
@@ -21,9 +23,7 @@ from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, SharedCurve, meg_known
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld, begin
-from goalscope.spill import Spill
 from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
 
 Array = npt.NDArray[np.float64]

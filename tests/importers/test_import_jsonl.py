@@ -263,7 +263,7 @@ def test_each_fault_is_one_line_and_the_other_episodes_are_imported(name: str, t
 
 
 def test_a_long_line_is_skipped_and_a_foreign_log_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.untrusted.MOST_LINE_BYTES", 2000)
+    monkeypatch.setattr("goalscope._ground.untrusted.MOST_LINE_BYTES", 2000)
     episodes, _, problems = read(tmp_path, [WORLD, *way(), {"episode": "long", "text": "x" * 5000}, *way("two")])
     assert len(episodes) == 2
     assert len(problems) == 1

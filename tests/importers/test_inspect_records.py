@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from goalscope._ground.own import consent, load_function
+from goalscope._ground.untrusted import UntrustedError, check_nesting
 from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.agents.chat import turn
 from goalscope.cli import app
@@ -22,10 +24,8 @@ from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, S
 from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.models import Reply
-from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
-from goalscope.untrusted import UntrustedError, check_nesting
 from goalscope.worlds.recorded import RecordedWorld
 
 WORLDS = [

@@ -13,13 +13,13 @@ import pytest
 from foreign_mazes import MAZES, optimal, walked
 
 from command_line import call
+from goalscope._ground.untrusted import UntrustedError
 from goalscope.environments import EnvironmentWorld
 from goalscope.front.goals import towards
 from goalscope.inspect_ai import RecordedEpisode, RecordedTurn
 from goalscope.inspect_ai.recorded import recorded_episode
 from goalscope.planning import shortest_length
 from goalscope.runs import Store, Study, run
-from goalscope.untrusted import UntrustedError
 from goalscope.worlds import Grid, GridWorld
 
 PAGE = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")

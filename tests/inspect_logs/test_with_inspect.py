@@ -608,10 +608,10 @@ def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_
 
 
 def test_samples_come_one_by_one_and_a_bound_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from goalscope.bounded import BoundedWorker, Bounds
+    from goalscope._ground.bounded import BoundedWorker, Bounds
+    from goalscope._ground.untrusted import UntrustedError
     from goalscope.importers.problems import Context, ImportLog
     from goalscope.inspect_ai import log as reading
-    from goalscope.untrusted import UntrustedError
 
     path = tmp_path / "log.json"
     path.write_text(json_log(["1", "2", json.dumps("x" * 3_000_000)]), encoding="utf-8")

@@ -41,7 +41,7 @@ from goalscope.models import Sampling
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import steering as section
 from goalscope.report.verdicts import verdict
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, GridView, generate_batch
 
 SITE_AT = 4

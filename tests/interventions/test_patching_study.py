@@ -18,9 +18,9 @@ from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, 
 from goalscope.models import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.hashing import ordered_rows
+from goalscope.stats.rows import Rows
 
 SETTINGS: dict[str, Any] = {
     "kind": "patching",

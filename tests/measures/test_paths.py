@@ -16,9 +16,9 @@ from goalscope.measures.key import (
     two_paths,
 )
 from goalscope.planning import optimal_actions
-from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean, estimate_pooled, paired_difference
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, State, control, layout, step
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from goalscope.bounded import BoundedWorker, Bounds
+from goalscope._ground.bounded import BoundedWorker, Bounds
 from goalscope.models import HttpModel, LocalModel, Message, Request, Sampling, folder_identity, tokenizer_contract
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder, tokenizer_identity

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import beta
 from typer.testing import CliRunner
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
 from goalscope.cli import app
 from goalscope.hypotheses import FiniteWorld, Undefined, parse

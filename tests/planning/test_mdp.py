@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from goalscope._ground.rng import stream
 from goalscope.planning import (
     TabularMDP,
     at_cell,
@@ -18,7 +19,6 @@ from goalscope.planning import (
     shortest_length,
     value_iteration,
 )
-from goalscope.rng import stream
 from goalscope.worlds import Action, Grid, initial_state, layout, step, transitions
 from known_policies import uniform_optimal
 

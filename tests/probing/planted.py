@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.activations import Activations
 from goalscope.probing import (
     AGENT,
@@ -18,7 +19,6 @@ from goalscope.probing import (
     Target,
     find_head,
 )
-from goalscope.rng import stream
 
 POSITIONS, WIDTH = 3, 40
 

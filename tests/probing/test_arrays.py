@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 import torch
 
+from goalscope._ground.rng import stream
 from goalscope.planning import solve
 from goalscope.probing import (
     AGENT,
@@ -20,7 +21,6 @@ from goalscope.probing import (
     true_map,
 )
 from goalscope.probing.scores import chosen
-from goalscope.rng import stream
 from goalscope.worlds import Grid, State, generate, shown
 
 COUNT, STEPS, WIDTH = 40, 2, 60

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from believed import FRAME, certain, decide, literal_optimal, random_posterior, rooms
 
+from goalscope._ground.rng import stream
 from goalscope.probing import (
     AGENT,
     CLASSES,
@@ -21,9 +22,8 @@ from goalscope.probing import (
 from goalscope.probing import beliefs as module
 from goalscope.probing.beliefs import top_name
 from goalscope.probing.labels import NO_ACTION
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Rows
 
 
 def values(rows: Rows, measure: str) -> dict[str, float]:

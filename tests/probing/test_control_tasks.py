@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from planted import activations, cells_of, noise, rooms
 
+from goalscope._ground.rng import stream
 from goalscope.probing import (
     AGENT,
     CLASSES,
@@ -22,7 +23,6 @@ from goalscope.probing import (
     split_by_grid,
 )
 from goalscope.probing.truths import truths
-from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=30, hidden=32, rate=1e-2)
 

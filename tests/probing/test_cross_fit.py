@@ -8,6 +8,7 @@ import pytest
 from planted import activations, cells_of, rooms
 from planted_plans import worlds
 
+from goalscope._ground.rng import stream
 from goalscope.probing import (
     Cells,
     DecodedMaps,
@@ -20,7 +21,6 @@ from goalscope.probing import (
     true_map,
 )
 from goalscope.probing.distances import FOLDS, grid_folds
-from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=25, rate=1e-2, hidden=48, validation=0.0)
 PLACE = ("pre", 1)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, rooms, wall_map
 
+from goalscope._ground.rng import stream
 from goalscope.probing import PADDING, FitSettings, ProbeInputs, split_by_grid
 from goalscope.probing.curves import (
     CURVE,
@@ -16,9 +17,8 @@ from goalscope.probing.curves import (
     learning_curve,
     nested_order,
 )
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Rows
 
 SETTINGS = FitSettings(epochs=25, hidden=32, rate=1e-2)
 

@@ -9,6 +9,7 @@ from planted import activations, map_of
 from planted_plans import nothing, worlds
 from test_plans import cells_at, episode
 
+from goalscope._ground.rng import stream
 from goalscope.probing import (
     Cells,
     FitSettings,
@@ -24,7 +25,6 @@ from goalscope.probing import (
 from goalscope.probing.distances import fit_line, r_squared
 from goalscope.probing.scores import chosen
 from goalscope.probing.suite import FittedProbes
-from goalscope.rng import stream
 from goalscope.stats import Estimate
 from goalscope.worlds import Action
 

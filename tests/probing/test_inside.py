@@ -23,9 +23,9 @@ from goalscope.probing import InsideSummary, Probe, score_cells, stored_probes, 
 from goalscope.probing.analyses import AnalysisReader, probe_dataset
 from goalscope.probing.probe_store import DECODER, PROBE
 from goalscope.report.sections.probing import probing_facts
-from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.probing_config import READS, Inside
+from goalscope.stats.rows import Rows
 from tampered import tampered
 
 

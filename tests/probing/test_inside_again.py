@@ -26,8 +26,8 @@ from goalscope.probing import (
 )
 from goalscope.probing.heads import check_device, trains_on
 from goalscope.report.sections.probing import ProbeRows
-from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Grid
 
 SMALL: dict[str, Any] = {

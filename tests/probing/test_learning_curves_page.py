@@ -8,7 +8,7 @@ from goalscope.probing import FitSettings, ProbeInputs, curve_ends, learning_cur
 from goalscope.report import lay_out, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.cognitive_map_curves import learning_curves
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,8 @@ from goalscope.probing.logit_lens import (
     label_tokens,
 )
 from goalscope.report.sections.logit_lens import declared
-from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples
+from goalscope._ground.rng import stream
 from goalscope.planning import distances_batch, optimal_batch
 from goalscope.probing import (
     AGENT,
@@ -24,7 +25,6 @@ from goalscope.probing import (
     place_weights,
 )
 from goalscope.probing.maps import expected_optimality, optimal_sets
-from goalscope.rng import stream
 
 
 def test_the_map_of_the_truth_is_the_truth() -> None:

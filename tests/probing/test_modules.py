@@ -9,6 +9,7 @@ import pytest
 import torch
 from architectures import CONFIGS, LAYERS, VOCABULARY, WIDTH, tiny
 
+from goalscope._ground.rng import stream
 from goalscope.activations.hooks import (
     PLACES,
     DecoderBlocks,
@@ -18,7 +19,6 @@ from goalscope.activations.hooks import (
     thirds,
 )
 from goalscope.models import parts_identity
-from goalscope.rng import stream
 
 SOME = ("gpt_oss", "llama", "qwen3", "gpt2")
 

@@ -10,6 +10,7 @@ from planted import activations, key, module_of
 from planted_plans import QUICK, nothing, random_plans, worlds
 from replays import GRIDS
 
+from goalscope._ground.rng import stream
 from goalscope.activations import Shard, write_shard
 from goalscope.probing import (
     END,
@@ -28,7 +29,6 @@ from goalscope.probing.fitting import order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores
 from goalscope.probing.labels import TOKENS, plan_length
 from goalscope.probing.problem import plan_loss
-from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid, initial_state, shown, step
 

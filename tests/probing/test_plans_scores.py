@@ -12,6 +12,7 @@ from planted import map_of
 from planted_plans import random_plans, worlds
 
 from families import long_after
+from goalscope._ground.rng import stream
 from goalscope.planning import optimal_actions
 from goalscope.probing import (
     END,
@@ -42,8 +43,7 @@ from goalscope.probing.plan_scores import (
     score_prefixes,
 )
 from goalscope.probing.scores import chosen
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds import ACTIONS, Grid, generate
 
 TAGS: dict[str, Tag] = {"head": "decoder-1", "control": "none", "site": "pre", "layer": 1}

@@ -7,6 +7,7 @@ import pytest
 from planted import activations, cells_of, noise
 
 from families import long_after
+from goalscope._ground.rng import stream
 from goalscope.activations import Activations
 from goalscope.probing import (
     AGENT,
@@ -21,7 +22,6 @@ from goalscope.probing import (
     summarise,
 )
 from goalscope.probing.suite import FittedProbes
-from goalscope.rng import stream
 
 HEADS = ("percell", "mlp")
 SETTINGS = FitSettings(epochs=30, rate=2e-2, hidden=32)

@@ -10,6 +10,7 @@ from planted import cells_of, half_walls, noise, rooms
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from families import examples
+from goalscope._ground.rng import stream
 from goalscope.probing import (
     CLASSES,
     OPEN,
@@ -29,9 +30,8 @@ from goalscope.probing import (
 )
 from goalscope.probing.inputs import input_features, shuffled_rows, text_features
 from goalscope.probing.scores import rank_scores
-from goalscope.rng import stream
-from goalscope.rows import Tag
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
+from goalscope.stats.rows import Tag
 from goalscope.worlds import Action, Grid, State
 
 FRAME = 5

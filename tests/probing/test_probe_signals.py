@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, rooms, wall_map
 
+from goalscope._ground.rng import stream
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing import (
     FULL,
@@ -19,7 +20,6 @@ from goalscope.probing import (
 )
 from goalscope.probing.problem import CellTarget, cell_loss, class_weights
 from goalscope.probing.suite import without
-from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=30, rate=1e-2, hidden=16)
 QUIET = FitSettings(epochs=10, rate=3e-3, hidden=16)

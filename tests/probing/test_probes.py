@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from planted import activations, key, module_of, noise, rooms, wall_map
 
+from goalscope._ground.rng import stream
 from goalscope.activations import Shard, write_shard
 from goalscope.probing import CLASSES, Features, FitSettings, Probe, Problem, fit
 from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
-from goalscope.rng import stream
 
 QUICK = FitSettings(epochs=2, hidden=8, batch=16)
 

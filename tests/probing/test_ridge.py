@@ -11,6 +11,7 @@ from planted import activations, cells_of, key, noise, rooms
 from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
+from goalscope._ground.rng import stream
 from goalscope.probing import (
     AGENT,
     CLASSES,
@@ -26,7 +27,6 @@ from goalscope.probing import (
 from goalscope.probing.fitting import validation_rows
 from goalscope.probing.problem import grid_weights
 from goalscope.probing.ridge import PENALTIES, RidgePath, calibrate
-from goalscope.rng import stream
 
 SETTINGS = FitSettings(validation=0.25, penalties=(1e-3, 1e-1, 10.0))
 

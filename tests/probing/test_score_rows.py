@@ -36,7 +36,7 @@ from goalscope.probing.plan_scores import (
     score_prefixes,
 )
 from goalscope.probing.scores import Confusion, chosen, confusion_rows
-from goalscope.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag
 
 WHO: dict[str, Tag] = {"head": "mlp", "control": "none", "site": "pre", "layer": 1, "scope": "general"}
 

@@ -1,4 +1,4 @@
-"""Files are opened, listed, made and removed by `goalscope.folder` alone; exceptions are listed with their reasons."""
+"""Files are opened, listed, made and removed by `_ground.folder` alone; exceptions are listed with their reasons."""
 
 import ast
 from collections.abc import Iterator
@@ -121,7 +121,7 @@ def test_files_are_reached_through_a_folder_alone(path: Path) -> None:
     allowed = ALLOWED.get(name, {})
     found = list(file_calls(path.read_text(encoding="utf-8")))
     beyond = [f"{name}:{line}: {call}" for call, line in found if call not in allowed]
-    assert not beyond or name == "folder.py", "use goalscope.folder, or give a reason in ALLOWED"
+    assert not beyond or name == "folder.py", "use goalscope._ground.folder, or give a reason in ALLOWED"
     assert not set(allowed) - {call for call, _ in found}, "an exception that is no longer needed"
 
 

@@ -14,26 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "goalscope"
 
 FLOORS = {
     "__init__": 0,
-    "rng": 0,
-    "ids": 0,
-    "extras": 0,
-    "own": 0,
-    "checks": 0,
-    "distributions": 0,
-    "registry": 0,
-    "parts": 0,
-    "columns": 0,
-    "progress": 0,
-    "records": 0,
-    "rows": 0,
-    "untrusted": 0,
-    "bounded": 0,
-    "bounded_process": 0,
-    "folder": 0,
-    "sealed": 0,
-    "spill": 0,
-    "words": 0,
-    "yaml_text": 0,
+    "_ground": 0,
     "stats": 0,
     "worlds": 1,
     "planning": 2,
@@ -67,11 +48,8 @@ FLOORS = {
     "openenv": 10,
 }
 # The arrows drawn on a floor: directedness is measured towards hypotheses; attribution, reports and checks of studies
-# read it; the command line calls the importers; the statistics read rows, and probabilities are checked by the checks
-# of arrays.
+# read it; the command line calls the importers; everything stands on `_ground`.
 ARROWS = {
-    ("distributions", "checks"),
-    ("bounded", "untrusted"),
     ("cli", "importers"),
     ("cli", "evaluation"),
     ("cli", "front"),
@@ -99,23 +77,7 @@ ARROWS = {
     ("report", "attribution"),
     ("report", "hypotheses"),
     ("interventions", "hypotheses"),
-    ("rows", "extras"),
-    ("records", "extras"),
-    ("rows", "columns"),
-    ("registry", "checks"),
-    ("progress", "untrusted"),
-    ("bounded", "untrusted"),
-    ("registry", "untrusted"),
-    ("untrusted", "checks"),
-    ("folder", "untrusted"),
-    *(("sealed", base) for base in ("ids", "folder", "untrusted")),
-    ("yaml_text", "checks"),
-    ("yaml_text", "untrusted"),
-    ("yaml_text", "folder"),
-    ("own", "folder"),
-    ("progress", "folder"),
-    *(("parts", base) for base in ("own", "registry", "untrusted")),
-    *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows", "sealed", "words")),
+    ("stats", "_ground"),
 }
 HEAVY = (
     "torch",
@@ -258,7 +220,7 @@ def test_importing_floors_0_to_5_and_measures_loads_nothing_heavy() -> None:
     modules = [
         ".".join(("goalscope", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
         for path in FILES
-        if part(path) in (*LIGHT_PACKAGES, "rng", "ids", "checks", "columns", "rows", "registry", "__init__")
+        if part(path) in (*LIGHT_PACKAGES, "_ground", "__init__")
         and path.stem not in ("__main__", "grid_env", "wrapper")  # the last two derive from classes of Gymnasium
     ]
     assert len(modules) > 20

@@ -17,7 +17,7 @@ from goalscope.reproduction.items import scaled
 from goalscope.reproduction.readings import ItemLine
 from goalscope.reproduction.stored import names_together, overview, printed_in, read_result
 from goalscope.reproduction.working import published_study, read_run
-from goalscope.rows import Row, Rows
+from goalscope.stats.rows import Row, Rows
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT.parent / "shared" / "papers"

@@ -30,7 +30,7 @@ from typing import Any
 
 from run_agents import Dice, small_study
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.front.measuring import measure_run
 from goalscope.runs import Store, Study, opening, run

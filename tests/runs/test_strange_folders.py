@@ -18,13 +18,15 @@ import pytest
 from typer.testing import CliRunner
 
 from command_line import call
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import UntrustedError
+from goalscope._ground.yaml_text import write_yaml
 from goalscope.cli import app
 from goalscope.evaluation import Evaluation, judging, subject_of
 from goalscope.evaluation.claims import ClaimLedger, Origin
 from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.rules import RULES
 from goalscope.evaluation.subject import Subject
-from goalscope.folder import Folder, NamedFile
 from goalscope.importers import import_path, write_jsonl
 from goalscope.report.blocks import Table
 from goalscope.report.exports import write, write_all
@@ -33,8 +35,6 @@ from goalscope.runs import Store, Study, content_hash, export_parquet, merge, ru
 from goalscope.runs.merge import grow
 from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair
-from goalscope.untrusted import UntrustedError
-from goalscope.yaml_text import write_yaml
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 

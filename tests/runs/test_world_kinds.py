@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from pydantic import BaseModel, Field
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import ChatAgent, Observation, Past, Turn, Uniform
 from goalscope.measures import StepTable, measure_episodes, measure_store
 from goalscope.measures.behaviour import left_out

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.planning import optimal_actions
-from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, settle, shown
 from goalscope.worlds import step as take
 from training.data import DENSITIES, GOALS, Goal, Mixture, block, draw_worlds, plan, sequences

@@ -18,8 +18,8 @@ from command_line import call
 from goalscope.interventions.patching import FOLLOWS
 from goalscope.measures import StepTable
 from goalscope.report.reading import Run
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store
+from goalscope.stats.rows import Row, Rows
 from goalscope.viewer import serving, write_view
 from goalscope.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from goalscope._ground.rng import stream
 from goalscope.planning import distances_batch
-from goalscope.rng import stream
 from goalscope.worlds import Grid, GridBatch, generate, generate_batch, interior_walls
 
 SIZES = (5, 7, 9, 11, 13, 15, 21)

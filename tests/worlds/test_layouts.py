@@ -5,8 +5,8 @@ from collections import Counter, deque
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.planning import distances, shortest_length
-from goalscope.rng import stream
 from goalscope.worlds import (
     ACTIONS,
     LAYOUTS,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from goalscope._ground.rng import stream
 from goalscope.planning import shortest_length, solve
-from goalscope.rng import stream
 from goalscope.worlds import (
     ACTIONS,
     IDENTITY,

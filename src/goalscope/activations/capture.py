@@ -15,6 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import canonical_json, content_id
+from goalscope._ground.progress import Progress
 from goalscope.activations.capture_schedule import (
     CaptureSettings,
     ReplayCounts,
@@ -40,12 +43,9 @@ from goalscope.activations.shards import (
     write_shard,
 )
 from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, available_sites, check_site
-from goalscope.folder import Folder
-from goalscope.ids import canonical_json, content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
-from goalscope.progress import Progress
 from goalscope.runs import Store
 from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries

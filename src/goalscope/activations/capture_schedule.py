@@ -14,9 +14,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
 from goalscope.activations.sites import Site, SiteFinder, steps_seen
-from goalscope.ids import content_id
-from goalscope.rng import stream
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.sqlite_errors import explained

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder
 from goalscope.activations.load import SHARD, Capture, captures, of_shape, opened_shard
 from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
 from goalscope.activations.sites import Site
-from goalscope.extras import lacking
-from goalscope.folder import Folder
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet
 

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
+from goalscope._ground.checks import check_shape, freeze
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import decode_object, faults
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
 from goalscope.activations.sites import Site, check_site
-from goalscope.checks import check_shape, freeze
-from goalscope.ids import canonical_json
 from goalscope.models.initialisation import RANDOM_WEIGHTS, RandomWeights
 from goalscope.runs import Store
-from goalscope.untrusted import decode_object, faults
 
 CAPTURE = "capture"
 SHARD = "activations"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from goalscope._ground.ids import content_id
 from goalscope.activations.sites import Site
 from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.ids import content_id
 from goalscope.models.engine import EngineModel
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel

@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError
 
+from goalscope._ground.checks import check_shape
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.sealed import StrictRecord
+from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.activations.capture_schedule import ReplayItem
 from goalscope.activations.sites import Site
-from goalscope.checks import check_shape
-from goalscope.folder import Folder, NamedFile
-from goalscope.ids import canonical_json
 from goalscope.models.folder_checks import brief
-from goalscope.rows import Tag
 from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
-from goalscope.sealed import StrictRecord
-from goalscope.untrusted import UntrustedError, decode_object
+from goalscope.stats.rows import Tag
 
 FORMAT: Final = 1
 KEY: Final = "goalscope"

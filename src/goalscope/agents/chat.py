@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.progress import Arrived, handing_out, takes_arrived
 from goalscope.agents.agent import (
     ANSWERED_BY,
     CHAT,
@@ -44,7 +46,6 @@ from goalscope.agents.prompts import (
     worked_examples,
 )
 from goalscope.agents.prompts.encodings import encoded_template
-from goalscope.ids import canonical_json
 from goalscope.models.base import (
     TEMPLATE_FORMS,
     Likelihoods,
@@ -57,8 +58,7 @@ from goalscope.models.base import (
     check_type,
 )
 from goalscope.models.http_budget import CallBudget
-from goalscope.progress import Arrived, handing_out, takes_arrived
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.world import View

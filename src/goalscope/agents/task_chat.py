@@ -23,7 +23,7 @@ from goalscope.agents.prompts import (
     template_text,
 )
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS, Message
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, rules_of, write_log
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.attribution.by_score import of_verdict
 from goalscope.attribution.definition import Attribution, Trial, attribution
 from goalscope.counterfactual.changes import Thing, best_actions, changed_grids
@@ -24,7 +25,6 @@ from goalscope.hypotheses.definition import FiniteWorld, finite_world
 from goalscope.hypotheses.evidence import evidence
 from goalscope.hypotheses.score import judge
 from goalscope.hypotheses.views import Undefined
-from goalscope.rng import stream
 from goalscope.worlds.gridworld import GridWorld
 
 MOVED: Final[tuple[Thing, ...]] = ("goal", "key")

@@ -30,13 +30,13 @@ from typing import Final
 
 import numpy as np
 
+from goalscope._ground.checks import freeze
+from goalscope._ground.rng import stream
 from goalscope.attribution.definition import NONE, Attribution, PredictedPart, Said, Trial, attribution
-from goalscope.checks import freeze
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array, Mask, Solved
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.planning.soft import SoftProcess
-from goalscope.rng import stream
 
 RATIONALITIES = freeze(np.geomspace(0.02, 40.0, 12))
 LAPSES = freeze(np.geomspace(0.005, 1.0, 12))

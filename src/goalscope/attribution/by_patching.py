@@ -25,13 +25,13 @@ from typing import Final
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.attribution.by_arrival import lower_end
 from goalscope.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
 from goalscope.counterfactual.changes import elsewhere
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, finite_world
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
-from goalscope.rng import stream
 from goalscope.worlds.gridworld import GridWorld
 
 THINGS: Final = ("goal", "key", "agent")

@@ -22,7 +22,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.parts import attempt
+from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 from goalscope.attribution.definition import (
     MOST_ENTRIES,
     Attribution,
@@ -31,15 +35,11 @@ from goalscope.attribution.definition import (
     Trial,
     predicted,
 )
-from goalscope.folder import Folder
 from goalscope.hypotheses.answers import Answers
 from goalscope.hypotheses.definition import Array
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import write_hypotheses
-from goalscope.ids import content_id
-from goalscope.parts import attempt
-from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 
 FILE = "claim.json"
 _LARGEST: Final = 10_000_000  # bytes of a claim

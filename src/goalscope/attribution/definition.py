@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final, Literal, get_args
 import numpy as np
 from pydantic import Field, field_serializer
 
-from goalscope import registry
-from goalscope.checks import check_probability
+from goalscope._ground import registry
+from goalscope._ground.checks import check_probability
+from goalscope._ground.sealed import StrictRecord
 from goalscope.goals.finding import Finding
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Solved
@@ -20,7 +21,6 @@ from goalscope.hypotheses.states import States
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import parse, with_sentinels
 from goalscope.planning.soft import SoftProcess
-from goalscope.sealed import StrictRecord
 
 Said = Kind | Literal["not explained"]
 """Verdict of a method. ``none`` (of the named) is for those that know what the agent itself would repeat."""

@@ -8,7 +8,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from goalscope import __version__, own
+from goalscope import __version__
+from goalscope._ground import own
+from goalscope._ground.folder import Folder
 from goalscope.cli import (
     activations,
     attributing,
@@ -41,7 +43,6 @@ from goalscope.cli.help import (
     flag,
     option,
 )
-from goalscope.folder import Folder
 
 app = typer.Typer(
     name="goalscope",

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goalscope._ground.folder import Folder
 from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.hypotheses import Bank
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
-from goalscope.folder import Folder
 
 if TYPE_CHECKING:
     from goalscope.front.attributing import Attributed

@@ -280,7 +280,7 @@ class StudyCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the names, then the examples."""
-        from goalscope import registry
+        from goalscope._ground import registry
 
         with formatter.section("Studies"):
             formatter.write_text(", ".join(sorted(registry.names("study"))))
@@ -292,7 +292,7 @@ class ProbeCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the analyses, then the examples."""
-        from goalscope import registry
+        from goalscope._ground import registry
 
         with formatter.section("Analyses"):
             formatter.write_dl(

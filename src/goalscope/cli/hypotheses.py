@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from goalscope._ground.folder import anything_at
 from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
-from goalscope.folder import anything_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,9 +100,9 @@ def design(
     """Choose worlds that tell hypotheses apart, and say what is gained over as many random ones."""
     import numpy as np
 
+    from goalscope._ground.folder import NamedFile
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
-    from goalscope.folder import NamedFile
     from goalscope.hypotheses import load_hypotheses
     from goalscope.hypotheses.design import design as designed
     from goalscope.hypotheses.need import sentences
@@ -167,12 +167,12 @@ def study_of(
     text: str, sizes: str | None, densities: str | None, count: int | None, settings: list[str] | None
 ) -> "Study":
     """Return a study of the worlds that an option names, with the changes of others."""
-    from goalscope import registry
+    from goalscope._ground import registry
+    from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.cli.overrides import read_overrides
     from goalscope.cli.studies import load_study
     from goalscope.preflight.study_files import names
     from goalscope.runs import Study
-    from goalscope.yaml_text import read_yaml_text
 
     changes = read_overrides(sizes, densities, settings, None, network=False, count=count)
     if text in names() or anything_at(text) or text.endswith((".yaml", ".yml")):
@@ -189,8 +189,8 @@ def study_of(
 
 
 def _print_pairs(found: "Separability") -> None:
+    from goalscope._ground.words import counted
     from goalscope.cli.console import table
-    from goalscope.words import counted
 
     lapse, size = found.lapse, len(found.names)
     rows = [

@@ -8,12 +8,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.progress import duration
+from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
 from goalscope.front.goals import towards
 from goalscope.goals import RunDirectedness
 from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.planning.soft import passes_reported_to
-from goalscope.progress import duration
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.meg import (
     belief_words,
@@ -23,7 +24,6 @@ from goalscope.report.sections.meg import (
     note_lines,
     where,
 )
-from goalscope.words import counted
 
 _QUIET = 5.0  # seconds between two progress messages of a long computation
 

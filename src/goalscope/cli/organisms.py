@@ -96,14 +96,14 @@ def organisms(
         cards = [read_card(path) for path in chosen]
         say(json_text([card.plain() for card in cards])) if as_json else _list(cards)
     elif action == "judge":
-        from goalscope import registry
+        from goalscope._ground import registry
         from goalscope.organisms.judging import judge
 
         assert out is not None
         rows = judge(chosen, methods or list(registry.names("attribution")), out, workers=workers, stage=progress)
         say(json_text([row.plain() for row in rows])) if as_json else _tables(rows)
     elif action == "inside":
-        from goalscope.folder import Folder
+        from goalscope._ground.folder import Folder
         from goalscope.organisms.inside import inside, picture
         from goalscope.report.figures import standalone
 
@@ -126,7 +126,7 @@ def organisms(
 
 def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
     """Claim something of a sealed challenge, open it, or score what was claimed."""
-    from goalscope import registry
+    from goalscope._ground import registry
     from goalscope.cli.console import json_text, say, table
     from goalscope.organisms import challenge
 

@@ -106,9 +106,9 @@ def merge(
         began = time.monotonic()
         show_whole(merge_evaluations(shards, out), time.monotonic() - began)
         return
+    from goalscope._ground.words import counted
     from goalscope.runs import Store, content_hash
     from goalscope.runs import merge as merge_shards
-    from goalscope.words import counted
 
     with progress("episodes") as show:
         done = merge_shards(

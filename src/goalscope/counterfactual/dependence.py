@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.counterfactual.changes import THINGS
 from goalscope.counterfactual.turns import Array, Asked, WorldTurns, distances, estimated
 from goalscope.goals.finding import Answer
-from goalscope.rng import stream
 from goalscope.stats import UNBOUNDED, Estimate, corrected
 from goalscope.stats.compare import smallest
 from goalscope.stats.estimate import from_codes

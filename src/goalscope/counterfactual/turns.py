@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
+from goalscope.stats.rows import Row, Rows, Tag
 from goalscope.worlds.dynamics import shown
 
 Array = npt.NDArray[np.float64]

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator
 
+from goalscope._ground.rng import stream
 from goalscope.counterfactual.changes import THINGS, WORDED, Thing, changed_grids
-from goalscope.rng import stream
-from goalscope.rows import Tag
 from goalscope.runs import kinds
+from goalscope.stats.rows import Tag
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridSession, GridWorld, WordedSession
 from goalscope.worlds.world import World, read_plain

@@ -4,7 +4,7 @@ An environment defines transitions, `goalscope.environments.table` enumerates th
 solves them exactly. They are used only after a play-back has confirmed them (`goalscope.environments.playback`).
 
 A run directory from an untrusted source names the source of its worlds. Registered adapters therefore take plain values
-only, and the user's own modules follow the rules of `goalscope.own`.
+only, and the user's own modules follow the rules of `goalscope._ground.own`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import registry
-from goalscope.own import is_own, load_own
+from goalscope._ground import registry
+from goalscope._ground.own import is_own, load_own
 
 S = TypeVar("S", bound=Hashable)
 Registered = TypeVar("Registered")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole, freeze
+from goalscope._ground.checks import check_whole, freeze
 from goalscope.environments.table import StateTable
 from goalscope.planning import value_iteration
 

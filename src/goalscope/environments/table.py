@@ -9,8 +9,8 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole, freeze
-from goalscope.distributions import note_rounding, to_chances
+from goalscope._ground.checks import check_whole, freeze
+from goalscope._ground.distributions import note_rounding, to_chances
 from goalscope.environments.environment import Environment, S, admissible_actions, goals_of
 from goalscope.planning import TabularMDP
 

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from goalscope._ground.words import counted, listed
 from goalscope.evaluation.choices import LEFT_OUT
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.evaluation.sentences import aims_of, valid_turns
 from goalscope.goals.decision import GOAL
-from goalscope.words import counted, listed
 
 _FORMAT = 0.9  # share of turns with an action below which format is named
 

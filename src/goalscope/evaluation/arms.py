@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents.agent import TASK_CHAT
 from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.environments.world import EnvironmentView
 from goalscope.evaluation.subject import Subject
-from goalscope.rows import Tag
 from goalscope.runs.study import Study
+from goalscope.stats.rows import Tag
 from goalscope.worlds.gridworld import GridView
 
 SEED: Final = 1902

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
+from goalscope._ground.words import listed
 from goalscope.goals.reading import by_phase, hypotheses_of
 from goalscope.hypotheses import Undefined, bind, finite_world
 from goalscope.hypotheses.need import LAPSES, Need, needed
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.runs import Study
-from goalscope.words import listed
 
 _ALONE = ("strength", "consistency", "steps")
 """What fails of a hypothesis itself, whatever its rivals."""

@@ -14,7 +14,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.progress import duration
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.subject import Subject
@@ -22,7 +23,6 @@ from goalscope.preflight.cost import longest_prompt
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.forecast import Forecast, forecast, nothing, whole
 from goalscope.preflight.memory import inside_memory
-from goalscope.progress import duration
 
 MOST: Final = 4.0
 """Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""

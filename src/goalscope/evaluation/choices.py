@@ -13,17 +13,17 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from goalscope._ground.checks import near_miss
+from goalscope._ground.own import consent
+from goalscope._ground.parts import attempt
+from goalscope._ground.sealed import StrictRecord
+from goalscope._ground.yaml_text import key_path, set_key
 from goalscope.agents.agent import CHAT
-from goalscope.checks import near_miss
 from goalscope.evaluation.arms import GIVEN, Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
 from goalscope.hypotheses import load_hypotheses, write_hypotheses
 from goalscope.hypotheses.written import check_names, restore_hypotheses
-from goalscope.own import consent
-from goalscope.parts import attempt
 from goalscope.runs.study import Study
-from goalscope.sealed import StrictRecord
-from goalscope.yaml_text import key_path, set_key
 
 LEFT_OUT: Final = "left out by --arms"
 """Why an arm that was not chosen is not asked."""

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from goalscope._ground.words import counted
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences_table
 from goalscope.evaluation.page_level import page_level
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Phrase, Table
 from goalscope.stats import Estimate
-from goalscope.words import counted
 
 EVIDENCE: Final = "evidence"
 """Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""

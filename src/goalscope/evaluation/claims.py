@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from goalscope.folder import Folder, NamedFile
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
+from goalscope._ground.words import short
 from goalscope.goals.finding import Answer, Finding
-from goalscope.records import frame, html_table
 from goalscope.report.reading import Run
-from goalscope.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
-from goalscope.words import short
+from goalscope.stats.records import frame, html_table
 
 if TYPE_CHECKING:
     import pandas

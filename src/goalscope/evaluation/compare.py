@@ -16,9 +16,9 @@ from goalscope.evaluation.evidence_inside import FIRST
 from goalscope.goals import goal_measure
 from goalscope.goals.decision import GOAL
 from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
-from goalscope.rows import Rows, Tag
 from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference
 from goalscope.stats.compare import least_p
+from goalscope.stats.rows import Rows, Tag
 
 COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("grids", "success", {}),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from goalscope._ground.words import short
 from goalscope.evaluation.aims import FOLLOWS
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.evaluation.sentences import aims_of, headline
@@ -15,7 +16,6 @@ from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.words import say_all
 from goalscope.stats.record import EstimateRecord
-from goalscope.words import short
 
 _SLACK: Final = 1e-6
 _NUMBER: Final = re.compile(r"[−-]?\d+\.\d+")

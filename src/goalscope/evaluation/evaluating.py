@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.parts import TRACEBACK
+from goalscope._ground.progress import TALLY, Display, aloud, lines
+from goalscope._ground.words import counted, listed
 from goalscope.evaluation import judging
 from goalscope.evaluation.arms import HYPOTHESES, SEED, Arm, arms, given_arm, given_worlds
 from goalscope.evaluation.budget import Budget
@@ -25,11 +28,8 @@ from goalscope.evaluation.sizing import (
     find_unasked,
 )
 from goalscope.evaluation.subject import Subject, subjects_of
-from goalscope.parts import TRACEBACK
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.study_files import load
-from goalscope.progress import TALLY, Display, aloud, lines
-from goalscope.words import counted, listed
 
 KeyValues = Mapping[str, Any] | Sequence[str]
 """Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""

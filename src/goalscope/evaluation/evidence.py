@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.chance import STAGES, outcomes
 from goalscope.evaluation.subject import Subject
@@ -19,11 +20,10 @@ from goalscope.goals.state_blind import frequencies, moves_by_episode
 from goalscope.hypotheses.states import states_of
 from goalscope.measures.table import StepTable
 from goalscope.report.ledger import split_probing
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import read_episode_columns, read_heads
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate, estimate_mean, paired_difference
+from goalscope.stats.rows import Rows, Tag
 from goalscope.stats.sensitivity import sensitivity
 from goalscope.worlds.world import World
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from goalscope._ground.words import listed
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.goals.finding import Answer
 from goalscope.interventions import patching, reasoning
@@ -22,10 +23,9 @@ from goalscope.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.probing.suite import SEEN
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
-from goalscope.rows import Rows, Tag
 from goalscope.runs.provenance import noted
 from goalscope.stats import Estimate, Grouped, estimate_rows
-from goalscope.words import listed
+from goalscope.stats.rows import Rows, Tag
 
 Rivals = Mapping[str, Estimate | None]
 At = Callable[[float], Rivals]

@@ -1,7 +1,7 @@
 """What an evaluation could not do: one arm, claim or picture fails, the others go on, and nothing of it is hidden.
 
 A measure or claim of another package that fails is left out before, with a notice that names the package
-(`goalscope.parts`).
+(`goalscope._ground.parts`).
 
 Why an arm is not asked of a model stands in the ledger. An error that nobody declared also has its traceback in a file
 of the evaluation's directory, which nothing reads and no content id covers.
@@ -16,15 +16,15 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.parts import NO_ROOM, blamed
+from goalscope._ground.untrusted import StrangeFileError
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.subject import Subject
-from goalscope.folder import Folder
-from goalscope.parts import NO_ROOM, blamed
 from goalscope.preflight.cost import longest_prompt
 from goalscope.report.page import write_page
-from goalscope.untrusted import StrangeFileError
 
 FAILURES: Final = "failures.txt"
 """Name of the file with the tracebacks of the last call."""

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.yaml_text import write_yaml
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PRINTED
 from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TASKS, TEMPLATES, WORDINGS, read_template, template
 from goalscope.agents.prompts.encodings import encoded_template
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.evaluation.sentences import verdict
-from goalscope.ids import content_id
 from goalscope.runs.store import Store
 from goalscope.worlds.encodings import ENCODINGS
-from goalscope.yaml_text import write_yaml
 
 _WEIGHTS: Final = (".safetensors", "gguf")
 _SHOWN: Final = 12  # signs of a hash

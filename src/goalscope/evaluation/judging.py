@@ -6,7 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder
+from goalscope._ground.untrusted import shorten
+from goalscope._ground.words import listed
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.evaluation.aims import AIMED, aims_in
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.choices import LEFT_OUT
@@ -21,16 +25,12 @@ from goalscope.evaluation.playing import inside_record, play
 from goalscope.evaluation.rules import RULES, Rule, decide
 from goalscope.evaluation.sizing import NO_ROOM
 from goalscope.evaluation.subject import Subject, described
-from goalscope.folder import Folder
 from goalscope.goals.finding import Finding
 from goalscope.report.page import write_page
 from goalscope.runs import Store, provenance
 from goalscope.runs.hashing import content_hash, kept_content_hash
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import shorten
-from goalscope.words import listed
-from goalscope.yaml_text import read_yaml_text
 
 __all__ = [
     "ARMS",

@@ -6,6 +6,7 @@ A model that gives no answer that can be used is asked nothing else.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from goalscope._ground.progress import TALLY
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.budget import Budget
 from goalscope.evaluation.failures import not_played
@@ -20,7 +21,6 @@ from goalscope.preflight.first_turns import (
     stored_first_turns,
 )
 from goalscope.preflight.usable import announced, found, why_unusable
-from goalscope.progress import TALLY
 
 _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
 

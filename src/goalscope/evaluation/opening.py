@@ -7,10 +7,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
+from goalscope._ground.folder import Folder
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation, runs_in
 from goalscope.evaluation.judging import Reopened, judge, reopened
 from goalscope.evaluation.plan import LEDGER, PLAN, Plan, folder_of
-from goalscope.folder import Folder
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes

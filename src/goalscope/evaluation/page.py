@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from goalscope import __version__
+from goalscope._ground.folder import Folder
+from goalscope._ground.words import counted, listed
+from goalscope._ground.yaml_text import write_yaml
 from goalscope.evaluation.advice import meaning, next_steps
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claim_tables import EVIDENCE, claims_of, deciding, evidence_of, side_by_side
@@ -23,7 +26,6 @@ from goalscope.evaluation.identity import paragraphs, weights
 from goalscope.evaluation.judging import Opened, Reopened, reopened
 from goalscope.evaluation.plan import PAGE
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
-from goalscope.folder import Folder
 from goalscope.goals.decision import GOAL
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
@@ -32,8 +34,6 @@ from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.exports import Named, drawn, named
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
-from goalscope.words import counted, listed
-from goalscope.yaml_text import write_yaml
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure

@@ -8,9 +8,9 @@ interval that decided: by Student's t, whose spread is the half of the interval 
 Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 """
 
+from goalscope._ground.words import counted
 from goalscope.evaluation.claims import Claim, ClaimLedger
 from goalscope.stats.family import corrected
-from goalscope.words import counted
 
 
 def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:

@@ -8,22 +8,22 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import note_found
+from goalscope._ground.sealed import SealedRecord, read_sealed, seal
 from goalscope.evaluation.arms import SEED, Arm, arms, given_arm
 from goalscope.evaluation.beforehand import told_beforehand
 from goalscope.evaluation.choices import Choices, differences
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.subject import Subject, described, planned_entry, subject_of_entry
-from goalscope.folder import Folder
-from goalscope.ids import content_id
-from goalscope.own import note_found
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.merge import grow
 from goalscope.runs.opening import check_files, unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.sealed import SealedRecord, read_sealed, seal
 
 PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"

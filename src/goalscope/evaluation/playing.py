@@ -6,19 +6,19 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.parts import raised_by_a_check
+from goalscope._ground.progress import Display
+from goalscope._ground.untrusted import DamagedError, StrangeFileError
 from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.failures import does_not_fit, not_played
 from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
 from goalscope.evaluation.together import AGAIN, play_together
-from goalscope.ids import content_id
 from goalscope.measures.behaviour import put_measured
-from goalscope.parts import raised_by_a_check
-from goalscope.progress import Display
 from goalscope.runs import Store, run
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, noted
-from goalscope.untrusted import DamagedError, StrangeFileError
 
 _LEFT_OUT: Final = "its experiment is of another package and failed, as a notice says"
 LOOKS: Final = "evaluation inside"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.parts import attempt
 from goalscope.evaluation.claims import Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.goals.finding import Answer
-from goalscope.parts import attempt
 
 RULES: Final = 8
 """Version of the rules here, in `goalscope.goals.decision`, and in `questions`, `aims` and `inside` beside it."""

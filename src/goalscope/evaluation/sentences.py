@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from goalscope._ground.words import counted, listed
 from goalscope.evaluation.arms import GIVEN as GIVEN_WORLDS
 from goalscope.evaluation.arms import HYPOTHESES, arms
 from goalscope.evaluation.choices import LEFT_OUT
@@ -13,7 +14,6 @@ from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding
 from goalscope.goals.results import FEW
 from goalscope.goals.words import say_all
-from goalscope.words import counted, listed
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:

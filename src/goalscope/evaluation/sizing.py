@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from goalscope._ground.progress import TALLY, duration
+from goalscope._ground.words import listed
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.budget import Budget, divide, expected, unit_costs
 from goalscope.evaluation.failures import Failures, does_not_fit, not_played
@@ -14,9 +16,7 @@ from goalscope.evaluation.subject import Subject
 from goalscope.preflight.cost import costs
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.forecast import Forecast, Range, amounts, nothing, span
-from goalscope.progress import TALLY, duration
 from goalscope.report.blocks import Table
-from goalscope.words import listed
 
 DEFAULT: Final = "7m"
 """The default budget."""

@@ -8,26 +8,26 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.checks import near_miss, note_namesake
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.own import consent, is_own
+from goalscope._ground.untrusted import explain, shorten
+from goalscope._ground.yaml_text import read_yaml, read_yaml_text, set_key, write_yaml
 from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.checks import near_miss, note_namesake
 from goalscope.environments.world import EnvironmentView
-from goalscope.folder import Folder, NamedFile
 from goalscope.models.base import COMPLETION
 from goalscope.models.folder_checks import holds_model
-from goalscope.own import consent, is_own
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import explain, shorten
 from goalscope.worlds.encodings import MATRIX
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View
-from goalscope.yaml_text import read_yaml, read_yaml_text, set_key, write_yaml
 
 MODELS: Final = (CHAT, TASK_CHAT)
 """Kinds of agents that are language models."""

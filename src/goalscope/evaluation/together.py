@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, Final
 
+from goalscope._ground.progress import Display
 from goalscope.agents.chat import ChatAgent
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.failures import does_not_fit
@@ -17,7 +18,6 @@ from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
 from goalscope.models.gathering import Gathering
 from goalscope.models.local import LocalModel
-from goalscope.progress import Display
 from goalscope.runs import run
 from goalscope.runs.dispatch import interrupt_others, interruptible
 from goalscope.runs.study import Study

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.progress import TALLY, Display, aloud, lines
+from goalscope._ground.words import counted
 from goalscope.attribution import (
     Asking,
     FrozenClaim,
@@ -22,7 +25,6 @@ from goalscope.attribution import (
     usual_methods,
 )
 from goalscope.evaluation.subject import subject_of
-from goalscope.folder import Folder, NamedFile
 from goalscope.front.running import run
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import Finding, where_text
@@ -34,13 +36,11 @@ from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.states import States, states_of_episodes
 from goalscope.hypotheses.written import check_names
 from goalscope.preflight import study_files
-from goalscope.progress import TALLY, Display, aloud, lines
-from goalscope.records import Records
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.words import counted
+from goalscope.stats.records import Records
 
 RESULT = "attribution.json"
 
@@ -286,7 +286,7 @@ def _states(
 
 def _content(path: Path) -> str:
     """Return the ids of the worlds of a run as one id; the answers are not looked at."""
-    from goalscope.ids import content_id
+    from goalscope._ground.ids import content_id
 
     with Store(path) as store:
         return content_id(

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.parts import raised_by_a_check
+from goalscope._ground.progress import TALLY, Stage, aloud, lines
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import is_evaluation, runs_by_arm
 from goalscope.front.measuring import measure_compared
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import TransformTest, compare_transforms
 from goalscope.measures.table import CONDITIONS
-from goalscope.parts import raised_by_a_check
-from goalscope.progress import TALLY, Stage, aloud, lines
-from goalscope.records import Records
 from goalscope.report.checkpoint_curve import CheckpointCurve, curve_of
 from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
 from goalscope.report.measured import MeasuredRows
@@ -22,8 +21,9 @@ from goalscope.report.reading import Run
 from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import in_order
 from goalscope.report.sections.meg import untold_in
-from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.stats.records import Records
+from goalscope.stats.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

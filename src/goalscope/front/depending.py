@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope.counterfactual.changes import Thing
 from goalscope.counterfactual.dependence import Dependence, dependences, sentence
 from goalscope.counterfactual.turns import asked_of, rows_of, visited_states
@@ -14,12 +15,11 @@ from goalscope.evaluation.arms import NO_GRIDS
 from goalscope.evaluation.subject import MODELS, Subject, subjects_of, told_apart
 from goalscope.front.expected import measure_and_say
 from goalscope.front.running import size_of, stages
-from goalscope.progress import TALLY, Display, aloud, lines
-from goalscope.records import Records, html_table
 from goalscope.report.sections.dependence import dependence_table
 from goalscope.runs import Store, Study
 from goalscope.runs.kinds import expand
 from goalscope.stats import Estimate
+from goalscope.stats.records import Records, html_table
 
 WORLDS: Final[Mapping[str, Any]] = {
     "kind": "grid",

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.folder import NamedFile
 from goalscope.models.base import Message, Reply, Request, Sampling
 from goalscope.planning.oracle import oracle
 from goalscope.preflight import study_files
@@ -17,7 +18,6 @@ from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.study import Study
 from goalscope.worlds.world import TimedOracle, World
-from goalscope.yaml_text import read_yaml_text
 
 
 def episodes_of(study: str) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.progress import TALLY, duration
 from goalscope.preflight.first_turns import Limits, ask_first_turns, most_turns, stored_first_turns
 from goalscope.preflight.forecast import amounts, forecast, span, whole
 from goalscope.preflight.usable import announced, found
-from goalscope.progress import TALLY, duration
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.own import consent
+from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
+from goalscope._ground.words import counted
 from goalscope.goals import (
     DRAWS,
     RunDirectedness,
@@ -21,13 +24,10 @@ from goalscope.goals.reading import phases_in, remembers
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.states import States, states_of
 from goalscope.measures.table import StepTable
-from goalscope.own import consent
-from goalscope.progress import TALLY, Stage, aloud, duration, lines
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
 from goalscope.runs.packed_steps import HAS_EXTRA
-from goalscope.words import counted
 from goalscope.worlds.world import World
 
 SOURCE = "meg"

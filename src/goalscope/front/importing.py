@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from goalscope.folder import anything_at
+from goalscope._ground.folder import anything_at
+from goalscope._ground.own import consent, load_function
+from goalscope._ground.progress import TALLY, aloud
 from goalscope.front.running import check_kept_apart
 from goalscope.importers.front import import_into, import_path
 from goalscope.importers.problems import ImportResult, SampleReader
-from goalscope.own import consent, load_function
-from goalscope.progress import TALLY, aloud
 
 
 def import_logs(

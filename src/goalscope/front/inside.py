@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.progress import Display, lines
+from goalscope._ground.untrusted import explain
+from goalscope._ground.yaml_text import set_key
 from goalscope.interventions import experiment
 from goalscope.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.probing import pipeline
 from goalscope.probing.heads import trains_on
 from goalscope.probing.pipeline import InsideSummary, study_inside
-from goalscope.progress import Display, lines
 from goalscope.runs import Store
 from goalscope.runs.executors import open_executor
 from goalscope.runs.probing_config import Inside
-from goalscope.untrusted import explain
-from goalscope.yaml_text import set_key
 
 if TYPE_CHECKING:
     from goalscope.models.local import LocalModel

@@ -6,20 +6,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
+from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
+from goalscope._ground.words import counted
 from goalscope.measures.behaviour import BEHAVIOUR, left_out, put_measured
-from goalscope.progress import TALLY, Stage, aloud, duration, lines
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.page import not_measured
 from goalscope.report.reading import Run, RunEstimates
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import unfinished
-from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
 from goalscope.runs.provenance import missing_packages
 from goalscope.runs.server_checks import noted_of_answers
-from goalscope.words import counted
+from goalscope.stats.rows import Rows
 
 
 def measure(

@@ -6,21 +6,21 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from goalscope.extras import how_to_install
+from goalscope._ground.extras import how_to_install
+from goalscope._ground.progress import TALLY, Display, aloud, duration, lines
+from goalscope._ground.words import counted
 from goalscope.front.expected import measure_and_say
 from goalscope.front.measuring import can_report, write_page_of
 from goalscope.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.preflight import beyond_reach
 from goalscope.preflight.study_files import load
 from goalscope.probing.pipeline import InsideSummary, study_inside
-from goalscope.progress import TALLY, Display, aloud, duration, lines
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, StudyShard
 from goalscope.runs import run as run_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.tables import DATABASE
-from goalscope.words import counted
 
 Result = str | InsideSummary | InterventionSummary
 """What a stage of a run ends with: a line on it, what probes found, or what an experiment with activations found."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from goalscope.checks import near_miss
+from goalscope._ground.checks import near_miss
 from goalscope.hypotheses.definition import FiniteWorld, Hypothesis
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import bind, parse

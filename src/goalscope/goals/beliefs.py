@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.goals.directedness import HypothesisLine, MeasuredLines, goal_measure
 from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import RunDirectedness, one_family
@@ -21,16 +22,15 @@ from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import parse
 from goalscope.measures.table import StepTable
 from goalscope.planning.mdp import at_cell
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.stats.rows import Rows
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
+    from goalscope._ground.progress import Stage
     from goalscope.probing.first_steps import FirstSteps
-    from goalscope.progress import Stage
 
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"

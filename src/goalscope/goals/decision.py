@@ -34,10 +34,10 @@ from goalscope.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, Hypot
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.states import States
 from goalscope.hypotheses.written import bind, with_sentinels
-from goalscope.rows import Tag
 from goalscope.stats import Estimate, Family, holm
 from goalscope.stats.intervals import agreement_bounds
 from goalscope.stats.record import EstimateRecord
+from goalscope.stats.rows import Tag
 
 MARGIN: Final = 0.25
 """Share of its own MEG by which a hypothesis must exceed each other one."""

@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from goalscope.columns import column_of
 from goalscope.goals.after_steps import expected_after, shown_after, soft_gains
 from goalscope.goals.curves import CurveBank, Digest, interval, not_below_random, p_value, with_random
 from goalscope.goals.random_agents import Invalid, Utility
@@ -38,10 +37,11 @@ from goalscope.hypotheses.steps import steps_in
 from goalscope.hypotheses.views import Undefined
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.meg import RationalityCurve, meg_known
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DIFFERENCES, LESS
+from goalscope.stats.columns import column_of
 from goalscope.stats.groups import natural_order
 from goalscope.stats.intervals import check_confidence
+from goalscope.stats.rows import Rows, Tag
 
 Pairs = Literal["first", "all"]
 """The hypotheses that are compared: the first one with each other one, or each one with each other one."""

@@ -13,9 +13,9 @@ from goalscope.goals.words import say_all
 from goalscope.hypotheses.separability import FEWEST
 from goalscope.hypotheses.written import noun_of
 from goalscope.meg import chance_note
-from goalscope.records import Records
-from goalscope.rows import Rows, Tag
 from goalscope.stats import corrected
+from goalscope.stats.records import Records
+from goalscope.stats.rows import Rows, Tag
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goalscope.checks import check_shape, freeze
-from goalscope.distributions import to_distributions
+from goalscope._ground.checks import check_shape, freeze
+from goalscope._ground.distributions import to_distributions
 from goalscope.hypotheses.definition import Array, FiniteWorld, Numbers
 from goalscope.hypotheses.states import States
 

@@ -20,14 +20,14 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import registry
-from goalscope.checks import check_probability, check_shape, freeze, refuse_where
-from goalscope.distributions import to_array, to_distributions
+from goalscope._ground import registry
+from goalscope._ground.checks import check_probability, check_shape, freeze, refuse_where
+from goalscope._ground.distributions import to_array, to_distributions
+from goalscope._ground.untrusted import shorten
 from goalscope.hypotheses.views import Undefined, view_of
 from goalscope.meg import KnownMEG, meg_known
 from goalscope.planning.mdp import utility_range, value_iteration
 from goalscope.planning.process import Process, grid_process, process_of
-from goalscope.untrusted import shorten
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.world import World

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.checks import check_whole
+from goalscope._ground.checks import check_whole
+from goalscope._ground.rng import stream
 from goalscope.hypotheses.definition import Array, Hypothesis
 from goalscope.hypotheses.separability import ENOUGH, LAPSE, Separability, separability
 from goalscope.hypotheses.twins import twin
 from goalscope.hypotheses.written import bind
-from goalscope.rng import stream
 from goalscope.worlds.world import World
 
 DRAWS: Final = 200

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.checks import freeze
+from goalscope._ground.checks import freeze
 from goalscope.hypotheses.answers import Answers, move_frequencies
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Numbers
 from goalscope.hypotheses.regions import REGIONS, regions

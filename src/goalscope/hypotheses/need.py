@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.checks import check_number, check_whole
+from goalscope._ground.checks import check_number, check_whole
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, finite_world
 from goalscope.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, told_in
 from goalscope.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
+from goalscope._ground.own import load_function
 from goalscope.hypotheses.definition import FAR, Array, FiniteWorld, Hypothesis, Mask, hypothesis, of_views, spread
 from goalscope.hypotheses.views import Undefined
-from goalscope.own import load_function
 from goalscope.worlds.grid import DELTAS, Action
 from goalscope.worlds.gridworld import GridView
 

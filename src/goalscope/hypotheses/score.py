@@ -23,11 +23,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.hypotheses.evidence import FREQUENCIES, AnswerSums
 from goalscope.hypotheses.regions import REGIONS
 from goalscope.hypotheses.separability import FEWEST
-from goalscope.rng import stream
 
 Kind = Literal["random", "habit", "named", "set", "partly", "none", "undecided"]
 LEVEL: Final = 0.05

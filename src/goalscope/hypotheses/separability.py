@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_number, freeze
+from goalscope._ground.checks import check_number, freeze
 from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, can_gain, finite_world
 from goalscope.hypotheses.views import Undefined
 from goalscope.hypotheses.written import bind

@@ -20,15 +20,15 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.checks import check_shape
-from goalscope.distributions import to_distributions
+from goalscope._ground.checks import check_shape
+from goalscope._ground.distributions import to_distributions
 from goalscope.hypotheses.definition import Array, FiniteWorld, Mask, Numbers
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.planning.process import process_of
-from goalscope.rows import Tag
 from goalscope.runs.record import SECOND, Episode, policy_of
 from goalscope.runs.study import read_rules
+from goalscope.stats.rows import Tag
 from goalscope.worlds.grid import Action
 
 _MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from goalscope._ground.checks import check_whole
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Distribution, Scripted
-from goalscope.checks import check_whole
 from goalscope.hypotheses.definition import FiniteWorld, Solved, finite_world
 from goalscope.hypotheses.views import Undefined, number_of
 from goalscope.hypotheses.written import bind, depends_on_worlds, parse

@@ -16,17 +16,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope import registry
-from goalscope.checks import check_number, near_miss
-from goalscope.folder import package_text
+from goalscope._ground import registry
+from goalscope._ground.checks import check_number, near_miss
+from goalscope._ground.folder import package_text
+from goalscope._ground.own import consent
+from goalscope._ground.untrusted import shorten
+from goalscope._ground.yaml_text import read_yaml, read_yaml_text
 from goalscope.hypotheses.definition import Hypothesis
 from goalscope.hypotheses.rules import SIDES
-from goalscope.own import consent
 from goalscope.planning.process import process_of
-from goalscope.untrusted import shorten
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.world import World
-from goalscope.yaml_text import read_yaml, read_yaml_text
 
 _LONGEST_NAME: Final = 200
 _MOST: Final = 2_000  # characters of a written form

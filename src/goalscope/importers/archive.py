@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from goalscope.extras import lacking
-from goalscope.folder import NamedFile
-from goalscope.untrusted import UntrustedError, shorten
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import UntrustedError, shorten
 
 MOST_MEMBER_BYTES: Final = 128 * 2**20
 """Maximum unpacked bytes of a member, which is one sample with all of its events."""

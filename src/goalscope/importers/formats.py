@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.importers.problems import Context
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store

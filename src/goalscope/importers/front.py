@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
-from goalscope import registry
-from goalscope.folder import Folder, NamedFile, described
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder, NamedFile, described
+from goalscope._ground.untrusted import StrangeFileError, UntrustedError, decode_line, lines
 from goalscope.importers.formats import Format, format_of
 from goalscope.importers.jsonl import jsonl_episodes
 from goalscope.importers.problems import Context, ImportLog, ImportResult, SampleReader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
-from goalscope.untrusted import StrangeFileError, UntrustedError, decode_line, lines
 
 _LINES_READ = 5
 _GROUP = 64

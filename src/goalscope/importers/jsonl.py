@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from goalscope.folder import NamedFile
-from goalscope.ids import content_id
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError, shorten
 from goalscope.importers.jsonl_format import EPISODE_KEYS, EpisodeLine, StepLine, WorldLine, kind_of
 from goalscope.importers.problems import Context, grid_world, log_lines, parse_grid, step_fields
 from goalscope.planning import shortest_length, solve
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
-from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action
 from goalscope.worlds.dynamics import State, shown, step
 from goalscope.worlds.grid import FOG, symbols

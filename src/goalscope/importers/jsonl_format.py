@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from goalscope.folder import NamedFile
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import UntrustedError, shorten
 from goalscope.importers.problems import STEP_FIELDS, LogLine, TokenId
-from goalscope.rows import Tag, unreserved
 from goalscope.runs.record import Episode, Step, World
-from goalscope.untrusted import UntrustedError, shorten
+from goalscope.stats.rows import Tag, unreserved
 from goalscope.worlds import Action
 
 _MOST_NAME = 500

@@ -9,9 +9,9 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from goalscope.records import Records
+from goalscope._ground.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
 from goalscope.runs.record import Episode, World
-from goalscope.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
+from goalscope.stats.records import Records
 from goalscope.worlds import Grid
 from goalscope.worlds.grid import read_open_cells
 from goalscope.worlds.gridworld import GridWorld

@@ -12,18 +12,18 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError
 
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError, faults, shorten
 from goalscope.agents.agent import Turn
-from goalscope.folder import NamedFile
-from goalscope.ids import content_id
 from goalscope.importers.problems import ImportLog, LogLine, log_lines
 from goalscope.measures.exploration.graphs import GraphScore, TaskGraph, score_graph
 from goalscope.measures.exploration.score import EpisodeScore, score_episode
 from goalscope.measures.exploration.view import Distances
-from goalscope.rows import RESERVED, Tag
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.store import Store
-from goalscope.untrusted import UntrustedError, faults, shorten
+from goalscope.stats.rows import RESERVED, Tag
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskWorld
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from goalscope.folder import NamedFile
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import MOST_LINE_BYTES, UntrustedError, decode_json, decode_text, shorten
 from goalscope.importers.problems import Context, ImportLog, log_lines, parse_grid
 from goalscope.importers.telos_trajectory import METRICS, Pair, Record, read_trajectory, unread_keys
 from goalscope.planning import optimal_actions, shortest_length, solve
 from goalscope.runs.record import Episode
-from goalscope.untrusted import MOST_LINE_BYTES, UntrustedError, decode_json, decode_text, shorten
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import settle, step
 

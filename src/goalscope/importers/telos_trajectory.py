@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from goalscope.ids import content_id
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError, shorten
 from goalscope.importers.problems import Context, ImportLog, TokenId, grid_world, parse_grid
 from goalscope.planning import shortest_length, solve
-from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
-from goalscope.untrusted import UntrustedError, shorten
+from goalscope.stats.rows import Tag
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, shown, step
 

@@ -16,7 +16,8 @@ from inspect_ai.model import Model as InspectModel
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.untrusted import UntrustedError
 from goalscope.agents.agent import CHAT, TASK_CHAT, History, Observation, agent_id, check_fits
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.task_chat import TaskChatAgent
@@ -28,7 +29,6 @@ from goalscope.models.base import Message, Model, Reply, Request, Sampling, chec
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode, EpisodeSpec, Step
 from goalscope.runs.study import FailurePolicy, write_rules
-from goalscope.untrusted import UntrustedError
 from goalscope.worlds.world import World
 
 MEASURES: Final = ("success", "action accuracy", "invalid turns")

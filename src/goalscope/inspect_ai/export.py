@@ -34,9 +34,9 @@ from inspect_ai.model import (
 from inspect_ai.scorer import SampleScore, Score, mean, stderr
 
 from goalscope import __version__
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.ids import content_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.folder import Folder, NamedFile
-from goalscope.ids import content_id
 from goalscope.inspect_ai.episode import score_of
 from goalscope.inspect_ai.outputs import write_config, write_messages
 from goalscope.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, TurnRecord, metadata_of

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
 from goalscope.importers.formats import Format, exporter, importer
 from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log
 from goalscope.runs.store import Store

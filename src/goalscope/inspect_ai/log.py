@@ -17,11 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
-from goalscope.bounded import BoundedError, BoundedWorker, Bounds
-from goalscope.extras import lacking
-from goalscope.folder import NamedFile
 from goalscope.importers.archive import largest_member
 from goalscope.importers.problems import Context
 from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord, foreign_reply
@@ -29,7 +30,6 @@ from goalscope.inspect_ai.recorded import RecordedEpisode, model_events, reasoni
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
-from goalscope.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
 from goalscope.worlds.recorded import RecordedWorld
 
 _HELD: Final = 64 * 2**20

@@ -1,4 +1,4 @@
-"""Work of a bounded process (`goalscope.bounded`): to read logs with the public reader of Inspect.
+"""Work of a bounded process (`goalscope._ground.bounded`): to read logs with the public reader of Inspect.
 
 Nothing of goalscope is imported here. A log and its samples are answered as the JSON text that Inspect itself writes,
 one sample at a time, so that no answer is as large as the log.

@@ -11,7 +11,7 @@ from anyio import CapacityLimiter
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, modelapi
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-from goalscope.ids import content_id
+from goalscope._ground.ids import content_id
 from goalscope.inspect_ai.outputs import check_config, read_config, read_messages, write_output
 from goalscope.inspect_ai.record import KEY
 from goalscope.models.base import Message, Model, Reply, Request, Sampling, build_model

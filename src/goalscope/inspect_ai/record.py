@@ -5,14 +5,14 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import UntrustedError, faults, shorten
 from goalscope.agents.agent import Turn
-from goalscope.ids import canonical_json
 from goalscope.importers.problems import TokenId
 from goalscope.models.base import PART_KINDS, Finish, Part, PartKind, Reply, finish_of
-from goalscope.rows import Tag
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome
-from goalscope.untrusted import UntrustedError, faults, shorten
+from goalscope.stats.rows import Tag
 from goalscope.worlds.world import World
 
 KEY: Final = "goalscope"

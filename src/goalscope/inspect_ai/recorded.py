@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError, shorten
 from goalscope.agents.agent import Turn
-from goalscope.ids import content_id
 from goalscope.importers.problems import STEP_FIELDS, step_fields
 from goalscope.planning.oracle import oracle
-from goalscope.rows import Tag, unreserved
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import Horizon
-from goalscope.untrusted import UntrustedError, shorten
+from goalscope.stats.rows import Tag, unreserved
 from goalscope.worlds.recorded import RecordedWorld
 from goalscope.worlds.world import TimedOracle, World
 

@@ -6,16 +6,16 @@ from typing import Any
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 
+from goalscope._ground.checks import note_namesake
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import CHAT, TASK_CHAT
-from goalscope.checks import note_namesake
-from goalscope.folder import NamedFile
 from goalscope.inspect_ai.episode import episode_measures, play, split_parameters
 from goalscope.inspect_ai.outputs import write_config
 from goalscope.inspect_ai.record import VERSION, metadata_of
 from goalscope.preflight import study_files
 from goalscope.runs.study import Study
 from goalscope.worlds.world import World
-from goalscope.yaml_text import read_yaml_text
 
 # Command-line values: one value, several separated by commas, or a list.
 Numbers = str | float | Sequence[str] | Sequence[float]

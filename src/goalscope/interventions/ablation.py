@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from goalscope._ground.rng import stream
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
@@ -38,10 +39,9 @@ from goalscope.interventions.reading import (
     read_passages,
     states_of,
 )
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.runs.kinds import sequence
 from goalscope.runs.probing_config import Layers
+from goalscope.stats.rows import Rows, Tag
 
 KIND: Final = "ablation"
 AMNESIC: Final = "probe's directions"

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.interventions.pairs import Pair
 from goalscope.interventions.reading import ReadStates, Where
 from goalscope.probing.fitting import fit
@@ -21,7 +22,6 @@ from goalscope.probing.labels import AGENT, CLASSES, GOAL, label_grid
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, Problem
-from goalscope.rng import stream
 
 PROBE: Final = "probe"
 MEAN: Final = "mean difference"

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import freeze
 from goalscope.activations.hooks import DecoderBlocks
-from goalscope.checks import freeze
 
 EMBEDDING: Final = -1
 """Number of the layer whose output is what the first block reads."""

@@ -15,24 +15,24 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.ids import content_id
+from goalscope._ground.parts import attempt
+from goalscope._ground.progress import Progress, Stage, silent
+from goalscope._ground.rng import stream
 from goalscope.activations.replay_target import ReplayTarget, check_model, find_target
 from goalscope.activations.sites import steps_seen
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.columns import constant
 from goalscope.hypotheses import bind, parse
-from goalscope.ids import content_id
 from goalscope.interventions.pairs import GOAL, Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
 from goalscope.models.local import LocalModel
-from goalscope.parts import attempt
 from goalscope.probing.scores import chosen
-from goalscope.progress import Progress, Stage, silent
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import StudyPart, listed
 from goalscope.runs.provenance import note, note_libraries
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView, GridWorld
 

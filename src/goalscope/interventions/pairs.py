@@ -15,18 +15,18 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.counterfactual.changes import elsewhere
 from goalscope.hypotheses import Undefined, finite_world, parse
-from goalscope.ids import content_id
 from goalscope.models.base import Reply
 from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
-from goalscope.rng import stream
-from goalscope.rows import Tag
 from goalscope.runs.record import Step
+from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid, Position
 from goalscope.worlds.gridworld import GridView, GridWorld

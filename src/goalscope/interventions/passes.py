@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.activations.sites import Site as FoundSite
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.choice import answers_of
@@ -21,7 +22,6 @@ from goalscope.models.base import Reply, Sampling
 from goalscope.models.decode import Decoded, common_prefix
 from goalscope.models.likelihood import Alternatives, placed
 from goalscope.models.local import LocalModel
-from goalscope.rng import stream
 
 Places = npt.NDArray[np.int64]
 Patch = Literal["source", "identity", "isotropic", "covariance", "wrong"]

@@ -36,8 +36,8 @@ from goalscope.interventions.passes import (
     reply_of,
 )
 from goalscope.models.local import LocalModel
-from goalscope.rows import Row, Rows
 from goalscope.runs.kinds import sequence
+from goalscope.stats.rows import Row, Rows
 
 KIND: Final = "patching"
 FOLLOWS: Final = "action follows the source"

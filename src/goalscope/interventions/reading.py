@@ -8,19 +8,19 @@ from typing import Any, Final, Literal, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import content_id
 from goalscope.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.activations.sites import Site, SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.ids import content_id
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.forward import each_change, generate
 from goalscope.interventions.pairs import Pair, Side, local_model
 from goalscope.models.base import Reply, Sampling
 from goalscope.models.local import LocalModel
-from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.probing_config import Layers
 from goalscope.runs.record import Step
+from goalscope.stats.rows import Row, Rows, Tag
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Action

@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Final, Literal, Self, get_args
 import numpy as np
 from pydantic import Field
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
 from goalscope.interventions.forward import Batch, generate
@@ -28,11 +29,10 @@ from goalscope.interventions.pairs import GOAL, Original, Pair, Pairs, Side, fin
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
 from goalscope.models.base import Part, Reply, Request, Sampling
 from goalscope.models.local import LocalModel
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store
 from goalscope.runs.kinds import sequence
 from goalscope.runs.provenance import noted
+from goalscope.stats.rows import Row, Rows
 from goalscope.worlds.grid import Action, Position
 from goalscope.worlds.gridworld import GridView
 

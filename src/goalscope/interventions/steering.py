@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from goalscope._ground.rng import stream
 from goalscope.activations.replay_target import model_id
 from goalscope.activations.sites import Site
 from goalscope.agents.chat import ChatAgent
@@ -37,10 +38,9 @@ from goalscope.interventions.reading import (
     read_passages,
     states_of,
 )
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs.kinds import sequence
 from goalscope.runs.probing_config import Layers
+from goalscope.stats.rows import Rows
 
 KIND: Final = "steering"
 FLIPPED: Final = "its own probe flips"

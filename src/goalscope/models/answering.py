@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 
+from goalscope._ground.progress import Arrived
 from goalscope.models.base import Likelihoods, Reply, Request, Sampling, finish_of
 from goalscope.models.decode import Decoded, Prompts
 from goalscope.models.dialect import Dialect
 from goalscope.models.likelihood import likelihoods, placed, unanswered
-from goalscope.progress import Arrived
 
 
 class Answering(Dialect):

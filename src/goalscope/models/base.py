@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args, get_origin,
 
 import numpy as np
 
-from goalscope import registry
-from goalscope.checks import near_miss
-from goalscope.rng import stream
+from goalscope._ground import registry
+from goalscope._ground.checks import near_miss
+from goalscope._ground.rng import stream
 
 ModelFactory = TypeVar("ModelFactory", bound=Callable[..., Any])
 Role = Literal["system", "user", "assistant"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.bounded import BoundedError, BoundedWorker, Bounds
+from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 
 MOST_SOURCE: Final = 2**20
 """Most characters of a template."""

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.progress import TALLY, Arrived
 from goalscope.models._direct import direct
 from goalscope.models.base import Finish
 from goalscope.models.cache import CacheRows, check_layers, join, rearrange, shifted
 from goalscope.models.draws import draw, log_probabilities
-from goalscope.progress import TALLY, Arrived
 
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]

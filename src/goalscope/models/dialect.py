@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from goalscope.folder import Folder, NamedFile
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import shorten
 from goalscope.models.base import ANSWER_CUE, Message, Part, Sampling
 from goalscope.models.chat_templates import ChatTemplateError, check_source, render_bounded
 from goalscope.models.folder_checks import read_json
@@ -27,7 +28,6 @@ from goalscope.models.gguf_files import read_header
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet
 from goalscope.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
 from goalscope.models.tokenizer_contract import TokenizerContract, token_ids
-from goalscope.untrusted import shorten
 
 DATE: Final = "2025-08-05"
 """The date that chat templates are told unless a study names another one."""

@@ -8,7 +8,8 @@ activations are captured by replaying the same ids through the same weights here
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from goalscope.folder import NamedFile
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.progress import TALLY, Arrived
 from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.models.decode import Decoded, Prompts
@@ -16,7 +17,6 @@ from goalscope.models.engine_link import ENGINES, Answer, Engine, Output, Scores
 from goalscope.models.folder_checks import check_folder, read_json
 from goalscope.models.folders import folder_identity
 from goalscope.models.local import DTYPES, LocalModel
-from goalscope.progress import TALLY, Arrived
 
 
 @model_backend("vllm")

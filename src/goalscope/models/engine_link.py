@@ -21,9 +21,9 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict
 
-from goalscope.folder import NamedFile
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import printable, shorten
 from goalscope.models.base import Finish
-from goalscope.untrusted import printable, shorten
 
 INTERPRETER: Final = "GOALSCOPE_VLLM"
 """Environment variable with the Python interpreter of an environment that holds vLLM."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.folder import Folder, NamedFile
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.models.gguf_files import check_packages, gguf_in, read_header
-from goalscope.untrusted import UntrustedError, decode_object
 
 ADVICE: Final = "get the files again from where they come from, and check their digests"
 

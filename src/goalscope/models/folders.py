@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.checks import note_namesake
-from goalscope.folder import Folder, NamedFile, anything_at
-from goalscope.ids import content_id
+from goalscope._ground.checks import note_namesake
+from goalscope._ground.folder import Folder, NamedFile, anything_at
+from goalscope._ground.ids import content_id
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.models.folder_checks import (
     TEMPLATE_FILES,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from goalscope._ground.progress import Arrived, StoppedError
 from goalscope.models.decode import Decoded, Decoding, Prompts, Streams
-from goalscope.progress import Arrived, StoppedError
 
 Decode = Callable[[Decoding, Prompts, Streams, Arrived[Decoded]], object]
 """Decodes requests with some weights; equal ones decode the requests of a batch in one call."""

@@ -22,9 +22,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.extras import how_to_install
-from goalscope.folder import Folder, NamedFile
-from goalscope.untrusted import printable
+from goalscope._ground.extras import how_to_install
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import printable
 
 SUFFIX: Final = ".gguf"
 PACKAGES: Final = ("gguf", "accelerate")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
+from goalscope._ground.checks import freeze
 from goalscope.models.base import Message, Sampling
 from goalscope.models.local import LocalModel
 from goalscope.worlds.encodings import cell_offsets

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+from goalscope._ground.rng import uniform
 from goalscope.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
 from goalscope.models.dialect import THINKING, Dialect, check_thinking
 from goalscope.models.folders import model_folder
@@ -25,7 +26,6 @@ from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, co
 from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
 from goalscope.models.marks import Marks
-from goalscope.rng import uniform
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability

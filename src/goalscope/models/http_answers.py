@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from goalscope._ground.untrusted import printable
 from goalscope.models.base import Finish, Message, Part, Reply, Request, finish_of
 from goalscope.models.dialect import Dialect
 from goalscope.models.http_budget import BELIEVED
 from goalscope.models.http_errors import GarbledError
 from goalscope.models.marks import THINK, Marks, split, split_said, text_segments
-from goalscope.untrusted import printable
 
 _AT_THE_LIMIT = frozenset(
     ("length", "max_tokens", "max_length", "max_new_tokens", "max_output_tokens", "model_length", "token_limit")

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from goalscope._ground.untrusted import printable, shorten
 from goalscope.models.http import HttpModel
 from goalscope.models.http_context import RAISE
 from goalscope.models.http_errors import MissingError
 from goalscope.models.http_transport import Client
 from goalscope.models.http_trials import Ability, ServerNeeds, State, Trials
-from goalscope.untrusted import printable, shorten
 
 _MOST_NAMES: Final = 200
 _MOST_TEXT: Final = 200

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from goalscope._ground.untrusted import faults
 from goalscope.models.base import MOST_NUMBER
-from goalscope.untrusted import faults
 
 DECISIVE: Final = ("mode", "tokenizer", "body", "constrained")
 """Settings of a server that change answers; all others may change while a study goes on."""

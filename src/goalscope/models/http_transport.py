@@ -17,7 +17,9 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from goalscope import __version__
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
+from goalscope._ground.progress import StoppedError
+from goalscope._ground.rng import uniform
 from goalscope.models.http_budget import CallKey, ExchangeError
 from goalscope.models.http_errors import (
     LONGEST_TEXT,
@@ -32,8 +34,6 @@ from goalscope.models.http_errors import (
 from goalscope.models.http_keys import hide, hide_in
 from goalscope.models.http_settings import Server
 from goalscope.models.http_watch import ServerWatch
-from goalscope.progress import StoppedError
-from goalscope.rng import uniform
 
 Answer = TypeVar("Answer")
 

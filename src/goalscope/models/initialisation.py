@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 
 if TYPE_CHECKING:
     import torch

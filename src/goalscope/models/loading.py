@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.extras import lacking
-from goalscope.folder import Folder, NamedFile
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile
 from goalscope.models._fast import use_grouped_attention
 from goalscope.models.chat_templates import ChatTemplateError
 from goalscope.models.folder_checks import ADVICE, brief, check_tokenizer

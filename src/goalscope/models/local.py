@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from goalscope.folder import NamedFile, anything_at
-from goalscope.ids import content_id
+from goalscope._ground.folder import NamedFile, anything_at
+from goalscope._ground.ids import content_id
+from goalscope._ground.progress import TALLY, Arrived
 from goalscope.models._direct import SMALL
 from goalscope.models.answering import Answering
 from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
@@ -27,7 +28,6 @@ from goalscope.models.loading import (
     needed,
 )
 from goalscope.models.threads import decode_on_cores, score_on_cores
-from goalscope.progress import TALLY, Arrived
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
 

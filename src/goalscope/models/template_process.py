@@ -1,4 +1,4 @@
-"""Work of a bounded process (`goalscope.bounded`): to render chat templates with the function of transformers."""
+"""Work of a bounded process (`_ground.bounded`): to render chat templates with the function of transformers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

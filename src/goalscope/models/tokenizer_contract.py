@@ -10,7 +10,7 @@
 A library that reads a folder of unknown origin breaks these rules without an error: for a class of another model it
 builds another tokenizer from the same vocabulary, and special tokens that are not listed fall apart into characters.
 
-Point 1 is checked in a bounded process (`goalscope.bounded`), which splits each prompt first. A tokenizer whose
+Point 1 is checked in a bounded process (`goalscope._ground.bounded`), which splits each prompt first. A tokenizer whose
 expressions take too much time or memory for a prompt is ended there and refused by name.
 """
 
@@ -22,10 +22,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.bounded import BoundedError, BoundedWorker, Bounds
-from goalscope.folder import NamedFile
+from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import shorten
 from goalscope.models.folder_checks import ADVICE, brief
-from goalscope.untrusted import shorten
 from goalscope.worlds.grid import SYMBOLS, Action
 
 MOST_SECONDS: Final = 10

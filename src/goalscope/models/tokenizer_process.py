@@ -1,4 +1,4 @@
-"""Work of a bounded process (`goalscope.bounded`): to split texts by a tokenizer.json, exactly as that file says.
+"""Work of a bounded process (`_ground.bounded`): to split texts by a tokenizer.json, exactly as that file says.
 
 The ids of each text are decoded again, so that the limits hold for decoding as well.
 """

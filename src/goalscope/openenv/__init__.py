@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
 from goalscope.front.dialogue import WorldDialogue, episodes_of
 
 try:

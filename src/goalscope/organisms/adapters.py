@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.folder import Folder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld
 from goalscope.hypotheses.definition import Array
 from goalscope.models.folders import model_folder

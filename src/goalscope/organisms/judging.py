@@ -23,25 +23,25 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import numpy as np
 from pydantic import Field
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.progress import Display, lines
+from goalscope._ground.rng import stream
+from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 from goalscope.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
 from goalscope.attribution.claim import Stratum, Test
 from goalscope.attribution.joint import TOGETHER, parts_of
-from goalscope.folder import Folder
 from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.hypotheses.answers import Answers, answers_of
 from goalscope.hypotheses.definition import Array, Numbers
 from goalscope.hypotheses.separability import separability
 from goalscope.hypotheses.states import States, walked
-from goalscope.ids import content_id
 from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
 from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.organisms.making import of_each
-from goalscope.progress import Display, lines
-from goalscope.rng import stream
-from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 
 SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the ordinary worlds that tell goal and proxy apart."""

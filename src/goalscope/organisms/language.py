@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.extras import lacking
-from goalscope.folder import Folder
 from goalscope.hypotheses.definition import Array, Mask, Numbers
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, check_whole, freeze, refuse_where
-from goalscope.distributions import to_array, to_distributions, to_sparse_distributions
+from goalscope._ground.checks import check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope._ground.distributions import to_array, to_distributions, to_sparse_distributions
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
 

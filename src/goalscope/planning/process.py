@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
-from goalscope.distributions import to_distributions
+from goalscope._ground.checks import freeze
+from goalscope._ground.distributions import to_distributions
 from goalscope.planning.mdp import TabularMDP, at_cell, sparse_transitions
 from goalscope.planning.tasks import process_of_map
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions

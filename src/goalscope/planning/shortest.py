@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
+from goalscope._ground.checks import freeze
 from goalscope.planning._fast import UNREACHABLE, spread_words
 from goalscope.worlds.dynamics import State, initial_state, neighbours, phases, settle, transitions
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite
+from goalscope._ground.checks import check_finite
 from goalscope.planning.mdp import TabularMDP
 from goalscope.planning.reached import ReachedProcess, reached_process
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import decode_object
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.folder import NamedFile
 from goalscope.models.folder_checks import read_json
 from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
@@ -25,7 +26,6 @@ from goalscope.preflight.prompts import (
 )
 from goalscope.runs import Study
 from goalscope.runs.server_checks import wanted_by
-from goalscope.untrusted import decode_object
 from goalscope.worlds.world import World
 
 _MAX_WORLDS = 200

@@ -17,6 +17,8 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from goalscope._ground.progress import lines
+from goalscope._ground.rng import spread
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.answering import Answering
@@ -28,8 +30,6 @@ from goalscope.planning.oracle import oracle
 from goalscope.preflight.causes import cause_of, ways_in_use
 from goalscope.preflight.memory import taken
 from goalscope.preflight.prompts import counter
-from goalscope.progress import lines
-from goalscope.rng import spread
 from goalscope.runs import Store, Study
 from goalscope.runs.dispatch import Caller, budget_of
 from goalscope.runs.episode import LiveEpisode

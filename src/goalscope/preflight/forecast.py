@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import spread
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.http import HttpModel
@@ -25,7 +26,6 @@ from goalscope.planning.oracle import oracle
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.memory import inside_memory, more_memory
 from goalscope.preflight.prompts import counter, prompts_of
-from goalscope.rng import spread
 from goalscope.runs import Study
 
 Range = npt.NDArray[np.float64]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from goalscope.folder import package_text
+from goalscope._ground.folder import package_text
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.marks import Style
-from goalscope.yaml_text import read_yaml_text
 
 MAX_TOKENS: Final = 256
 """Maximum output tokens of a model that does not reason before its answer, which is a JSON object of ten tokens."""

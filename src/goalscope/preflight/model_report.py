@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
-from goalscope.folder import NamedFile
 from goalscope.models.base import Request, Sampling
 from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
@@ -24,7 +25,6 @@ from goalscope.preflight.causes import ways_in_use
 from goalscope.preflight.memory import token_octets
 from goalscope.preflight.model_defaults import find_out
 from goalscope.preflight.usable import what_helps
-from goalscope.rng import stream
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView

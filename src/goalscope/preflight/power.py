@@ -7,11 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import ORIGINAL, bounds_of
 from goalscope.planning.shortest import shortest_length
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Study
 from goalscope.stats import (
     Paired,
@@ -21,6 +20,7 @@ from goalscope.stats import (
     simulate_power,
 )
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows
 from goalscope.worlds.gridworld import GridView
 
 CHANCE = 0.8

@@ -6,15 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
-from goalscope import registry
-from goalscope.checks import did_you_mean, note_namesake
-from goalscope.folder import Folder, NamedFile, package_files, package_text
+from goalscope._ground import registry
+from goalscope._ground.checks import did_you_mean, note_namesake
+from goalscope._ground.folder import Folder, NamedFile, package_files, package_text
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.goals import goal_measure
 from goalscope.goals.asked import IN_GRIDS
 from goalscope.hypotheses.written import check_names, restore_hypotheses
 from goalscope.measures.invariance import check_declared
 from goalscope.runs import Study
-from goalscope.yaml_text import read_yaml_text
 
 SUFFIX: Final = ".yaml"
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.progress import Stage
 from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
-from goalscope.columns import constant
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import ShownMap
@@ -45,10 +45,10 @@ from goalscope.probing.suite import (
     probe_cells_by_size,
     without,
 )
-from goalscope.progress import Stage
-from goalscope.rows import Rows
 from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import READS, Inside
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows
 
 Reading = tuple[Rows, list[ShownMap]]
 """Rows, and maps to draw."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import content_id
 from goalscope.activations.load import Activations
 from goalscope.activations.sites import check_site
-from goalscope.ids import content_id
 from goalscope.probing.inputs import ProbeInputs, split_by_grid
 from goalscope.probing.labels import Cells, label_grid
 from goalscope.worlds.dynamics import State, shown

@@ -30,9 +30,9 @@ from goalscope.probing.maps import (
 )
 from goalscope.probing.scores import READINGS, Grids, Measured, difference_rows
 from goalscope.probing.suite import Entry, FittedProbes
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, estimate_pooled
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows, Tag
 
 TOPS: Final = (1, 3, 5, 10)
 """How many candidate cells of agent and goal are looked at."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.analyses import AnalysisReader, Place, analysis, place_name
 from goalscope.probing.beliefs import BELIEF_SUITE, choose_maps, compare_beliefs, read_beliefs
@@ -18,7 +18,7 @@ from goalscope.probing.maps import decode_maps
 from goalscope.probing.plan_scores import MAIN_DECODER, STEPWISE
 from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, Maps, entries_of, probe_plans, without
-from goalscope.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag
 
 BY_SIZE: Final[tuple[Entry, ...]] = (
     ("position", "none"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.probing.heads import Head, HeadSizes, SettingsOf
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import constant
+from goalscope._ground.progress import Progress
+from goalscope._ground.rng import stream
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import Features, ProbeInputs, Split, grid_kinds, of_grids
 from goalscope.probing.labels import PADDING, Cells, undetermined
@@ -28,10 +29,9 @@ from goalscope.probing.problem import FitSettings
 from goalscope.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, pairs, score_cells
 from goalscope.probing.suite import Score, fit_suite
 from goalscope.probing.truths import Truth, truths
-from goalscope.progress import Progress
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows, Tag
 
 CURVE: Final = "learning curve"
 """The tag ``scope`` of rows of curves: ordinary tables leave them out."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from goalscope.checks import check_whole
+from goalscope._ground.checks import check_whole
+from goalscope._ground.rng import stream
 from goalscope.probing.heads import HeadSizes, Weights
-from goalscope.rng import stream
 
 _PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron
 

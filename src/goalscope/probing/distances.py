@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, check_whole
+from goalscope._ground.checks import check_finite, check_shape, check_whole
+from goalscope._ground.rng import stream
 from goalscope.probing.fitting import Callbacks
 from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, Features, ProbeInputs, Split, grid_kinds
@@ -27,11 +28,10 @@ from goalscope.probing.problem import FitSettings, grid_weights
 from goalscope.probing.scores import Grids, members
 from goalscope.probing.suite import FittedProbes, Maps, check_controls, fit_suite, on_maps, probe_cells
 from goalscope.probing.truths import Truth, truths
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DRAW, Estimate, Grouped, estimate_crossed, estimate_pooled, estimate_rows
 from goalscope.stats.crossed import ONE_SEED
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows, Tag
 
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
 _NO_DEVIATION: Final = 1e-12  # relative to the greatest one

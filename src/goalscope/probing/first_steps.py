@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.progress import Stage
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.load import Capture, captures, choose_capture, load_activations
 from goalscope.activations.sites import Site, check_site
@@ -22,7 +23,6 @@ from goalscope.probing.inputs import of_grids
 from goalscope.probing.logit_lens import OWN, Network
 from goalscope.probing.pipeline import INFO, declared_in
 from goalscope.probing.probe import Probe, ProbeKey
-from goalscope.progress import Stage
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import noted

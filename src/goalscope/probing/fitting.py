@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.progress import Progress
+from goalscope._ground.rng import stream
 from goalscope.models.threads import one_thread
 from goalscope.probing.heads import Weights, check_device, initial_weights, normalised, scores
 from goalscope.probing.inputs import of_grids
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
 from goalscope.probing.ridge import PENALTIES
-from goalscope.progress import Progress
-from goalscope.rng import stream
-from goalscope.rows import Tag
 from goalscope.runs.executors import lost_worker
+from goalscope.stats.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor

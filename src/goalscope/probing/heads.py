@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.rng import stream
 from goalscope.models import loading
-from goalscope.rng import stream
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.activations.load import Activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.labels import CLASSES, WALL, Cells, Columns, Steps
-from goalscope.rng import stream
 
 SiteLayer = tuple[str | None, int | None]
 """A site and a layer; `NOWHERE` where no activations are read."""

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.probing.arrays import vectors_of
 from goalscope.probing.ridge import PENALTIES, solve_classes, solve_numbers
-from goalscope.rng import stream
 
 Array = npt.NDArray[np.float64]
 Kind = Literal["category", "number"]

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole
+from goalscope._ground.checks import check_whole
+from goalscope._ground.rng import stream
 from goalscope.probing.arrays import vectors_of
 from goalscope.probing.label_fits import (
     ACCURACY,
@@ -33,10 +34,9 @@ from goalscope.probing.label_fits import (
     known_without,
     name_groups,
 )
-from goalscope.records import Records
-from goalscope.rng import stream
 from goalscope.stats import Estimate, estimate_crossed, estimate_mean
 from goalscope.stats.estimate import from_codes
+from goalscope.stats.records import Records
 
 Array = npt.NDArray[np.float64]
 CODE: Final = "code length"

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_shape, check_whole, freeze
 from goalscope.activations.load import Activations
 from goalscope.activations.sites import grids_seen
-from goalscope.checks import check_shape, check_whole, freeze
 from goalscope.planning import solve
 from goalscope.runs import Episode
 from goalscope.worlds.dynamics import shown

@@ -27,9 +27,9 @@ from goalscope.probing.inputs import ProbeInputs
 from goalscope.probing.labels import NO_ACTION, Cells, Steps, steps_of
 from goalscope.probing.problem import grid_weights
 from goalscope.probing.scores import Grids, Measured
-from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.runs.record import Step
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.grid import ACTIONS, Action
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, check_shape
+from goalscope._ground.checks import check_distributions, check_shape
 from goalscope.probing.labels import AGENT, CLASSES, END, GOAL, OPEN, PADDING, TOKENS, WALL, Cells, Columns, plan_length
 
 

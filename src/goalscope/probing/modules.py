@@ -26,11 +26,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from goalscope._ground.rng import stream
 from goalscope.models.threads import one_thread
 from goalscope.probing.decoders import Decoder, Stepwise, zeros
 from goalscope.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.probing.ridge import solve_classes, solve_numbers
-from goalscope.rng import stream
 
 _PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a processor as many as its cache holds
 _SLICE = 256  # hidden units whose gradients are computed together on a processor

@@ -10,7 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.parts import attempt
+from goalscope._ground.progress import Stage, silent
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import plan_id, some_steps
 from goalscope.activations.hooks import DecoderBlocks, chosen_layers
@@ -19,17 +21,15 @@ from goalscope.activations.replay_target import ReplayTarget, find_target, model
 from goalscope.activations.shards import artifacts
 from goalscope.activations.sites import available_sites
 from goalscope.models.local import LocalModel
-from goalscope.parts import attempt
 from goalscope.probing.analyses import AnalysisReader, probe_dataset
 from goalscope.probing.beliefs import SOURCE
 from goalscope.probing.heads import check_device
 from goalscope.probing.inputs import known_walls
 from goalscope.probing.logit_lens import OWN, Network
-from goalscope.progress import Stage, silent
-from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, note_libraries
+from goalscope.stats.rows import Rows
 from goalscope.worlds.gridworld import GridView
 
 INFO: Final = "inside"

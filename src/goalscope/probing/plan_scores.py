@@ -26,14 +26,14 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_shape
+from goalscope._ground.checks import check_shape
 from goalscope.planning import distances_batch, optimal_batch
 from goalscope.probing.labels import END, TOKENS, UNKNOWN, Cells, Plans, check_tokens
 from goalscope.probing.maps import DecodedMaps
 from goalscope.probing.scores import Grids, Measured, chosen, members, paired_rows
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DIFFERENCES, DRAW, Estimate, Grouped, estimate_rows
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.grid import ACTIONS, DELTAS
 
 PREFIX: Final = "prefix accuracy"

@@ -15,17 +15,17 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_finite, check_shape, freeze
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import content_id
 from goalscope.activations.load import Activations
 from goalscope.activations.shards import Shard, open_tensors, write_shard
-from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.folder import NamedFile
-from goalscope.ids import content_id
 from goalscope.probing.heads import Head, HeadSizes, find_head, outputs, weight_shapes
 from goalscope.probing.inputs import Features, Source
 from goalscope.probing.labels import CLASSES, TOKENS
 from goalscope.probing.maps import PlanPrediction, Prediction
-from goalscope.rows import Tag
 from goalscope.stats import DRAW
+from goalscope.stats.rows import Tag
 
 _INPUTS: Final = {"mean": "centre", "std": "spread"}  # fields -> their names in files
 _SCALARS: Final = (str, int, float, bool, type(None))

@@ -7,15 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.progress import Progress
 from goalscope.activations.shards import Artifact, artifacts, place, put_artifacts
-from goalscope.ids import content_id
 from goalscope.probing.fitting import Callbacks
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.probe import Probe, ProbeKey, Target
-from goalscope.progress import Progress
-from goalscope.rows import Tag
 from goalscope.runs import Store
 from goalscope.stats import DRAW
+from goalscope.stats.rows import Tag
 
 PROBE: Final = "probe"
 DECODER: Final = "plan decoder"

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, check_whole, freeze
+from goalscope._ground.checks import check_finite, check_shape, check_whole, freeze
 from goalscope.probing.heads import Head, HeadSizes, Weights, find_head, weight_shapes
 from goalscope.probing.inputs import Features
 from goalscope.probing.labels import CLASSES, TOKENS, UNKNOWN, check_tokens
 from goalscope.probing.probe import Probe, ProbeKey, check_frame
-from goalscope.rows import Tag
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor

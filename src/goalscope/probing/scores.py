@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_shape
-from goalscope.columns import constant
+from goalscope._ground.checks import check_shape
 from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
 from goalscope.probing.maps import Prediction
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.columns import constant
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows, Tag
 
 READINGS: Final = ("balanced", "natural")
 """Probabilities as if all classes were equally frequent, and at the frequencies of the training split."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.parts import attempt
 from goalscope.activations.load import Activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.parts import attempt
 from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.inputs import (
@@ -43,7 +43,7 @@ from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import AREA, confusion_rows, score_cells
 from goalscope.probing.truths import Truth, scored_rows, truths
-from goalscope.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag
 
 Entry = tuple[str, str]
 """A head and a control."""
@@ -127,7 +127,7 @@ def fit_suite(
     """Fit and score every entry of a suite at every site and layer.
 
     ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name. A head
-    of another package that raises is left out, with a `goalscope.parts.PartWarning`.
+    of another package that raises is left out, with a `goalscope._ground.parts.PartWarning`.
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")

@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import uniform
 from goalscope.probing.inputs import CONTROLS, ProbeInputs, shuffled_rows
 from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells
 from goalscope.probing.scores import Grids
-from goalscope.rng import uniform
-from goalscope.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag
 
 _STREAM: Final = "control task"
 

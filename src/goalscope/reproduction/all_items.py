@@ -3,10 +3,11 @@
 from pathlib import Path
 from time import process_time
 
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError
 from goalscope.cli.console import fail, say
-from goalscope.folder import Folder, NamedFile
 from goalscope.front.measuring import can_report
-from goalscope.ids import content_id
 from goalscope.report.exports import as_markdown
 from goalscope.reproduction.costs import scale_of, seconds
 from goalscope.reproduction.items import Item, items
@@ -15,7 +16,6 @@ from goalscope.reproduction.working import asked_in, compute_exact, published_st
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import UntrustedError
 
 _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")
 

@@ -12,15 +12,15 @@ from typing import Final
 import numpy as np
 from pydantic import Field
 
+from goalscope._ground.sealed import StrictRecord
 from goalscope.reproduction.items import Item, QuotedClaim
 from goalscope.reproduction.of_agents import equal_but_different, moved_differently, predicts
 from goalscope.reproduction.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.reproduction.readings import ItemLine, ReadAgents, selected
 from goalscope.reproduction.verdicts import Found, Verdict, joined, on_side
-from goalscope.rows import Rows, Tag
-from goalscope.sealed import StrictRecord
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
 from goalscope.stats.record import StoredEstimate
+from goalscope.stats.rows import Rows, Tag
 
 
 class Tested(StrictRecord):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_probability, freeze
+from goalscope._ground.checks import check_probability, freeze
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
 from goalscope.planning import TabularMDP, occupancy, value_iteration
 

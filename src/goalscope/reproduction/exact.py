@@ -7,15 +7,15 @@ from math import nan
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.folder import NamedFile
-from goalscope.ids import canonical_json
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.rng import stream
 from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.reproduction.items import Item
 from goalscope.reproduction.readings import ItemLine
-from goalscope.rng import stream
-from goalscope.rows import Tag
 from goalscope.stats import Estimate
+from goalscope.stats.rows import Tag
 from goalscope.worlds import Grid, generate, transform
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.layouts import control, layout
@@ -204,10 +204,10 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 
 def _settings(folder: Path, model: str) -> ExactResult:
     """Compare the settings of a ready model and of the study baseline with those of Table 6."""
+    from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.preflight.model_defaults import ready_models
     from goalscope.preflight.study_files import text
     from goalscope.runs import Study
-    from goalscope.yaml_text import read_yaml_text
 
     study = Study.assemble(read_yaml_text(text("baseline"), "baseline"))
     parameters = study.agents_[0].parameters

@@ -9,12 +9,12 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from goalscope.checks import near_miss
-from goalscope.folder import package_text
-from goalscope.rows import Tag
+from goalscope._ground.checks import near_miss
+from goalscope._ground.folder import package_text
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.runs import Study
 from goalscope.runs.kinds import StudyPart, sequence
-from goalscope.yaml_text import read_yaml_text
+from goalscope.stats.rows import Tag
 
 PAPERS: Final[Mapping[str, str]] = {
     "telos": "A Behavioural and Representational Evaluation of Goal-Directedness in Language Model Agents (Arghal et "

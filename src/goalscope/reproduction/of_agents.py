@@ -7,8 +7,8 @@ import numpy as np
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.reproduction.items import QuotedClaim
 from goalscope.reproduction.verdicts import Found, beyond
-from goalscope.rows import Rows
 from goalscope.stats import Estimate, regress
+from goalscope.stats.rows import Rows
 
 _STRONG = 0.5  # share of the variance of success that a strong predictor explains
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from goalscope._ground.rng import stream
 from goalscope.measures.invariance import ORIGINAL, both_sides, bounds_of, check_transformed
 from goalscope.reproduction.items import QuotedClaim
 from goalscope.reproduction.verdicts import Found, Verdict, inside, joined, on_side
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import Estimate, paired_difference, sensitivity
+from goalscope.stats.rows import Rows
 from goalscope.worlds.transform import TRANSFORMS
 
 _GENERAL = "general"  # scope of the probe of all sizes; that of one size is called by its shape

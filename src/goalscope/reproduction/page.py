@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from goalscope._ground.words import counted, listed
 from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Footnotes, Table, number
 from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.runs import Store
-from goalscope.words import counted, listed
 
 
 def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, made_here: bool, scale: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field
 
+from goalscope._ground.sealed import StrictRecord
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.relation import log_relation
 from goalscope.measures.invariance import compare_transforms
@@ -16,10 +17,9 @@ from goalscope.probing.plan_scores import summarise_plans
 from goalscope.probing.scores import summarise
 from goalscope.reproduction.comparable import differences, too_few
 from goalscope.reproduction.items import MIDDLE, How, Item, ItemReading
-from goalscope.rows import Rows, Tag
-from goalscope.sealed import StrictRecord
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.record import StoredEstimate
+from goalscope.stats.rows import Rows, Tag
 
 _MARGINS: Final = {"success": 0.1, "action accuracy": 0.05}
 """Margins of the tests of transforms; p-values and effects do not depend on them."""

@@ -10,18 +10,18 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from goalscope import __version__
-from goalscope.folder import Folder
-from goalscope.ids import content_id
-from goalscope.records import Records
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.sealed import SealedRecord, read_sealed
+from goalscope._ground.words import counted, listed
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
 from goalscope.report.blocks import Footnotes, Table
 from goalscope.reproduction.claims import Tested
 from goalscope.reproduction.items import PAPERS, Item
 from goalscope.reproduction.page import declared
 from goalscope.reproduction.readings import ItemLine, equal_as_printed, in_figures
-from goalscope.sealed import SealedRecord, read_sealed
 from goalscope.stats import Estimate
-from goalscope.words import counted, listed
+from goalscope.stats.records import Records
 
 RESULT: Final = "reproduction.json"
 

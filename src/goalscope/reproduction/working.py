@@ -5,10 +5,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.progress import duration
 from goalscope.cli.console import progress, say, show
 from goalscope.cli.studies import load_study, run_study_of
-from goalscope.folder import Folder
-from goalscope.progress import duration
 
 if TYPE_CHECKING:
     from goalscope.reproduction.claims import Tested
@@ -234,8 +234,8 @@ def _write(
     scale: float,
 ) -> tuple["Result", str]:
     """Write a result as JSON, return it and the text."""
+    from goalscope._ground.sealed import seal, write_sealed
     from goalscope.reproduction.stored import RESULT, Result, key_of
-    from goalscope.sealed import seal, write_sealed
 
     result = Result(
         item=item.name,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator
 
-from goalscope.checks import near_miss
+from goalscope._ground.checks import near_miss
 from goalscope.planning.shortest import distances_batch, distances_to
 from goalscope.worlds.grid import CORNERS, Grid, Position, Side
 

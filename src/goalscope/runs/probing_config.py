@@ -16,11 +16,11 @@ from pydantic import (
     model_serializer,
 )
 
-from goalscope import registry
-from goalscope.checks import near_miss
+from goalscope._ground import registry
+from goalscope._ground.checks import near_miss
+from goalscope._ground.untrusted import explain, shorten
 from goalscope.models.initialisation import RandomWeights
 from goalscope.runs.kinds import STORED, Interventions, StudyPart, listed, sequence
-from goalscope.untrusted import explain, shorten
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
 """The built-in analyses of activations; the name of an analysis is the source of its rows in the store."""

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import printable
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
 from goalscope.agents.chat import CALLED, ChatAgent
-from goalscope.ids import content_id
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import BELIEVED, DOUBTED
 from goalscope.models.http_checks import (
@@ -19,7 +20,6 @@ from goalscope.models.http_checks import (
 )
 from goalscope.models.http_trials import START_WITH_PARSER, ServerNeeds, most_trial_tokens
 from goalscope.runs.store import Store
-from goalscope.untrusted import printable
 
 INFO: Final = "servers"
 """Name of the setting with the checks of servers, one entry for each trial."""

@@ -8,7 +8,7 @@ the world, so none is a guess.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
 from goalscope.front.dialogue import WorldDialogue, episodes_of
 from goalscope.runs.codec import decode_world, encode_world
 from goalscope.worlds.world import World

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.evaluation.arms import arms as all_arms
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import runs_by_arm

@@ -15,8 +15,8 @@ from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.table import PROVENANCE
 from goalscope.measures.transcript import TranscriptStep
 from goalscope.report.reading import Run
-from goalscope.rows import WHOLE_EPISODE, Rows
 from goalscope.runs.record import Episode, Step
+from goalscope.stats.rows import WHOLE_EPISODE, Rows
 from goalscope.viewer.inside import Readings, inside_of, token_texts
 from goalscope.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing

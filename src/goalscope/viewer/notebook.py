@@ -4,8 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.extras import lacking
-from goalscope.folder import temporary_folder
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import temporary_folder
 from goalscope.viewer.page import MOST_OF_FILE, write_view
 
 SCRIPT: Final = """

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope import __version__
+from goalscope._ground.folder import Folder, NamedFile, package_text
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.opening import open_results
-from goalscope.folder import Folder, NamedFile, package_text
 from goalscope.report.reading import Run
 from goalscope.viewer.claims import claims_of
 from goalscope.viewer.collect import EpisodeList, ViewedRun, collect

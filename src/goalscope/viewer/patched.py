@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from goalscope.interventions.experiment import TAG
 from goalscope.interventions.patching import FOLLOWS, KIND, PAIRS
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 
 _LINE: Final = ("moved", "site", "layers", "layer")
 _PATCH: Final = "patch"

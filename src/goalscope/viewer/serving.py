@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from goalscope.folder import Folder
-from goalscope.untrusted import StrangeFileError
+from goalscope._ground.folder import Folder
+from goalscope._ground.untrusted import StrangeFileError
 
 _LOCAL: Final = "127.0.0.1"
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtim
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole
-from goalscope.ids import canonical_json, content_id
-from goalscope.rng import stream
-from goalscope.rows import Tag
+from goalscope._ground.checks import check_whole
+from goalscope._ground.ids import canonical_json, content_id
+from goalscope._ground.rng import stream
+from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
 
 if TYPE_CHECKING:

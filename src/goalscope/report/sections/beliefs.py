@@ -37,8 +37,8 @@ from goalscope.report.specs import (
     TableSpec,
 )
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats.rows import Tag
 
 _TAGS = ("head", "control", "site", "layer")
 _TOPS = {count: names.top_name(count) for count in names.TOPS}

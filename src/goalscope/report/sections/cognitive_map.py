@@ -6,6 +6,7 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from goalscope._ground.words import listed
 from goalscope.probing.curves import TRAINED_ON
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.labels import CLASSES
@@ -41,8 +42,7 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.rows import Tag
-from goalscope.words import listed
+from goalscope.stats.rows import Tag
 
 _PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
 

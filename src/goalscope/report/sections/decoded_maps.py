@@ -5,6 +5,7 @@ Source: behavioural and representational evaluation, section 5.1, Figure 6.
 
 from collections.abc import Iterator, Mapping
 
+from goalscope._ground.words import listed
 from goalscope.probing import beliefs as names
 from goalscope.probing.beliefs import RULE, SOURCE, ShownMap
 from goalscope.probing.curves import TRAINED_ON
@@ -15,9 +16,8 @@ from goalscope.report.pictures import framed, map_picture, picture
 from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, probe_name
 from goalscope.report.specs import Declared, Figure, section
 from goalscope.report.verdicts import MADE, NETWORKS, claim_in_words, verdict
-from goalscope.rows import Tag
 from goalscope.runs.record import Episode
-from goalscope.words import listed
+from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Action
 

@@ -26,8 +26,8 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats.rows import Tag
 
 _MANHATTAN = {"none": "decoded map", "true map": "true map"}
 _RIVALS = {

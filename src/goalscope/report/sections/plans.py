@@ -34,8 +34,8 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
-from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
+from goalscope.stats.rows import Tag
 
 _CONTROLS = {
     "shuffled": "plans of other grids",

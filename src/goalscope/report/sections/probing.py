@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.words import counted, listed
 from goalscope.activations.sites import SITES
 from goalscope.probing.pipeline import INFO
 from goalscope.probing.scores import pairs
@@ -31,11 +32,10 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
-from goalscope.rows import Rows, Tag
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
-from goalscope.words import counted, listed
+from goalscope.stats.rows import Rows, Tag
 
 TAGS = ("site", "layer", "head", "control")
 """Tags that identify the probe of a row."""

@@ -25,8 +25,8 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
-from goalscope.rows import Rows
 from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats.rows import Rows
 
 _STEERED: Final = (
     "A direction for another cell of goal or agent is added to the run on one grid of a pair, after one layer. Doses "

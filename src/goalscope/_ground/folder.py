@@ -21,7 +21,7 @@ from pathlib import Path, PurePath
 from shutil import copyfileobj, rmtree
 from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
 
-from goalscope.untrusted import (
+from goalscope._ground.untrusted import (
     MOST_FILE_BYTES,
     MOST_LINE_BYTES,
     StrangeFileError,
@@ -31,7 +31,7 @@ from goalscope.untrusted import (
     decode_text,
     printable,
 )
-from goalscope.untrusted import lines as lines_of
+from goalscope._ground.untrusted import lines as lines_of
 
 MOST_LOG_BYTES: Final = 16 * 2**30
 """Maximum size of a file that is read piece by piece, such as a log."""
@@ -227,21 +227,21 @@ class Folder:
         return _load(self.open_file(*parts, most=most), most)
 
     def load_text(self, *parts: str, most: int = MOST_FILE_BYTES) -> str:
-        """Return the content of a file of UTF-8 text; see `load_bytes` and `goalscope.untrusted.decode_text`."""
+        """Return the content of a file of UTF-8 text; see `load_bytes` and `decode_text`."""
         return decode_text(self.load_bytes(*parts, most=most))
 
     def load_json(self, *parts: str, most: int = MOST_FILE_BYTES, strict: bool = True, finite: bool = True) -> Any:
-        """Return the value of a JSON file; see `load_bytes` and `goalscope.untrusted.decode_json`."""
+        """Return the value of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_json`."""
         return decode_json(self.load_bytes(*parts, most=most), strict=strict, finite=finite)
 
     def load_object(
         self, *parts: str, most: int = MOST_FILE_BYTES, strict: bool = True, finite: bool = True
     ) -> dict[str, Any]:
-        """Return the object of a JSON file; see `load_bytes` and `goalscope.untrusted.decode_object`."""
+        """Return the object of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_object`."""
         return decode_object(self.load_bytes(*parts, most=most), strict=strict, finite=finite)
 
     def lines(self, *parts: str, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the numbered lines of a file; see `open_file` and `goalscope.untrusted.lines`."""
+        """Yield the numbered lines of a file; see `open_file` and `goalscope._ground.untrusted.lines`."""
         with self.open_file(*parts, most=most) as stream:
             yield from lines_of(stream)
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from goalscope.folder import Folder
-from goalscope.ids import content_id
-from goalscope.untrusted import MOST_FILE_BYTES, decode_object, explain, shorten
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import MOST_FILE_BYTES, decode_object, explain, shorten
 
 _LONGEST_TEXT: Final = 1_000_000  # characters of one text
 
@@ -31,7 +31,7 @@ _ROUNDING: Final = 1e-6  # what the ends of an interval may be off by, in units 
 
 
 def content_id_of(kind: str) -> Any:
-    """Return what a text must be that is a content id of a kind, see `goalscope.ids.content_id`; for ``Annotated``."""
+    """Return what a text must be that is a content id of a kind, see `content_id`; for ``Annotated``."""
     return Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")
 
 

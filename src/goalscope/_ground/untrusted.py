@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from goalscope.checks import near_miss
+from goalscope._ground.checks import near_miss
 
 MOST_FILE_BYTES: Final = 256 * 2**20
 MOST_LINE_BYTES: Final = 16 * 2**20

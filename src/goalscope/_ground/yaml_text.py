@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import yaml
 
-from goalscope.checks import near_miss
-from goalscope.folder import Folder, NamedFile
-from goalscope.untrusted import UntrustedError, printable, shorten
+from goalscope._ground.checks import near_miss
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import UntrustedError, printable, shorten
 
 MOST_YAML_BYTES: Final = 4_000_000
 MOST_VALUES: Final = 100_000

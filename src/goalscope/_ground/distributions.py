@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, refuse_where
+from goalscope._ground.checks import check_finite, refuse_where
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -1,7 +1,7 @@
 """Parts of other packages at work: what they raise is named after them, and does not end the work of the others.
 
 A part is known by its code: a frame of a traceback belongs to the package whose entry point brought its module, or to a
-module of the working directory (`goalscope.own`).
+module of the working directory (`goalscope._ground.own`).
 """
 
 import errno
@@ -14,8 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, TypeVar
 
-from goalscope import own, registry
-from goalscope.untrusted import DamagedError, StrangeFileError, printable, shorten
+from goalscope._ground import own, registry
+from goalscope._ground.untrusted import DamagedError, StrangeFileError, printable, shorten
 
 TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
 """Environment variable: with 1 in it every error keeps its traceback."""

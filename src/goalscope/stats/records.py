@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
 
 if TYPE_CHECKING:
     import pandas

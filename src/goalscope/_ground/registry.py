@@ -15,8 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from typing import Any, Final, TypeVar
 
-from goalscope.checks import near_miss
-from goalscope.untrusted import printable, shorten
+from goalscope._ground.checks import near_miss
+from goalscope._ground.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from goalscope.untrusted import decode_object
+from goalscope._ground.untrusted import decode_object
 
 _PROGRAM: Final = Path(__file__).with_name("bounded_process.py")
 _MOST_START: Final = 300  # seconds: to import a library from a slow disk

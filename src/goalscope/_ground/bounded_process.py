@@ -1,4 +1,4 @@
-"""The program of a bounded process; `goalscope.bounded` starts it and says what such processes are for.
+"""The program of a bounded process; `goalscope._ground.bounded` starts it and says what such processes are for.
 
 A script without an import of the project. It loads the work that it is given as the path of a Python file, takes
 requests as lines of JSON, and answers each by lines of JSON: values, then an end or an error. Work that takes too long

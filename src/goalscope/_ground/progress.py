@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
-from goalscope.folder import NamedFile
+from goalscope._ground.folder import NamedFile
 
 Answer = TypeVar("Answer")
 
@@ -251,7 +251,7 @@ def aloud() -> Iterator[None]:
         return
 
     def write(line: str) -> None:
-        from goalscope.untrusted import printable  # it is not light
+        from goalscope._ground.untrusted import printable  # it is not light
 
         sys.stderr.write(f"{printable(line)}\n")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import Coded, Column, ColumnDecoder, DecodedColumns, constant, joined, numbered, repeated
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
+from goalscope.stats.columns import Coded, Column, ColumnDecoder, DecodedColumns, constant, joined, numbered, repeated
 
 if TYPE_CHECKING:
     import pandas

@@ -7,7 +7,7 @@ study, hypotheses or model file that this command was given, or allowed with ``-
 
 A module is imported from the working directory only, where the user put it, never in place of an installed one, and a
 line on standard error says so before its code runs. Installed packages register their parts instead, see
-`goalscope.registry`.
+`goalscope._ground.registry`.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.folder import NamedFile
+from goalscope._ground.folder import NamedFile
 
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
@@ -30,7 +30,7 @@ _files: dict[str, Path] = {}
 """The modules imported by this file, by name: one of another working directory may replace them."""
 _sources: dict[str, str] = {}
 """Name -> the directory or file in which it was found, for messages."""
-_IN_PYTHON: Final = "if the file is yours, write `with goalscope.own.allowed(): ...` around the call"
+_IN_PYTHON: Final = "if the file is yours, write `with goalscope._ground.own.allowed(): ...` around the call"
 
 
 @dataclass
