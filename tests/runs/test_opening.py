@@ -342,7 +342,7 @@ def test_a_journal_beside_a_run_is_named_for_what_it_is_and_a_new_start_takes_a_
     (folder / "run.db-journal").write_bytes(begin + b"strange" * 100)
     with pytest.raises(OSError, match="db-journal") as error, Store(folder):
         pass
-    assert named in str(error.value) and "read-only" not in str(error.value)
+    assert named in str(error.value) and "this place is read-only" not in str(error.value)
     assert (folder / "run.db").read_bytes() == before
     if begin:
         with Store(folder, "w"):

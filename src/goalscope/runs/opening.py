@@ -125,10 +125,9 @@ def _unfinished(path: Path, suffix: str) -> str:
                     f"{path.with_name(log)} must be a journal of SQLite, but it does not begin like one, so goalscope "
                     f"did not write it: move it elsewhere; {path.name} was not changed"
                 )
-    if os.access(path.parent, os.W_OK):
         return (
             f"{path} must be closed, but {log} holds writes that were cut short: run the same study on {path.parent} "
-            "again, which takes them back"
+            "again, which takes them back; where that place is read-only, copy the run directory first"
         )
     return (
         f"{path} must be closed or lie where it can be recovered, but {log} holds unfinished writes and this place is "
