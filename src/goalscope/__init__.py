@@ -16,7 +16,8 @@ Results have `.to_frame()` (pandas) and are tables in a notebook. Each of these 
 Lines on progress go to standard error, or to the logger "goalscope" where logging is set up for INFO.
 
 Packages, there without an import of their own: `goalscope.worlds`, `planning`, `measures`, `meg`, `goals`, `stats`,
-`runs`, `environments`, `probing`, `report`, `evaluation`; `@goalscope.measures.measure` declares a measure of your own.
+`runs`, `environments`, `probing`, `report`, `evaluation`; and `own`, by which code that a run names is allowed.
+`@goalscope.measures.measure` declares a measure of your own.
 """
 
 import sys
@@ -30,6 +31,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from goalscope._ground.parts import PartWarning as PartWarning
     from goalscope.agents.agent import Agent as Agent
     from goalscope.evaluation.evaluating import evaluate as evaluate
     from goalscope.evaluation.opening import open_results
@@ -62,6 +64,7 @@ _OFFERED: Final = {
     "Study": ("runs.study", "Study"),
     "World": ("worlds.world", "World"),
     "Agent": ("agents.agent", "Agent"),
+    "PartWarning": ("_ground.parts", "PartWarning"),
 }
 """Name -> module and name there."""
 
@@ -69,12 +72,14 @@ _PACKAGES: Final = (
     *("worlds", "planning", "measures", "meg", "goals", "stats", "runs", "environments", "probing", "report"),
     "evaluation",
 )
+_MODULES: Final = {**{name: name for name in _PACKAGES}, "own": "_ground.own"}
+"""Name -> module that is there without an import of its own."""
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is first used."""
-    if name in _PACKAGES:
-        return import_module(f"goalscope.{name}")
+    if name in _MODULES:
+        return import_module(f"goalscope.{_MODULES[name]}")
     if name not in _OFFERED:
         raise AttributeError(f"module 'goalscope' has no attribute {name!r}; help(goalscope) lists what it offers")
     module, there = _OFFERED[name]

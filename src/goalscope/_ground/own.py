@@ -30,7 +30,7 @@ _files: dict[str, Path] = {}
 """The modules imported by this file, by name: one of another working directory may replace them."""
 _sources: dict[str, str] = {}
 """Name -> the directory or file in which it was found, for messages."""
-_IN_PYTHON: Final = "if the file is yours, write `with goalscope._ground.own.allowed(): ...` around the call"
+_IN_PYTHON: Final = "if the file is yours, write `with goalscope.own.allowed(): ...` around the call"
 
 
 @dataclass

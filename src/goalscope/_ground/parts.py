@@ -1,7 +1,7 @@
 """Parts of other packages at work: what they raise is named after them, and does not end the work of the others.
 
 A part is known by its code: a frame of a traceback belongs to the package whose entry point brought its module, or to a
-module of the working directory (`goalscope._ground.own`).
+module of the working directory (`goalscope.own`).
 """
 
 import errno

@@ -4,7 +4,7 @@ An environment defines transitions, `goalscope.environments.table` enumerates th
 solves them exactly. They are used only after a play-back has confirmed them (`goalscope.environments.playback`).
 
 A run directory from an untrusted source names the source of its worlds. Registered adapters therefore take plain values
-only, and the user's own modules follow the rules of `goalscope._ground.own`.
+only, and the user's own modules follow the rules of `goalscope.own`.
 """
 
 from abc import ABC, abstractmethod

@@ -243,7 +243,7 @@ class Study(StudyPart):
     def assemble(cls, mapping: Mapping[str, Any]) -> "Study":
         """Read a study from plain values of this package, or of a directory that may come from somebody else.
 
-        Unlike with `parse`, nothing follows from the names of classes in it, see `goalscope._ground.own`.
+        Unlike with `parse`, nothing follows from the names of classes in it, see `goalscope.own`.
         """
         return cls._validate(mapping, "the study")
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from goalscope.activations import Activations
 from goalscope.probing import AnalysisReader, Place, ProbeInputs, analysis
-from goalscope.stats.rows import Rows
+from goalscope.stats import Rows
 
 SPREAD = "spread of the activations"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from goalscope.interventions import Edit, Pair
 from goalscope.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
 from goalscope.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
-from goalscope.stats.rows import Rows
+from goalscope.stats import Rows
 
 Array = npt.NDArray[np.float32]
 
