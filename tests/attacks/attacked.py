@@ -35,7 +35,7 @@ def shorten() -> None:
 
     from goalscope.cli import commands
     from goalscope.organisms import cards, challenge, families, judging, learners, making
-    from goalscope.reproduction import all_items, items
+    from goalscope.papers import all_items, items
     from goalscope.runs import Study
 
     commands.load_study = lambda name: Study.parse(STUDY)  # type: ignore[attr-defined, assignment, misc]

@@ -18,10 +18,18 @@ from goalscope.agents.chat import turn
 from goalscope.cli import app
 from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
-from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
-from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
-from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord, foreign_reply
-from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
+from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
+from goalscope.integrations.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
+from goalscope.integrations.inspect_ai.record import (
+    KEY,
+    TURN,
+    EpisodeRecord,
+    ReplyRecord,
+    SampleRecord,
+    TurnRecord,
+    foreign_reply,
+)
+from goalscope.integrations.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.models import Reply
 from goalscope.runs import Episode, Store, Study, run

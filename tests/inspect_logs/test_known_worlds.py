@@ -16,8 +16,8 @@ from command_line import call
 from goalscope._ground.untrusted import UntrustedError
 from goalscope.environments import EnvironmentWorld
 from goalscope.front.goals import towards
-from goalscope.inspect_ai import RecordedEpisode, RecordedTurn
-from goalscope.inspect_ai.recorded import recorded_episode
+from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn
+from goalscope.integrations.inspect_ai.recorded import recorded_episode
 from goalscope.planning import shortest_length
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Grid, GridWorld

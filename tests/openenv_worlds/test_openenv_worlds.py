@@ -59,7 +59,7 @@ def test_models_whose_behaviour_is_known_get_the_rewards_that_are_due(tmp_path: 
 
 
 def test_a_step_after_the_end_or_before_the_beginning_is_refused() -> None:
-    from goalscope.openenv import WorldAnswer, WorldsEnvironment
+    from goalscope.integrations.openenv import WorldAnswer, WorldsEnvironment
 
     env = WorldsEnvironment()
     with pytest.raises(ValueError, match="call reset"):

@@ -17,7 +17,7 @@ SEAMS = {
     "front/goals.py": "hypotheses of meg",
     "front/importing.py": "the reader of an import",
     "hypotheses/written.py": "hypotheses on the command line, and files with some",
-    "inspect_ai/tasks.py": "a shipped study",
+    "integrations/inspect_ai/tasks.py": "a shipped study",
     "preflight/study_files.py": "studies by name or file",
     "runs/study.py": "Study.parse and Study.load themselves",
 }

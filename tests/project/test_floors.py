@@ -42,10 +42,8 @@ FLOORS = {
     "__main__": 9,
     "importers": 9,
     "studies": 10,
-    "reproduction": 10,
-    "inspect_ai": 10,
-    "verifiers": 10,
-    "openenv": 10,
+    "papers": 10,
+    "integrations": 10,
 }
 # The arrows drawn on a floor: directedness is measured towards hypotheses; attribution, reports and checks of studies
 # read it; the command line calls the importers; everything stands on `_ground`.
@@ -163,7 +161,7 @@ def test_the_check_itself_finds_a_violation() -> None:
     assert not violations(SOURCE / "planning" / "x.py", "from goalscope.worlds import Grid")
 
 
-@pytest.mark.parametrize("package", ["reproduction", "studies", "inspect_ai"])
+@pytest.mark.parametrize("package", ["papers", "studies", "integrations"])
 def test_nothing_of_the_core_names_what_registers_like_a_package_of_others(package: str) -> None:
     naming = [
         path for path in FILES if part(path) != package and f"goalscope.{package}" in path.read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from goalscope.reproduction import Item
+from goalscope.papers import Item
 from goalscope.stats.rows import Row
 
 
