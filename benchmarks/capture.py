@@ -27,8 +27,8 @@ from goalscope.activations.sites import SiteFinder
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import fitting_threads
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import fitting_threads
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.worlds import ACTIONS, generate
 from goalscope.worlds.dynamics import State

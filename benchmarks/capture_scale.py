@@ -34,7 +34,7 @@ def states(directory: Path, grids: int) -> dict[str, float]:
     from controls import record  # the benchmark beside this one
 
     from goalscope._ground.rng import stream
-    from goalscope.models.local import LocalModel
+    from goalscope.agents.models.local import LocalModel
     from goalscope.runs import GridWorld
     from goalscope.worlds import generate
 
@@ -51,7 +51,7 @@ def states(directory: Path, grids: int) -> dict[str, float]:
 def captured(directory: Path, grids: int) -> dict[str, float]:
     """Capture three layers of the first states."""
     from goalscope.activations import capture
-    from goalscope.models.local import LocalModel
+    from goalscope.agents.models.local import LocalModel
 
     done = capture(directory, LocalModel("theseus"), sites=["pre"], scope="first")
     files = (directory / done.path).glob("*.safetensors")

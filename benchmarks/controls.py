@@ -42,8 +42,8 @@ from goalscope.activations import Activations, capture, load_activations
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.local import LocalModel
 from goalscope.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
 from goalscope.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
 from goalscope.probing.ridge import PENALTIES

@@ -35,7 +35,7 @@ from controls import labels, record, vectors, worlds
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifier
 
 from goalscope._ground.rng import stream
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.local import LocalModel
 from goalscope.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
 from goalscope.probing.fitting import validation_rows
 from goalscope.probing.scores import rank_scores

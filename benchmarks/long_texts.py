@@ -28,8 +28,8 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     from goalscope.agents import Observation
     from goalscope.agents.agent import agent_id
     from goalscope.agents.chat import ChatAgent
-    from goalscope.models._fast import use_grouped_attention
-    from goalscope.models.local import LocalModel
+    from goalscope.agents.models._fast import use_grouped_attention
+    from goalscope.agents.models.local import LocalModel
     from goalscope.preflight.memory import capture_memory
     from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
     from goalscope.worlds import Action, generate

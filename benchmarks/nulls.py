@@ -26,7 +26,7 @@ import numpy.typing as npt
 from scipy.special import bdtr
 
 from goalscope._ground.rng import stream
-from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.planning.shortest import distances_to
 from goalscope.probing import (
     AGENT,

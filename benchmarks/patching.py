@@ -21,12 +21,12 @@ import torch
 
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import Sampling
+from goalscope.agents.models.decode import Decoding, score
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import work_on_cores
 from goalscope.interventions import Batch, Edit, Original, find_pairs, score_answers
 from goalscope.interventions.experiment import give_back
-from goalscope.models.base import Sampling
-from goalscope.models.decode import Decoding, score
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import work_on_cores
 from goalscope.worlds import Grid, GridView
 
 GRID = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])

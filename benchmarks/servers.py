@@ -29,8 +29,8 @@ from serving import KINDS, ROOT, Kind, install, started
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
-from goalscope.models import HttpModel, LocalModel, Reply, Request, Sampling
-from goalscope.models.http_checks import ServerReport
+from goalscope.agents.models import HttpModel, LocalModel, Reply, Request, Sampling
+from goalscope.agents.models.http_checks import ServerReport
 from goalscope.preflight.server_report import examine_server
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial

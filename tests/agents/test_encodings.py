@@ -11,14 +11,14 @@ import pytest
 
 from goalscope.activations import SiteFinder
 from goalscope.agents import ChatAgent, Observation, agent_id
+from goalscope.agents.models import LocalModel
+from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.agents.prompts import TASKS, read_template
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.identity import _template
 from goalscope.evaluation.subject import subject_of
 from goalscope.interventions import Original, Side, find_pairs, pairs
 from goalscope.interventions.pairs import best
-from goalscope.models import LocalModel
-from goalscope.models.grid_tokens import check_cell_tokens
 from goalscope.runs import Step
 from goalscope.worlds import Grid, GridView, State
 from goalscope.worlds.encodings import ENCODINGS, MATRIX, written

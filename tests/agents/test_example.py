@@ -21,8 +21,8 @@ from goalscope.agents import (
     build_agent,
     parse_action,
 )
+from goalscope.agents.models import TEMPLATE_FORMS, LocalModel
 from goalscope.agents.prompts import RULE, TASKS, example_action
-from goalscope.models import TEMPLATE_FORMS, LocalModel
 from goalscope.planning import optimal_actions
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, NamedView, initial_state, step

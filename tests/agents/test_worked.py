@@ -10,8 +10,8 @@ import pytest
 
 from goalscope._ground.rng import stream
 from goalscope.agents import ChatAgent, Observation, agent_id
+from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.agents.prompts import WORKED_RULE, example_action, turned
-from goalscope.models import Message, Reply, Request, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, generate
 

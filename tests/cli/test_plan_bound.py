@@ -9,8 +9,8 @@ import pytest
 
 from families import long_after
 from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
-from goalscope.models import Message
-from goalscope.models.http_budget import most_text_tokens
+from goalscope.agents.models import Message
+from goalscope.agents.models.http_budget import most_text_tokens
 from goalscope.preflight import PromptMeasure, costs, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Store, Study, run
 from goalscope.runs.episode import LiveEpisode
@@ -124,7 +124,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
 
 
 def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
-    from goalscope.models.dialect import Dialect
+    from goalscope.agents.models.dialect import Dialect
 
     study = Study.parse(
         {

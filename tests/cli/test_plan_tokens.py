@@ -12,7 +12,7 @@ import pytest
 
 from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.models.dialect import Dialect
+from goalscope.agents.models.dialect import Dialect
 from goalscope.preflight import PromptMeasure, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode

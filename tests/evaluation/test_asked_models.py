@@ -13,9 +13,9 @@ import pytest
 
 from families import long_after
 from goalscope._ground import registry
+from goalscope.agents.models import Message, Reply, Request, Sampling, model_backend
 from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.evaluation import Evaluation, Subject, judging
-from goalscope.models import Message, Reply, Request, Sampling, model_backend
 from goalscope.planning import distances_to
 from goalscope.worlds import ACTIONS
 

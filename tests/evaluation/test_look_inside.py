@@ -16,12 +16,12 @@ from server import Loopback
 from goalscope._ground.checks import check_whole
 from goalscope._ground.registry import resolve
 from goalscope._ground.rng import stream
+from goalscope.agents.models import LocalModel
 from goalscope.evaluation import Claim, judging, subject_of
 from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import answer_of, decide, level
-from goalscope.models import LocalModel
 from goalscope.probing import CLASSES
 from goalscope.probing.suite import SEEN
 from goalscope.report import RivalsSentence

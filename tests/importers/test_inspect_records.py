@@ -15,6 +15,7 @@ from goalscope._ground.own import consent, load_function
 from goalscope._ground.untrusted import UntrustedError, check_nesting
 from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.agents.chat import turn
+from goalscope.agents.models import Reply
 from goalscope.cli import app
 from goalscope.importers import import_path
 from goalscope.importers.problems import Context, ImportLog
@@ -31,7 +32,6 @@ from goalscope.integrations.inspect_ai.record import (
 )
 from goalscope.integrations.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
-from goalscope.models import Reply
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.kinds import RecordedWorlds
 from goalscope.worlds.recorded import RecordedWorld

@@ -100,7 +100,7 @@ def test_the_same_model_acts_alike_and_the_import_is_the_run(both: Path) -> None
 
 def test_activations_of_the_import_are_those_of_the_run(both: Path) -> None:
     from goalscope.activations import capture, load_activations
-    from goalscope.models import LocalModel
+    from goalscope.agents.models import LocalModel
 
     found = []
     for name, model in (("run", None), ("imported", LocalModel("theseus"))):

@@ -35,9 +35,9 @@ from transformers import PreTrainedTokenizerFast
 
 from goalscope.activations.sites import Sites
 from goalscope.agents import ChatAgent
+from goalscope.agents.models import Sampling
 from goalscope.interventions import Batch, Pair, Side, generate
 from goalscope.interventions.reading import Passage, ReadStates
-from goalscope.models import Sampling
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import steering as section
 from goalscope.report.verdicts import verdict

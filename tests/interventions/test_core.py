@@ -11,6 +11,7 @@ import pytest
 
 from goalscope.activations import SiteFinder
 from goalscope.agents import ChatAgent
+from goalscope.agents.models import LocalModel, Sampling
 from goalscope.interventions import (
     EMBEDDING,
     Batch,
@@ -25,7 +26,6 @@ from goalscope.interventions import (
 )
 from goalscope.interventions.experiment import PairSettings, choose_pairs, study_interventions
 from goalscope.interventions.pairs import Moved, Pairs, Side, best, pairs_of
-from goalscope.models import LocalModel, Sampling
 from goalscope.planning import optimal_actions
 from goalscope.planning.shortest import distances_to
 from goalscope.runs import Study, run

@@ -24,9 +24,9 @@ from handmade import (
 )
 from scipy.stats import binom
 
+from goalscope.agents.models import LocalModel
 from goalscope.interventions import EMBEDDING, Batch, generate
 from goalscope.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
-from goalscope.models import LocalModel
 from goalscope.report.verdicts import verdict
 from goalscope.stats import estimate_rows
 from goalscope.stats.rows import Rows

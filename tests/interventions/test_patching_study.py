@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from command_line import call
+from goalscope.agents.models import LocalModel
 from goalscope.cli.interventions import show_intervention
 from goalscope.interventions.experiment import intervention, study_interventions
 from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
-from goalscope.models import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
 from goalscope.runs import Store, Study, content_hash, run

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import gpt_oss, llama
 
-from goalscope.models._fast import use_grouped_attention
+from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.preflight.memory import capture_memory
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "long_texts.py"

@@ -11,7 +11,7 @@ from http_studies import hash_of, journalled, study, template
 from server import Loopback, speaker
 
 from goalscope._ground.rng import uniform
-from goalscope.models import HttpModel, LocalModel
+from goalscope.agents.models import HttpModel, LocalModel
 from goalscope.runs import run
 
 EPISODES, STEPS = 6, 4

@@ -10,9 +10,9 @@ from tiny_models import gpt_oss, llama
 
 from families import long_after
 from goalscope._ground.rng import stream
-from goalscope.models._direct import direct
-from goalscope.models._fast import use_grouped_attention
-from goalscope.models.decode import Decoded, Decoding, decode, score
+from goalscope.agents.models._direct import direct
+from goalscope.agents.models._fast import use_grouped_attention
+from goalscope.agents.models.decode import Decoded, Decoding, decode, score
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
 

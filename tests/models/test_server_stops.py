@@ -15,7 +15,7 @@ from tiny_models import request
 
 from families import long_after
 from goalscope._ground.progress import TALLY, ModelsAtWork
-from goalscope.models import HttpModel, LocalModel, Sampling, Server
+from goalscope.agents.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.runs import Store, run
 
 SILENCE = 0.8

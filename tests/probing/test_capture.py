@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from families import long_after
 from goalscope.activations import Activations, CaptureSettings, capture, captures, load_activations, stream_activations
 from goalscope.activations.hooks import Recording
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 from goalscope.runs import Store, Study, content_hash, run
 from tampered import tampered
 

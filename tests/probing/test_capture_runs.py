@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from goalscope.activations import capture, captures, load_activations
 from goalscope.agents import ChatAgent
+from goalscope.agents.models import LocalModel
 from goalscope.cli import app
-from goalscope.models import LocalModel
 from goalscope.runs import Study, run
 from goalscope.runs.study import Horizon
 from tampered import tampered

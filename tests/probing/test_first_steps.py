@@ -10,8 +10,8 @@ from insides import recorded, rooms, silent_at
 from replays import local
 
 from goalscope.activations import capture, load_activations
+from goalscope.agents.models import LocalModel
 from goalscope.cli.console import progress
-from goalscope.models import LocalModel
 from goalscope.probing import (
     FitSettings,
     Inside,

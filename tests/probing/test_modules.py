@@ -18,7 +18,7 @@ from goalscope.activations.hooks import (
     shares_prefixes,
     thirds,
 )
-from goalscope.models import parts_identity
+from goalscope.agents.models import parts_identity
 
 SOME = ("gpt_oss", "llama", "qwen3", "gpt2")
 

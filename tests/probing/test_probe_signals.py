@@ -5,7 +5,7 @@ import pytest
 from planted import half_walls, noise, rooms, wall_map
 
 from goalscope._ground.rng import stream
-from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing import (
     FULL,
     OPEN,

@@ -4,7 +4,7 @@ from replays import GRIDS, local
 
 from goalscope.activations import SiteFinder
 from goalscope.activations.sites import Sites
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 from goalscope.runs import Step
 from goalscope.worlds import Action, Grid, State
 

@@ -10,7 +10,7 @@ from replays import GRIDS, harmony, local, record
 
 from goalscope.activations import SITES, SiteFinder
 from goalscope.activations.sites import grids_seen
-from goalscope.models import LocalModel, Message, Sampling
+from goalscope.agents.models import LocalModel, Message, Sampling
 from goalscope.runs import Step, Store
 from goalscope.worlds import Action, Grid, State
 

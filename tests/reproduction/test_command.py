@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.models.folders import folder_identity, model_folder
+from goalscope.agents.models.folders import folder_identity, model_folder
 from goalscope.papers import find, items, reproduce
 from goalscope.papers.exact import exact_value
 from goalscope.papers.page import sentence

@@ -11,8 +11,8 @@ from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
 from goalscope.agents import TaskChatAgent
+from goalscope.agents.models import LocalModel
 from goalscope.front.measuring import measured_rows
-from goalscope.models import LocalModel
 from goalscope.preflight import costs
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.tasks import TaskWorld

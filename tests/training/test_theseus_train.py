@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from goalscope._ground.rng import stream
-from goalscope.models import read_training
+from goalscope.agents.models import read_training
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from training import checkpoint

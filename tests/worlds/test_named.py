@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from goalscope.agents import ChatAgent, Observation, build_agent
-from goalscope.models import TEMPLATE_FORMS
+from goalscope.agents.models import TEMPLATE_FORMS
 from goalscope.planning import distances_to
 from goalscope.runs import Study
 from goalscope.runs.codec import decode_world, encode_world

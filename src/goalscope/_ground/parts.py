@@ -23,7 +23,7 @@ TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Numbers of the errors of a disk that is full or read-only."""
 
-_PACKAGE: Final = Path(__file__).parent
+_PACKAGE: Final = Path(__file__).parents[1]
 _BLAMED: Final = "goalscope_blamed"
 
 Result = TypeVar("Result")

@@ -45,7 +45,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope.hypotheses.twins",
         "goalscope.organisms.agent",
     ),
-    "model": ("goalscope.models.local", "goalscope.models.http", "goalscope.models.engine"),
+    "model": ("goalscope.agents.models.local", "goalscope.agents.models.http", "goalscope.agents.models.engine"),
     "measure": tuple(
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")

@@ -43,9 +43,9 @@ from goalscope.activations.shards import (
     write_shard,
 )
 from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, available_sites, check_site
-from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import fitting_threads
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import fitting_threads
 from goalscope.runs import Store
 from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries

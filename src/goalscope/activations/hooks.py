@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from goalscope.activations.capture_schedule import ReplayBatch
 from goalscope.activations.sites import Site
-from goalscope.models.cache import check_layers as check_cache
+from goalscope.agents.models.cache import check_layers as check_cache
 
 _LLAMA = (
     "gemma gemma2 gemma3_text gpt_oss llama mistral mixtral olmo olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe smollm3"

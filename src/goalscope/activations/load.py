@@ -17,7 +17,7 @@ from goalscope._ground.untrusted import decode_object, faults
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
 from goalscope.activations.sites import Site, check_site
-from goalscope.models.initialisation import RANDOM_WEIGHTS, RandomWeights
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, RandomWeights
 from goalscope.runs import Store
 
 CAPTURE = "capture"
@@ -117,7 +117,7 @@ class Capture:
         model: content id of the model whose activations it holds.
         model_name: its short name.
         untrained: seed of the model's random weights, None for trained ones.
-        random_weights: how they were drawn, see `goalscope.models.initialisation`.
+        random_weights: how they were drawn, see `goalscope.agents.models.initialisation`.
         agent: short name of the agent whose steps were replayed.
         agent_id: content id of that agent.
         sites, layers: captured sites and layers; layers are 0-based.

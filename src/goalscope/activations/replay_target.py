@@ -9,9 +9,9 @@ from goalscope._ground.ids import content_id
 from goalscope.activations.sites import Site
 from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.engine import EngineModel
-from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.engine import EngineModel
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights
+from goalscope.agents.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
 from goalscope.runs.packed_steps import step_cells

@@ -24,7 +24,7 @@ from goalscope._ground.sealed import StrictRecord
 from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.activations.capture_schedule import ReplayItem
 from goalscope.activations.sites import Site
-from goalscope.models.folder_checks import brief
+from goalscope.agents.models.folder_checks import brief
 from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
 from goalscope.stats.rows import Tag

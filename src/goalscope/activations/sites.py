@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.models.base import Message, Sampling
-from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.models.local import LocalModel
-from goalscope.models.marks import Style
+from goalscope.agents.models.base import Message, Sampling
+from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.marks import Style
 from goalscope.runs import Store
 from goalscope.runs.record import Episode, Step
 from goalscope.worlds.dynamics import shown

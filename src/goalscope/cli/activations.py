@@ -70,9 +70,9 @@ def capture(
     from goalscope.activations import capture as replay
     from goalscope.activations.capture import capture_elsewhere
     from goalscope.activations.hooks import DecoderBlocks
+    from goalscope.agents.models.local import LocalModel
     from goalscope.cli.console import progress, say, table
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.models.local import LocalModel
     from goalscope.report.blocks import size_in_words
     from goalscope.runs import StudyShard
 
@@ -244,8 +244,8 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
 
 def _compared(selected: "ProbeRows") -> tuple[str, str, str, str]:
     """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
+    from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
     from goalscope.cli.measuring import written
-    from goalscope.models.initialisation import RANDOM_WEIGHTS
     from goalscope.probing.scores import paired_rows, summarise
     from goalscope.report.verdicts import strictest
 

@@ -12,8 +12,8 @@ from goalscope._ground.own import consent
 from goalscope._ground.untrusted import shorten
 from goalscope._ground.yaml_text import key_path, read_yaml_text, set_key
 from goalscope.agents.agent import CHAT, TASK_CHAT
+from goalscope.agents.models.base import TEMPLATE_FORMS
 from goalscope.cli.console import say
-from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.preflight import study_files
 from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study

@@ -2,7 +2,7 @@
 
 Alone, the last episodes of an arm would be asked about one by one, which takes a small model on a processor as long as
 a batch of ten. Each arm has a run in a thread of its own; what it asks passes through the model with what the others
-ask (`goalscope.models.gathering`).
+ask (`goalscope.agents.models.gathering`).
 """
 
 import threading
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from goalscope._ground.progress import Display
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.gathering import Gathering
+from goalscope.agents.models.local import LocalModel
 from goalscope.evaluation.arms import Arm
 from goalscope.evaluation.failures import does_not_fit
 from goalscope.evaluation.plan import EvaluationRun
 from goalscope.evaluation.subject import Subject
-from goalscope.models.gathering import Gathering
-from goalscope.models.local import LocalModel
 from goalscope.runs import run
 from goalscope.runs.dispatch import interrupt_others, interruptible
 from goalscope.runs.study import Study

@@ -11,7 +11,7 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.models.base import Message, Reply, Request, Sampling
+from goalscope.agents.models.base import Message, Reply, Request, Sampling
 from goalscope.planning.oracle import oracle
 from goalscope.preflight import study_files
 from goalscope.runs.episode import LiveEpisode

@@ -20,7 +20,7 @@ from goalscope.runs.executors import open_executor
 from goalscope.runs.probing_config import Inside
 
 if TYPE_CHECKING:
-    from goalscope.models.local import LocalModel
+    from goalscope.agents.models.local import LocalModel
 
 
 def probe(
@@ -67,7 +67,7 @@ def probe(
         trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
         options: dict[str, Any] = {}
         if model:
-            from goalscope.models.local import LocalModel
+            from goalscope.agents.models.local import LocalModel
 
             where = "auto" if device == "cpu" else device
 
@@ -122,7 +122,7 @@ def patch(
             raise ValueError(explain(error, {"": fields}, "what is asked for", "declaration")) from None
     local_model = None
     if model:
-        from goalscope.models.local import LocalModel
+        from goalscope.agents.models.local import LocalModel
 
         local_model = LocalModel(model, device=device)
     yield from study_interventions(path, parsed, model=local_model, stage=stage)

@@ -24,9 +24,9 @@ from goalscope.activations.replay_target import ReplayTarget, check_model, find_
 from goalscope.activations.sites import steps_seen
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.local import LocalModel
 from goalscope.hypotheses import bind, parse
 from goalscope.interventions.pairs import GOAL, Moved, Original, Pair, Pairs, counterfactuals, find_pairs, local_model
-from goalscope.models.local import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.runs import Store
 from goalscope.runs.kinds import StudyPart, listed

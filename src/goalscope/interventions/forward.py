@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from goalscope._ground.rng import stream
+from goalscope.agents.models.decode import Decoded, Decoding, decode, score
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import work_on_cores
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.models.decode import Decoded, Decoding, decode, score
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import work_on_cores
 
 _EVERYTHING = 2**62  # tokens of a pass: rows that read from each other are not cut apart
 

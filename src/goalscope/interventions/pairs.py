@@ -20,10 +20,10 @@ from goalscope._ground.rng import stream
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.models.base import Reply
+from goalscope.agents.models.local import LocalModel
 from goalscope.counterfactual.changes import elsewhere
 from goalscope.hypotheses import Undefined, finite_world, parse
-from goalscope.models.base import Reply
-from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
 from goalscope.runs.record import Step
 from goalscope.stats.rows import Tag

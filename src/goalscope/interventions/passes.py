@@ -15,13 +15,13 @@ from goalscope._ground.rng import stream
 from goalscope.activations.sites import Site as FoundSite
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.choice import answers_of
+from goalscope.agents.models.base import Reply, Sampling
+from goalscope.agents.models.decode import Decoded, common_prefix
+from goalscope.agents.models.likelihood import Alternatives, placed
+from goalscope.agents.models.local import LocalModel
 from goalscope.interventions.edits import EMBEDDING, Component, Edit
 from goalscope.interventions.forward import Batch
 from goalscope.interventions.pairs import Pair, Side
-from goalscope.models.base import Reply, Sampling
-from goalscope.models.decode import Decoded, common_prefix
-from goalscope.models.likelihood import Alternatives, placed
-from goalscope.models.local import LocalModel
 
 Places = npt.NDArray[np.int64]
 Patch = Literal["source", "identity", "isotropic", "covariance", "wrong"]

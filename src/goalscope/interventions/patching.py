@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from goalscope.activations.hooks import thirds
 from goalscope.agents.chat import turn
+from goalscope.agents.models.local import LocalModel
 from goalscope.interventions.edits import EMBEDDING, Component, Editor
 from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
 from goalscope.interventions.forward import Batch, Generated, generate, score_answers
@@ -35,7 +36,6 @@ from goalscope.interventions.passes import (
     log_odds,
     reply_of,
 )
-from goalscope.models.local import LocalModel
 from goalscope.runs.kinds import sequence
 from goalscope.stats.rows import Row, Rows
 

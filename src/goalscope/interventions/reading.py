@@ -13,11 +13,11 @@ from goalscope.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.activations.sites import Site, SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.models.base import Reply, Sampling
+from goalscope.agents.models.local import LocalModel
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.forward import each_change, generate
 from goalscope.interventions.pairs import Pair, Side, local_model
-from goalscope.models.base import Reply, Sampling
-from goalscope.models.local import LocalModel
 from goalscope.runs.probing_config import Layers
 from goalscope.runs.record import Step
 from goalscope.stats.rows import Row, Rows, Tag

@@ -22,13 +22,13 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.models.base import Part, Reply, Request, Sampling
+from goalscope.agents.models.local import LocalModel
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import GOAL, Original, Pair, Pairs, Side, find_pairs, local_model, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
-from goalscope.models.base import Part, Reply, Request, Sampling
-from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.runs.kinds import sequence
 from goalscope.runs.provenance import noted

@@ -20,9 +20,9 @@ import numpy as np
 from goalscope._ground.folder import Folder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.folders import model_folder
 from goalscope.hypotheses import FiniteWorld
 from goalscope.hypotheses.definition import Array
-from goalscope.models.folders import model_folder
 from goalscope.organisms.language import TASK, one_thread, torch_needed
 from goalscope.planning.shortest import distances_to
 from goalscope.worlds.dynamics import State, shown

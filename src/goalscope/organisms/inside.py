@@ -28,6 +28,7 @@ from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Ends, SealedRecord, Sha256, StrictRecord, read_sealed, write_sealed
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.local import LocalModel
 from goalscope.attribution import Looking
 from goalscope.attribution.by_decoding import likeliest
 from goalscope.counterfactual.changes import elsewhere
@@ -37,7 +38,6 @@ from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.forward import Batch, score_answers
 from goalscope.interventions.pairs import best, local_model
 from goalscope.interventions.reading import layers_of, read_activations
-from goalscope.models.local import LocalModel
 from goalscope.organisms.adapters import view_of
 from goalscope.organisms.cards import Card, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn

@@ -262,7 +262,7 @@ def _say_claims(tested: Sequence["Tested"]) -> None:
 
 def _made_here(description: Mapping[str, Any]) -> bool:
     """Return whether an agent is a model that comes with this package, by the hashes of its files."""
-    from goalscope.models.folders import PACKAGED, folder_identity, model_folder
+    from goalscope.agents.models.folders import PACKAGED, folder_identity, model_folder
 
     model = description.get("model")
     if not isinstance(model, Mapping) or model.get("untrained") is not None:

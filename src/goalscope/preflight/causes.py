@@ -4,9 +4,9 @@ from typing import Any, Final, NamedTuple
 
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import TEMPLATE_FORMS
+from goalscope.agents.models.marks import end_token, tags_in
 from goalscope.agents.parse import parse_action
-from goalscope.models.base import TEMPLATE_FORMS
-from goalscope.models.marks import end_token, tags_in
 
 IN_REASONING: Final = "in the reasoning"
 """The answer is empty, and the action stands in what the server calls reasoning."""

@@ -8,13 +8,13 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import decode_object
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.folder_checks import read_json
-from goalscope.models.folders import model_folder
-from goalscope.models.gguf_files import read_header
-from goalscope.models.http import HttpModel
-from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
-from goalscope.models.http_settings import Prices
-from goalscope.models.http_trials import most_trial_tokens
+from goalscope.agents.models.folder_checks import read_json
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
+from goalscope.agents.models.http_settings import Prices
+from goalscope.agents.models.http_trials import most_trial_tokens
 from goalscope.preflight.prompts import (
     MOST_ANSWER,
     PromptMeasure,

@@ -21,11 +21,11 @@ from goalscope._ground.progress import lines
 from goalscope._ground.rng import spread
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.answering import Answering
-from goalscope.models.base import NotSentError
-from goalscope.models.decode import common_prefix
-from goalscope.models.http import HttpModel
-from goalscope.models.http_transport import Client
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.base import NotSentError
+from goalscope.agents.models.decode import common_prefix
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_transport import Client
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.causes import cause_of, ways_in_use
 from goalscope.preflight.memory import taken

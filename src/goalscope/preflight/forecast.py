@@ -21,7 +21,7 @@ import numpy.typing as npt
 from goalscope._ground.rng import spread
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.http import HttpModel
+from goalscope.agents.models.http import HttpModel
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.memory import inside_memory, more_memory

@@ -7,9 +7,9 @@ from typing import Any, Final
 from goalscope.activations.capture_schedule import CaptureSettings
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.models._fast import MOST_MASK, MOST_SCORES, NAME
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import ROWS, own_cores
+from goalscope.agents.models._fast import MOST_MASK, MOST_SCORES, NAME
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import ROWS, own_cores
 
 _SINGLE: Final = 4  # bytes of a number in single precision
 _BLOCK: Final = 14  # bytes of a score while it is normalised
@@ -70,7 +70,7 @@ def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> flo
 
     A pass of N tokens, in sequences of T, holds for each token hidden states and their norms, queries, keys, values and
     what is mixed of them, and what the feed-forward part makes of it. Of scores it holds a block of those of all heads
-    (`goalscope.models._fast`), N T a head where attention is eager, else none. The vectors of a file are held twice.
+    (`agents.models._fast`), N T a head where attention is eager, else none. The vectors of a file are held twice.
 
     Args:
         network: the transformers model.

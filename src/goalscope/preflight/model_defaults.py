@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from goalscope._ground.folder import package_text
 from goalscope._ground.yaml_text import read_yaml_text
-from goalscope.models.base import COMPLETION
-from goalscope.models.dialect import Dialect
-from goalscope.models.folders import model_folder
-from goalscope.models.marks import Style
+from goalscope.agents.models.base import COMPLETION
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.marks import Style
 
 MAX_TOKENS: Final = 256
 """Maximum output tokens of a model that does not reason before its answer, which is a JSON object of ten tokens."""

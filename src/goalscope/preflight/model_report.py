@@ -15,11 +15,11 @@ from goalscope._ground.rng import stream
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
-from goalscope.models.base import Request, Sampling
-from goalscope.models.folders import model_folder
-from goalscope.models.gguf_files import read_header
-from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.base import Request, Sampling
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
 from goalscope.preflight.causes import ways_in_use
 from goalscope.preflight.memory import token_octets

@@ -17,14 +17,14 @@ import numpy as np
 
 from goalscope.agents.agent import History, Observation, Past
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import Message
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE, most_answer_tokens, most_text_tokens
 from goalscope.agents.prompts import placeholders
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
-from goalscope.models.base import Message
-from goalscope.models.dialect import Dialect
-from goalscope.models.folders import model_folder
-from goalscope.models.http import HttpModel
-from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE, most_answer_tokens, most_text_tokens
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.grid import SYMBOLS, Action

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.models import HttpModel, Sampling, Server
-from goalscope.models.http_checks import ServerReport, check_server, read_server_info
-from goalscope.models.http_transport import Client
-from goalscope.models.http_trials import ServerNeeds
+from goalscope.agents.models import HttpModel, Sampling, Server
+from goalscope.agents.models.http_checks import ServerReport, check_server, read_server_info
+from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.http_trials import ServerNeeds
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 
@@ -29,7 +29,7 @@ def report_server(
     Args:
         url: its address, up to and including ``/v1``.
         model: the served name; may be omitted where the server has one model.
-        mode, tokenizer, key_env: as in `goalscope.models.Server`.
+        mode, tokenizer, key_env: as in `goalscope.agents.models.Server`.
         step: called with the name of the work before it begins.
 
     Raises:

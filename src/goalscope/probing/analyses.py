@@ -19,8 +19,8 @@ from goalscope._ground import registry
 from goalscope._ground.progress import Stage
 from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
-from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.local import LocalModel
 from goalscope.probing.beliefs import ShownMap
 from goalscope.probing.curves import check_counts
 from goalscope.probing.inputs import ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid

@@ -58,7 +58,7 @@ def from_arrays(
         states: N cells (row, col) of the agent, or states where keys and doors count; by default where the grids show
             it.
         random: (kind, seed) -> the same of a random network, row by row; kinds as in
-            `goalscope.models.initialisation.RANDOM_WEIGHTS`.
+            `goalscope.agents.models.initialisation.RANDOM_WEIGHTS`.
         site, layer: where a single array was taken; a probe refuses those of other places.
         model: what the model is called; a probe refuses those of other models.
         grids: N names of the grids, in place of what the worlds say.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from goalscope.activations.load import Activations
-from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import ProbeInputs
 from goalscope.probing.labels import AGENT, GOAL, Columns, Decisions

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from goalscope._ground import registry
-from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.analyses import AnalysisReader, Place, analysis, place_name
 from goalscope.probing.beliefs import BELIEF_SUITE, choose_maps, compare_beliefs, read_beliefs
 from goalscope.probing.curves import CURVE_HEADS, learning_curve

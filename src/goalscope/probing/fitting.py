@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from goalscope._ground.progress import Progress
 from goalscope._ground.rng import stream
-from goalscope.models.threads import one_thread
+from goalscope.agents.models.threads import one_thread
 from goalscope.probing.heads import Weights, check_device, initial_weights, normalised, scores
 from goalscope.probing.inputs import of_grids
 from goalscope.probing.probe import Probe, ProbeKey

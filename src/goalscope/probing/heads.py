@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from goalscope._ground import registry
 from goalscope._ground.rng import stream
-from goalscope.models import loading
+from goalscope.agents.models import loading
 from goalscope.stats.rows import Tag
 
 if TYPE_CHECKING:

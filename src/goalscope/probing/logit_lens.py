@@ -21,7 +21,7 @@ import numpy.typing as npt
 from goalscope.activations.hooks import DecoderBlocks
 from goalscope.activations.load import Activations
 from goalscope.activations.sites import SiteFinder
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.local import LocalModel
 from goalscope.planning import solve
 from goalscope.probing.inputs import ProbeInputs
 from goalscope.probing.labels import NO_ACTION, Cells, Steps, steps_of

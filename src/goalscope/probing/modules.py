@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from goalscope._ground.rng import stream
-from goalscope.models.threads import one_thread
+from goalscope.agents.models.threads import one_thread
 from goalscope.probing.decoders import Decoder, Stepwise, zeros
 from goalscope.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.probing.ridge import solve_classes, solve_numbers

@@ -20,7 +20,7 @@ from goalscope.activations.load import SHARD, Capture, captures
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_id, model_of
 from goalscope.activations.shards import artifacts
 from goalscope.activations.sites import available_sites
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.local import LocalModel
 from goalscope.probing.analyses import AnalysisReader, probe_dataset
 from goalscope.probing.beliefs import SOURCE
 from goalscope.probing.heads import check_device

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from goalscope._ground import registry
 from goalscope._ground.parts import attempt
 from goalscope.activations.load import Activations
-from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.inputs import (

@@ -19,7 +19,7 @@ from pydantic import (
 from goalscope._ground import registry
 from goalscope._ground.checks import near_miss
 from goalscope._ground.untrusted import explain, shorten
-from goalscope.models.initialisation import RandomWeights
+from goalscope.agents.models.initialisation import RandomWeights
 from goalscope.runs.kinds import STORED, Interventions, StudyPart, listed, sequence
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
@@ -104,7 +104,7 @@ class Decoders(StudyPart):
 class RandomNetworks(StudyPart):
     """The random networks a model is compared with: `seeds` of each of `kinds`, the first with the seed `first`.
 
-    See `goalscope.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
+    See `goalscope.agents.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
     """
 
     kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Distinct] = (

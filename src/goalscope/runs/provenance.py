@@ -17,7 +17,7 @@ from goalscope import __version__
 from goalscope._ground import registry
 from goalscope._ground.folder import temporary_folder
 from goalscope._ground.untrusted import printable, shorten
-from goalscope.models.http_keys import hide
+from goalscope.agents.models.http_keys import hide
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 
@@ -148,7 +148,7 @@ def scrub(value: Any) -> Any:
     """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts.
 
     Those of the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in each form that
-    `goalscope.models.http_keys` names.
+    `goalscope.agents.models.http_keys` names.
     """
     if isinstance(value, Mapping):
         return {

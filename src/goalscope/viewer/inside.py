@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from goalscope.activations.capture_schedule import plan_id, some_steps
 from goalscope.activations.load import Capture, captures, load_activations
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.measures.transcript import agent_of
-from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.analyses import ProbeDataset, probe_dataset
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.logit_lens import OWN, Network

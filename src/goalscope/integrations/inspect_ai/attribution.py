@@ -1,6 +1,6 @@
 """Attribution as a scorer of Inspect: which of some hypotheses the actions follow, over all episodes of a log.
 
-One episode says little of what an agent is after. As `goalscope.integrations.inspect_ai.meg`, the scorer keeps the record of an
+One episode says little of what an agent is after. As `integrations.inspect_ai.meg`, the scorer keeps the record of an
 episode with its score, and the metric judges all of them together, as ``goalscope attribute`` does.
 """
 

@@ -20,8 +20,8 @@ from inspect_ai.model import (
     StopReason,
 )
 
+from goalscope.agents.models.base import Message, Reply, Sampling
 from goalscope.integrations.inspect_ai.record import KEY, ReplyRecord, foreign_reply
-from goalscope.models.base import Message, Reply, Sampling
 
 NO_EFFORT: Final = "none"
 """Inspect's value for no reasoning effort."""

@@ -12,9 +12,9 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput,
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from goalscope._ground.ids import content_id
+from goalscope.agents.models.base import Message, Model, Reply, Request, Sampling, build_model
 from goalscope.integrations.inspect_ai.outputs import check_config, read_config, read_messages, write_output
 from goalscope.integrations.inspect_ai.record import KEY
-from goalscope.models.base import Message, Model, Reply, Request, Sampling, build_model
 
 MOST_WAITING: Final = 256
 """Requests that wait for a model at the same time."""

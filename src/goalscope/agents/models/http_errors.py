@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 from goalscope._ground.untrusted import UntrustedError, decode_json
-from goalscope.models.http_keys import HIDDEN, hide_in_message
-from goalscope.models.http_settings import Server
+from goalscope.agents.models.http_keys import HIDDEN, hide_in_message
+from goalscope.agents.models.http_settings import Server
 
 LONGEST_TEXT: Final = 600
 _MOST_READ: Final = 4  # times the longest text: of a longer message, the beginning is read

@@ -12,20 +12,20 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from goalscope.models.base import Message, NotSentError, Request, Sampling
-from goalscope.models.http import HttpModel
-from goalscope.models.http_answers import Served
-from goalscope.models.http_budget import most_prompt_tokens
-from goalscope.models.http_context import (
+from goalscope.agents.models.base import Message, NotSentError, Request, Sampling
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_answers import Served
+from goalscope.agents.models.http_budget import most_prompt_tokens
+from goalscope.agents.models.http_context import (
     counts_credible,
     draw_head_word,
     judge_long_prompt,
     long_prompt,
     trial_words,
 )
-from goalscope.models.http_errors import RejectedError, rejection
-from goalscope.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
-from goalscope.models.marks import end_token, left_over, tags_in
+from goalscope.agents.models.http_errors import RejectedError, rejection
+from goalscope.agents.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, constraint_name, kept_to
+from goalscope.agents.models.marks import end_token, left_over, tags_in
 
 DRAWS: Final = 8
 """Answers drawn to see whether the temperature has an effect."""
@@ -367,7 +367,7 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
     Args:
         model: a model in mode chat.
         answers: the complete answers that it may give.
-        how: as in `goalscope.models.Server.constrained`; by default the setting of the model's server.
+        how: as in `goalscope.agents.models.Server.constrained`; by default the setting of the model's server.
         wait: see `HttpModel.trial`.
 
     Raises:

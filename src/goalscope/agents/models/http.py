@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from goalscope._ground.rng import uniform
-from goalscope.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
-from goalscope.models.dialect import THINKING, Dialect, check_thinking
-from goalscope.models.folders import model_folder
-from goalscope.models.http_answers import (
+from goalscope.agents.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
+from goalscope.agents.models.dialect import THINKING, Dialect, check_thinking
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.http_answers import (
     Served,
     chat_answer,
     chat_messages,
@@ -19,13 +19,21 @@ from goalscope.models.http_answers import (
     from_tokens,
     scores_answer,
 )
-from goalscope.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
-from goalscope.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
-from goalscope.models.http_errors import RejectedError, WithheldError, rejection
-from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
-from goalscope.models.http_transport import Client
-from goalscope.models.likelihood import likelihoods, placed, unanswered
-from goalscope.models.marks import Marks
+from goalscope.agents.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
+from goalscope.agents.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
+from goalscope.agents.models.http_errors import RejectedError, WithheldError, rejection
+from goalscope.agents.models.http_settings import (
+    CONSTRAINTS,
+    Caps,
+    Prices,
+    Server,
+    constraint,
+    constraint_name,
+    kept_to,
+)
+from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.likelihood import likelihoods, placed, unanswered
+from goalscope.agents.models.marks import Marks
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability

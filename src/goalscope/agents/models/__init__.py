@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from goalscope.models.base import (
+from goalscope.agents.models.base import (
     TEMPLATE_FORMS,
     Likelihoods,
     Message,
@@ -16,12 +16,12 @@ from goalscope.models.base import (
     Scoring,
     model_backend,
 )
-from goalscope.models.http_settings import Caps, Prices, Server
+from goalscope.agents.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
-    from goalscope.models.folders import folder_identity, parts_identity, read_training
-    from goalscope.models.http import HttpModel
-    from goalscope.models.local import LocalModel
+    from goalscope.agents.models.folders import folder_identity, parts_identity, read_training
+    from goalscope.agents.models.http import HttpModel
+    from goalscope.agents.models.local import LocalModel
 
 __all__ = [
     "TEMPLATE_FORMS",
@@ -58,4 +58,4 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"goalscope.models.{_LATER[name]}"), name)
+    return getattr(import_module(f"goalscope.agents.models.{_LATER[name]}"), name)

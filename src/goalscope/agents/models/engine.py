@@ -10,13 +10,13 @@ from typing import Any
 
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.progress import TALLY, Arrived
-from goalscope.models.answering import Answering
-from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
-from goalscope.models.decode import Decoded, Prompts
-from goalscope.models.engine_link import ENGINES, Answer, Engine, Output, Scores
-from goalscope.models.folder_checks import check_folder, read_json
-from goalscope.models.folders import folder_identity
-from goalscope.models.local import DTYPES, LocalModel
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
+from goalscope.agents.models.decode import Decoded, Prompts
+from goalscope.agents.models.engine_link import ENGINES, Answer, Engine, Output, Scores
+from goalscope.agents.models.folder_checks import check_folder, read_json
+from goalscope.agents.models.folders import folder_identity
+from goalscope.agents.models.local import DTYPES, LocalModel
 
 
 @model_backend("vllm")
@@ -34,7 +34,7 @@ class EngineModel(Answering):
         length: positions that the engine makes room for; None for those of the model.
         memory: share of a GPU's memory that the engine takes, in (0, 1]; None for vLLM's own choice.
         gpus: number of GPUs that share the model.
-        reasoning, today, template_options, thinking, chat_template: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking, chat_template: see `goalscope.agents.models.dialect.Dialect`.
         name: short name for tables.
 
     Raises:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import printable, shorten
-from goalscope.models.base import Finish
+from goalscope.agents.models.base import Finish
 
 INTERPRETER: Final = "GOALSCOPE_VLLM"
 """Environment variable with the Python interpreter of an environment that holds vLLM."""
@@ -50,7 +50,7 @@ class Indexed(BaseModel):
 
 
 class Output(Indexed):
-    """One output; ``logprobs`` as in `goalscope.models.decode.Decoded`."""
+    """One output; ``logprobs`` as in `goalscope.agents.models.decode.Decoded`."""
 
     tokens: list[int]
     finish: Finish

@@ -14,7 +14,7 @@ import threading
 from random import SystemRandom
 from typing import Final, Literal
 
-from goalscope.models.http_budget import CHAT_ALLOWANCE
+from goalscope.agents.models.http_budget import CHAT_ALLOWANCE
 
 MOST_WORDS: Final = 4096
 """Most words that the trial of a study adds to the length of the study's own prompt."""

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
-from goalscope.models.base import Message, Sampling
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.base import Message, Sampling
+from goalscope.agents.models.local import LocalModel
 from goalscope.worlds.encodings import cell_offsets
 from goalscope.worlds.grid import Grid
 

@@ -219,7 +219,9 @@ class Reply:
 
     def __post_init__(self) -> None:
         if not isinstance(self.parts, tuple) or not all(isinstance(part, Part) for part in self.parts):
-            raise TypeError(f"the parts of a reply must be a tuple of goalscope.models.Part, got {self.parts!r:.200}")
+            raise TypeError(
+                f"the parts of a reply must be a tuple of goalscope.agents.models.Part, got {self.parts!r:.200}"
+            )
         if self.finish not in FINISHES:
             raise ValueError(f"the finish of a reply must be one of {', '.join(FINISHES)}, got {self.finish!r}")
         if isinstance(self.redraws, bool) or not isinstance(self.redraws, int) or self.redraws < 0:
@@ -345,7 +347,7 @@ def model_backend(name: str) -> Callable[[ModelFactory], ModelFactory]:
 
     It stands above a function, or a class, that is called as ``make(model=..., name=..., **options)``: ``model`` is
     what the study calls the model, ``name`` what tables shall call it or None. Its other keyword parameters are the
-    options that a study may give. What it returns is a `goalscope.models.Model`.
+    options that a study may give. What it returns is a `goalscope.agents.models.Model`.
 
     Args:
         name: the backend's name.

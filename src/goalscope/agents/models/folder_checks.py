@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import UntrustedError, decode_object
-from goalscope.models.gguf_files import check_packages, gguf_in, read_header
+from goalscope.agents.models.gguf_files import check_packages, gguf_in, read_header
 
 ADVICE: Final = "get the files again from where they come from, and check their digests"
 

@@ -9,7 +9,7 @@ computes no more than the keys and values of tokens whose logits nobody wants. E
 from functools import partial
 from typing import Any, Final
 
-from goalscope.models._fast import KINDS, NAME
+from goalscope.agents.models._fast import KINDS, NAME
 
 SMALL: Final = 30_000_000
 """Parameters below which one thread computes a model."""
@@ -148,7 +148,7 @@ class _Layer:
 
 
 def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
-    """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.models._fast.grouped_attention`.
+    """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.agents.models._fast.grouped_attention`.
 
     PyTorch's attention without a sink also gives the logarithm of the sum of all exp(score), log Z. With the sink s the
     sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).

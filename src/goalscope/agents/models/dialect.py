@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
-from goalscope.models.base import ANSWER_CUE, Message, Part, Sampling
-from goalscope.models.chat_templates import ChatTemplateError, check_source, render_bounded
-from goalscope.models.folder_checks import read_json
-from goalscope.models.folders import (
+from goalscope.agents.models.base import ANSWER_CUE, Message, Part, Sampling
+from goalscope.agents.models.chat_templates import ChatTemplateError, check_source, render_bounded
+from goalscope.agents.models.folder_checks import read_json
+from goalscope.agents.models.folders import (
     bundled_templates,
     has_bundled_tokenizer,
     model_folder,
@@ -24,10 +24,10 @@ from goalscope.models.folders import (
     stamps,
     tokenizer_identity,
 )
-from goalscope.models.gguf_files import read_header
-from goalscope.models.loading import explained, load_tokenizer, needed, quiet
-from goalscope.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
-from goalscope.models.tokenizer_contract import TokenizerContract, token_ids
+from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.loading import explained, load_tokenizer, needed, quiet
+from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
+from goalscope.agents.models.tokenizer_contract import TokenizerContract, token_ids
 
 DATE: Final = "2025-08-05"
 """The date that chat templates are told unless a study names another one."""
@@ -298,7 +298,7 @@ class Dialect:
         """Return the ids of some rendered prompts, as `encode` does, and check that the tokenizer keeps its contract.
 
         Raises:
-            ValueError: see `goalscope.models.tokenizer_contract`.
+            ValueError: see `goalscope.agents.models.tokenizer_contract`.
         """
         contract = self._load().contract
         return [self.encode(prompt) for prompt in prompts] if contract is None else contract.ids(prompts)

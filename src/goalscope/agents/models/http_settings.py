@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from goalscope._ground.untrusted import faults
-from goalscope.models.base import MOST_NUMBER
+from goalscope.agents.models.base import MOST_NUMBER
 
 DECISIVE: Final = ("mode", "tokenizer", "body", "constrained")
 """Settings of a server that change answers; all others may change while a study goes on."""
@@ -67,7 +67,7 @@ class Server(Settings):
         timeout: seconds in which a response must be complete.
         silence: seconds for which the server may send nothing at all while requests are waiting for it. After that it
             is asked whether it still runs, and the run ends unless it does and an answer can take so long; see
-            `goalscope.models.http_watch`. Raise it for a server that answers one request at a time and takes longer.
+            `agents.models.http_watch`. Raise it for a server that answers one request at a time and takes longer.
         requests_per_minute: most requests a minute, retries included; None for no limit.
         retries: most further requests after one that failed for the moment.
         patience: seconds from the first request after which no further one is made.
@@ -78,7 +78,7 @@ class Server(Settings):
         unsupported: "refuse" stops at a parameter that the server rejects or does not heed; "record" goes on without
             it and says so in each step.
         preflight: whether what the study needs of the server is tried before its first call, see
-            `goalscope.models.http_checks`.
+            `goalscope.agents.models.http_checks`.
         token_ids: whether the server is asked for the ids of the tokens.
         body: further parameters of each request, e.g. ``{"top_k": -1}``.
     """
@@ -219,7 +219,7 @@ def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
     """Return the parameter that lets a server write the JSON object of one action and nothing else.
 
     Args:
-        how: as in `goalscope.models.Server.constrained`; None for no parameter.
+        how: as in `goalscope.agents.models.Server.constrained`; None for no parameter.
         answers: the complete answers, JSON objects with the key ``action``; none for no parameter.
     """
     if how is None or not answers:

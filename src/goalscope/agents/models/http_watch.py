@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from goalscope._ground.progress import TALLY, duration
-from goalscope.models.http_settings import Server
+from goalscope.agents.models.http_settings import Server
 
 _BEAT: Final = 1.0  # seconds between two looks at the silence of a server, or less where little silence is allowed
 _LOOKS: Final = 20  # fewest looks in the allowed silence

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from goalscope.models.base import Part, PartKind
+from goalscope.agents.models.base import Part, PartKind
 
 Style = Literal["harmony", "tags", "none"]
 STYLES: Final[tuple[Style, ...]] = get_args(Style)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal, Protocol
 
-from goalscope.models.base import Message, NotSentError
-from goalscope.models.http_errors import GarbledError, PassingError
-from goalscope.models.http_settings import Caps, Prices
+from goalscope.agents.models.base import Message, NotSentError
+from goalscope.agents.models.http_errors import GarbledError, PassingError
+from goalscope.agents.models.http_settings import Caps, Prices
 
 CHAT_ALLOWANCE: Final = 512
 """Tokens that a chat template may add to a chat: the beginning, a system prompt of its own, the start of the answer."""

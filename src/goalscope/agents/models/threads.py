@@ -10,9 +10,9 @@ from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from goalscope._ground.progress import Arrived, StoppedError
-from goalscope.models._direct import SMALL
-from goalscope.models._fast import all_experts
-from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts, decode, score
+from goalscope.agents.models._direct import SMALL
+from goalscope.agents.models._fast import all_experts
+from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts, decode, score
 
 ROWS: Final = 256
 """Requests of a small model on a processor that are decoded together, on average over the batches, at most."""

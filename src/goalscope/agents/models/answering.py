@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 
 from goalscope._ground.progress import Arrived
-from goalscope.models.base import Likelihoods, Reply, Request, Sampling, finish_of
-from goalscope.models.decode import Decoded, Prompts
-from goalscope.models.dialect import Dialect
-from goalscope.models.likelihood import likelihoods, placed, unanswered
+from goalscope.agents.models.base import Likelihoods, Reply, Request, Sampling, finish_of
+from goalscope.agents.models.decode import Decoded, Prompts
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.likelihood import likelihoods, placed, unanswered
 
 
 class Answering(Dialect):

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from goalscope._ground.progress import TALLY, Arrived
-from goalscope.models._direct import direct
-from goalscope.models.base import Finish
-from goalscope.models.cache import CacheRows, check_layers, join, rearrange, shifted
-from goalscope.models.draws import draw, log_probabilities
+from goalscope.agents.models._direct import direct
+from goalscope.agents.models.base import Finish
+from goalscope.agents.models.cache import CacheRows, check_layers, join, rearrange, shifted
+from goalscope.agents.models.draws import draw, log_probabilities
 
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
@@ -67,7 +67,7 @@ class Decoded:
         tokens: ids, the stop token included.
         finish: how it ended.
         logprobs: one mapping a token where they were asked for, else empty.
-        margins: one number a token where they were asked for, else empty; see `goalscope.models.draws.Draws`.
+        margins: one number a token where they were asked for, else empty; see `goalscope.agents.models.draws.Draws`.
     """
 
     tokens: list[int] = field(default_factory=list)

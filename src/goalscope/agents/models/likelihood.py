@@ -9,8 +9,8 @@ probability that the model writes this text.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from goalscope.models.base import Likelihoods, Reply
-from goalscope.models.dialect import Dialect
+from goalscope.agents.models.base import Likelihoods, Reply
+from goalscope.agents.models.dialect import Dialect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from goalscope._ground.untrusted import printable
-from goalscope.models.base import Finish, Message, Part, Reply, Request, finish_of
-from goalscope.models.dialect import Dialect
-from goalscope.models.http_budget import BELIEVED
-from goalscope.models.http_errors import GarbledError
-from goalscope.models.marks import THINK, Marks, split, split_said, text_segments
+from goalscope.agents.models.base import Finish, Message, Part, Reply, Request, finish_of
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.http_budget import BELIEVED
+from goalscope.agents.models.http_errors import GarbledError
+from goalscope.agents.models.marks import THINK, Marks, split, split_said, text_segments
 
 _AT_THE_LIMIT = frozenset(
     ("length", "max_tokens", "max_length", "max_new_tokens", "max_output_tokens", "model_length", "token_limit")
@@ -67,7 +67,7 @@ class Served:
 
     @property
     def reported(self) -> dict[str, Any]:
-        """What decides the cost of the request, the arguments of `goalscope.models.http_budget.Reservation.settle`."""
+        """What decides the cost of the request, the arguments of `agents.models.http_budget.Reservation.settle`."""
         ids = None if self.reply.output_tokens is None else len(self.reply.output_tokens)
         return {"prompt": self.prompt_count, "output": self.output_count, "written": self.written, "ids": ids}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from goalscope._ground.progress import Arrived, StoppedError
-from goalscope.models.decode import Decoded, Decoding, Prompts, Streams
+from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams
 
 Decode = Callable[[Decoding, Prompts, Streams, Arrived[Decoded]], object]
 """Decodes requests with some weights; equal ones decode the requests of a batch in one call."""

@@ -11,11 +11,11 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from goalscope._ground.untrusted import printable, shorten
-from goalscope.models.http import HttpModel
-from goalscope.models.http_context import RAISE
-from goalscope.models.http_errors import MissingError
-from goalscope.models.http_transport import Client
-from goalscope.models.http_trials import Ability, ServerNeeds, State, Trials
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_context import RAISE
+from goalscope.agents.models.http_errors import MissingError
+from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.http_trials import Ability, ServerNeeds, State, Trials
 
 _MOST_NAMES: Final = 200
 _MOST_TEXT: Final = 200
@@ -70,12 +70,12 @@ class ServerReport(BaseModel):
 
 
 def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
-    """Try what a study needs of its server; `goalscope.models.http_trials.most_trial_tokens` bounds the cost.
+    """Try what a study needs of its server; `goalscope.agents.models.http_trials.most_trial_tokens` bounds the cost.
 
     Raises:
         NotSentError: a cap leaves no room for it.
         MissingError: there is no such model or address.
-        ConnectionError, PermissionError, ValueError: see `goalscope.models.http_transport.Client.ask`.
+        ConnectionError, PermissionError, ValueError: see `goalscope.agents.models.http_transport.Client.ask`.
     """
     info = read_server_info(model.client)
     trials = Trials(model, needs)

@@ -1,4 +1,4 @@
-"""Folders of models: location and content identity; `goalscope.models.folder_checks` says what may be read of them."""
+"""Folders of models: location and content identity; `agents.models.folder_checks` says what may be read of them."""
 
 import hashlib
 import re
@@ -13,8 +13,8 @@ from typing import Any, Final
 from goalscope._ground.checks import note_namesake
 from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.ids import content_id
-from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
-from goalscope.models.folder_checks import (
+from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
+from goalscope.agents.models.folder_checks import (
     TEMPLATE_FILES,
     TEMPLATES,
     check_complete,
@@ -22,13 +22,13 @@ from goalscope.models.folder_checks import (
     read_json,
     regular_files,
 )
-from goalscope.models.gguf_files import MOST_WEIGHTS, SUFFIX, gguf_in, read_header
+from goalscope.agents.models.gguf_files import MOST_WEIGHTS, SUFFIX, gguf_in, read_header
 
 PACKAGED: Final = {
-    "theseus": "theseus/weights",
-    "ariadne": "theseus/ariadne",
-    "organism-goal": "theseus/organism-goal",
-    "organism-corner": "theseus/organism-corner",
+    "theseus": "agents/theseus/weights",
+    "ariadne": "agents/theseus/ariadne",
+    "organism-goal": "agents/theseus/organism-goal",
+    "organism-corner": "agents/theseus/organism-corner",
 }
 """Models that come with the package: name and folder inside of it."""
 

@@ -11,23 +11,23 @@ from typing import Any, Final, Self
 from goalscope._ground.folder import NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import TALLY, Arrived
-from goalscope.models._direct import SMALL
-from goalscope.models.answering import Answering
-from goalscope.models.base import MOST_NUMBER, Request, Sampling, model_backend
-from goalscope.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
-from goalscope.models.dialect import Loaded
-from goalscope.models.folder_checks import check_folder
-from goalscope.models.folders import folder_identity, parts_identity, read_training, weight_octets
-from goalscope.models.gathering import Gathering
-from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
-from goalscope.models.loading import (
+from goalscope.agents.models._direct import SMALL
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
+from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
+from goalscope.agents.models.dialect import Loaded
+from goalscope.agents.models.folder_checks import check_folder
+from goalscope.agents.models.folders import folder_identity, parts_identity, read_training, weight_octets
+from goalscope.agents.models.gathering import Gathering
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
+from goalscope.agents.models.loading import (
     check_device,
     check_device_name,
     draw_weights,
     load_weights,
     needed,
 )
-from goalscope.models.threads import decode_on_cores, score_on_cores
+from goalscope.agents.models.threads import decode_on_cores, score_on_cores
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
 
@@ -52,7 +52,7 @@ class LocalModel(Answering):
         revision: commit, tag or branch on the hub; name a commit where results must last.
         slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
             where a small model runs on a CPU.
-        reasoning, today, template_options, thinking, chat_template: see `goalscope.models.dialect.Dialect`.
+        reasoning, today, template_options, thinking, chat_template: see `goalscope.agents.models.dialect.Dialect`.
         device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
         random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
@@ -212,7 +212,7 @@ class LocalModel(Answering):
         Args:
             requests, sampling: as in `complete`.
             texts: the rendered prompts, None to render them here.
-            slots, share_prefix, margins: see `goalscope.models.decode.Settings`.
+            slots, share_prefix, margins: see `goalscope.agents.models.decode.Settings`.
             arrived: called with outputs when they are complete.
         """
         loaded = self._load()

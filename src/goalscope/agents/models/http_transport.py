@@ -20,8 +20,8 @@ from goalscope import __version__
 from goalscope._ground.extras import lacking
 from goalscope._ground.progress import StoppedError
 from goalscope._ground.rng import uniform
-from goalscope.models.http_budget import CallKey, ExchangeError
-from goalscope.models.http_errors import (
+from goalscope.agents.models.http_budget import CallKey, ExchangeError
+from goalscope.agents.models.http_errors import (
     LONGEST_TEXT,
     GarbledError,
     PassingError,
@@ -31,9 +31,9 @@ from goalscope.models.http_errors import (
     read_json_body,
     scrub,
 )
-from goalscope.models.http_keys import hide, hide_in
-from goalscope.models.http_settings import Server
-from goalscope.models.http_watch import ServerWatch
+from goalscope.agents.models.http_keys import hide, hide_in
+from goalscope.agents.models.http_settings import Server
+from goalscope.agents.models.http_watch import ServerWatch
 
 Answer = TypeVar("Answer")
 
