@@ -36,9 +36,9 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 
 from goalscope._ground.rng import stream
 from goalscope.agents.models.local import LocalModel
-from goalscope.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
-from goalscope.probing.fitting import validation_rows
-from goalscope.probing.scores import rank_scores
+from goalscope.inside.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
+from goalscope.inside.probing.fitting import validation_rows
+from goalscope.inside.probing.scores import rank_scores
 from goalscope.stats import estimate_mean
 
 Array = npt.NDArray[np.float64]

@@ -24,12 +24,12 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     from transformers import GptOssConfig, GptOssForCausalLM
 
     from goalscope._ground.rng import stream
-    from goalscope.activations import capture
     from goalscope.agents import Observation
     from goalscope.agents.agent import agent_id
     from goalscope.agents.chat import ChatAgent
     from goalscope.agents.models._fast import use_grouped_attention
     from goalscope.agents.models.local import LocalModel
+    from goalscope.inside.activations import capture
     from goalscope.preflight.memory import capture_memory
     from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
     from goalscope.worlds import Action, generate

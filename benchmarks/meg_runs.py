@@ -20,19 +20,19 @@ from goalscope.agents.agent import Agent
 from goalscope.goals import directedness
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.curves import Curves, interval, process_of_episode, with_random
+from goalscope.goals.hypotheses import FiniteWorld, parse
+from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses import FiniteWorld, parse
-from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve
-from goalscope.planning import solve
-from goalscope.planning.process import grid_process
-from goalscope.planning.shortest import shortest_length
 from goalscope.runs import GridWorld
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid
+from goalscope.worlds.planning import solve
+from goalscope.worlds.planning.process import grid_process
+from goalscope.worlds.planning.shortest import shortest_length
 
 BANK, DRAWS, NULLS = 300, 200, 200
 

@@ -25,12 +25,12 @@ from goalscope.cli import app
 from goalscope.environments import Observed, enumerate_states
 from goalscope.environments.playback import play_back
 from goalscope.environments.solution import solve_table
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.meg.causal import Variable
-from goalscope.planning import TabularMDP
-from goalscope.planning.process import Process
+from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning.process import Process
 
 # Three thirds in float32 sum to 1 + 2.98e-8, beyond the 1e-8 that float64 is allowed.
 THIRDS = np.full(3, 1 / 3, dtype=np.float32)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.hypotheses import FiniteWorld
-from goalscope.hypotheses.states import States, walked
+from goalscope.goals.hypotheses import FiniteWorld
+from goalscope.goals.hypotheses.states import States, walked
 
 
 def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], most: int = 12) -> list[States]:

@@ -23,9 +23,9 @@ from goalscope.agents import (
 )
 from goalscope.agents.models import TEMPLATE_FORMS, LocalModel
 from goalscope.agents.prompts import RULE, TASKS, example_action
-from goalscope.planning import optimal_actions
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, NamedView, initial_state, step
+from goalscope.worlds.planning import optimal_actions
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, generate_task_map
 from task_observations import task_observation
 

@@ -21,7 +21,6 @@ from goalscope.agents import (
     agent_id,
 )
 from goalscope.measures import roll_out
-from goalscope.planning import distances_to, shortest_length, solve
 from goalscope.worlds import (
     Action,
     Fog,
@@ -37,6 +36,7 @@ from goalscope.worlds import (
     step,
     two_path,
 )
+from goalscope.worlds.planning import distances_to, shortest_length, solve
 
 AGENTS: list[ScriptedAgent] = [
     Optimal(),

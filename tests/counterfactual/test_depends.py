@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import goalscope
 from goalscope.agents.models import LocalModel
 from goalscope.cli import app
-from goalscope.counterfactual.worlds import MOVED, NOTHING
 from goalscope.evaluation import Evaluation
 from goalscope.evaluation.sentences import headline
 from goalscope.front.depending import Dependences, study_of
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING
 from goalscope.runs import Store, Study, content_hash, run
 
 SMALL = [{"kind": "grid", "sizes": [7], "densities": [0.4], "count": 2, "minimum_distance": 3}]

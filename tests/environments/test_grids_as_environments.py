@@ -13,9 +13,9 @@ from goalscope.environments import EnvironmentWorld, enumerate_states, solve_tab
 from goalscope.goals.asked import default_hypotheses
 from goalscope.measures import measure_episodes
 from goalscope.meg import meg_known
-from goalscope.planning import from_grid, solve
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.worlds import Grid, generate, layout
+from goalscope.worlds.planning import from_grid, solve
 
 SHARED = (
     "success",

@@ -16,8 +16,8 @@ from goalscope.evaluation.arms import arms
 from goalscope.evaluation.choices import Choices
 from goalscope.evaluation.identity import told
 from goalscope.evaluation.subject import described, planned_entry, told_apart
-from goalscope.importers import import_into
 from goalscope.runs import Store
+from goalscope.runs.importers import import_into
 
 ARMS = {arm.name: arm for arm in arms()}
 

@@ -21,9 +21,9 @@ from goalscope.evaluation.rules import Rule, decide, level
 from goalscope.goals import GoalContrast
 from goalscope.goals.decision import by_single_answers
 from goalscope.goals.finding import Finding
+from goalscope.goals.hypotheses import finite_world, parse
+from goalscope.goals.hypotheses.states import States, walked
 from goalscope.goals.words import say
-from goalscope.hypotheses import finite_world, parse
-from goalscope.hypotheses.states import States, walked
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows

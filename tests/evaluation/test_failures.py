@@ -134,7 +134,7 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
 
     monkeypatch.setattr("goalscope.evaluation.playing.put_measured", measured)
     monkeypatch.setattr("goalscope.evaluation.questions.lapses", fail)
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", fail)
     monkeypatch.setattr(
         "goalscope.evaluation.compare._behaviour",
         lambda data, *, measure, tags: fail() if measure == "action accuracy" else data.among(measure, **tags),

@@ -17,11 +17,11 @@ from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.evaluation import Evaluation, evaluating, judging, subject_of
 from goalscope.evaluation.plan import Plan
-from goalscope.planning import optimal_actions
 from goalscope.preflight import FirstTurns, first_turns
 from goalscope.preflight.causes import EXAMPLE, LIKELIHOOD
 from goalscope.preflight.usable import without_action
 from goalscope.runs import Store
+from goalscope.worlds.planning import optimal_actions
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.plan import PLAN
 from goalscope.evaluation.rules import level
 from goalscope.evaluation.sentences import headline
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.need import needed
 from goalscope.goals.words import say, say_all
-from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.need import needed
 from goalscope.runs import Study
 
 PHASES = """

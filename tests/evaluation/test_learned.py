@@ -16,11 +16,11 @@ from goalscope.cli import app
 from goalscope.evaluation import Evaluation
 from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.sentences import headline
-from goalscope.planning.shortest import distances_to, solve
 from goalscope.runs import Study, run
 from goalscope.worlds import Grid, generate_batch, step
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import distances_to, solve
 
 SIZE = 7
 CORNER = "top-right"

@@ -22,8 +22,8 @@ from goalscope.evaluation import evidence_inside as inside
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import answer_of, decide, level
-from goalscope.probing import CLASSES
-from goalscope.probing.suite import SEEN
+from goalscope.inside.probing import CLASSES
+from goalscope.inside.probing.suite import SEEN
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import cognitive_map
 from goalscope.runs import Store, content_hash
@@ -358,7 +358,7 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
             agents = np.full(len(given), agent, dtype=object)
             store.put_rows(given.tagged({"agent": agents}), source=f"patching/{agent}")
 
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", look)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", look)
     subjects = [
         replace(subject_of(text), access=frozenset({"grids", "weights"}))
         for text in ("optimal", "epsilon-greedy:epsilon=0.2")
@@ -430,7 +430,7 @@ def test_an_error_that_no_check_raises_is_a_failure_of_a_look_and_tried_again(
         tried.append(place.name)
         raise raised
 
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", fail)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
         run = judging.prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
@@ -448,7 +448,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
         tried.append(place.name)
         check_whole("pairs in which the agent acts optimally on both sides", 0, 1)  # a check of goalscope
 
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", refuse)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", refuse)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
         run = judging.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)

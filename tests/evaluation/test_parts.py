@@ -15,9 +15,9 @@ from goalscope.evaluation import evidence_asked, judging, subject_of
 from goalscope.evaluation.consistency import contradictions
 from goalscope.evaluation.evidence import ArmData
 from goalscope.evaluation.sentences import headline
-from goalscope.planning import optimal_actions
 from goalscope.stats.rows import Rows
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning import optimal_actions
 from planted_findings import claim, finding
 from planted_findings import ledger as planted_ledger
 

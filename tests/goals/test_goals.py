@@ -15,9 +15,9 @@ from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.goals import GoalEstimate, RunDirectedness, directedness
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import interval, p_value
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.states import States, states_of
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope._ground.untrusted import UntrustedError
-from goalscope.importers import archive
+from goalscope.runs.importers import archive
 
 
 def packed(path: Path, *members: bytes, method: int = zipfile.ZIP_DEFLATED) -> Path:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from command_line import call
 from families import examples
-from goalscope.importers import ImportResult, import_into, import_path, write_jsonl
-from goalscope.importers import jsonl as reading
 from goalscope.measures import measure_store
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, begin
+from goalscope.runs.importers import ImportResult, import_into, import_path, write_jsonl
+from goalscope.runs.importers import jsonl as reading
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds import step as move
 from goalscope.worlds.tasks import TaskWorld, cooking_map

@@ -17,8 +17,6 @@ from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.agents.chat import turn
 from goalscope.agents.models import Reply
 from goalscope.cli import app
-from goalscope.importers import import_path
-from goalscope.importers.problems import Context, ImportLog
 from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
 from goalscope.integrations.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
 from goalscope.integrations.inspect_ai.record import (
@@ -33,6 +31,8 @@ from goalscope.integrations.inspect_ai.record import (
 from goalscope.integrations.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.runs import Episode, Store, Study, run
+from goalscope.runs.importers import import_path
+from goalscope.runs.importers.problems import Context, ImportLog
 from goalscope.runs.kinds import RecordedWorlds
 from goalscope.worlds.recorded import RecordedWorld
 

@@ -15,7 +15,7 @@ import pytest
 
 from goalscope.front.goals import towards
 from goalscope.goals import RunDirectedness
-from goalscope.importers import import_into
+from goalscope.runs.importers import import_into
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 

@@ -22,10 +22,10 @@ import yaml
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.importers import import_into, import_path
 from goalscope.integrations.inspect_ai import RecordedEpisode, tool_calls
 from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, run
+from goalscope.runs.importers import import_into, import_path
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
@@ -99,8 +99,8 @@ def test_the_same_model_acts_alike_and_the_import_is_the_run(both: Path) -> None
 
 
 def test_activations_of_the_import_are_those_of_the_run(both: Path) -> None:
-    from goalscope.activations import capture, load_activations
     from goalscope.agents.models import LocalModel
+    from goalscope.inside.activations import capture, load_activations
 
     found = []
     for name, model in (("run", None), ("imported", LocalModel("theseus"))):
@@ -587,8 +587,8 @@ def json_log(metadata: list[str]) -> str:
 def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
-    from goalscope.importers.problems import Context, ImportLog
     from goalscope.integrations.inspect_ai.log import _Log
+    from goalscope.runs.importers.problems import Context, ImportLog
 
     plain = tmp_path / "log.json"
     plain.write_text(json_log(["1", "NaN", '"\\u00e9"', "[" * 150 + "]" * 150]), encoding="utf-8")
@@ -610,8 +610,8 @@ def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_
 def test_samples_come_one_by_one_and_a_bound_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from goalscope._ground.bounded import BoundedWorker, Bounds
     from goalscope._ground.untrusted import UntrustedError
-    from goalscope.importers.problems import Context, ImportLog
     from goalscope.integrations.inspect_ai import log as reading
+    from goalscope.runs.importers.problems import Context, ImportLog
 
     path = tmp_path / "log.json"
     path.write_text(json_log(["1", "2", json.dumps("x" * 3_000_000)]), encoding="utf-8")

@@ -25,8 +25,8 @@ from handmade import (
 from scipy.stats import binom
 
 from goalscope.agents.models import LocalModel
-from goalscope.interventions import EMBEDDING, Batch, generate
-from goalscope.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
+from goalscope.inside.interventions import EMBEDDING, Batch, generate
+from goalscope.inside.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
 from goalscope.report.verdicts import verdict
 from goalscope.stats import estimate_rows
 from goalscope.stats.rows import Rows

@@ -22,9 +22,9 @@ from goalscope.measures import (
     roll_out,
     success,
 )
-from goalscope.planning import shortest_length
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds import Grid, GridWorld, generate_batch, key_no_door, two_path
+from goalscope.worlds.planning import shortest_length
 from known_policies import episode_outlook, epsilon_greedy
 
 CONFIDENCE = 0.99  # these tests look at some thirty intervals: at 95 % one or two would miss by chance

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from goalscope._ground.rng import stream
-from goalscope.planning import TabularMDP, occupancy
+from goalscope.worlds.planning import TabularMDP, occupancy
 
 Array = npt.NDArray[np.float64]
 

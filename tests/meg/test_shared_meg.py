@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from goalscope._ground.rng import stream
 from goalscope.meg import RationalityCurve, SharedCurve
-from goalscope.planning import TabularMDP
+from goalscope.worlds.planning import TabularMDP
 
 
 def random_curves(seed: int, count: int) -> list[RationalityCurve]:

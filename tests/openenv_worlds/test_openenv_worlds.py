@@ -12,9 +12,9 @@ pytest.importorskip("openenv.core", reason="the extra openenv is not installed")
 
 import yaml
 
-from goalscope.planning import shortest_length, solve
 from goalscope.runs import Study
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import shortest_length, solve
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope._ground.rng import stream
-from goalscope.planning import (
+from goalscope.worlds import Action, Grid, initial_state, layout, step, transitions
+from goalscope.worlds.planning import (
     TabularMDP,
     at_cell,
     expected_utility,
@@ -19,7 +20,6 @@ from goalscope.planning import (
     shortest_length,
     value_iteration,
 )
-from goalscope.worlds import Action, Grid, initial_state, layout, step, transitions
 from known_policies import uniform_optimal
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope._ground.rng import stream
-from goalscope.planning import (
+from goalscope.worlds import ACTIONS, Action, Grid, Position, generate, generate_batch, layout, layout_series, phases
+from goalscope.worlds.planning import (
     distances,
     distances_batch,
     distances_to,
@@ -20,7 +21,6 @@ from goalscope.planning import (
     solve,
     value_iteration,
 )
-from goalscope.worlds import ACTIONS, Action, Grid, Position, generate, generate_batch, layout, layout_series, phases
 
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}
 Product = tuple[Position, bool, bool]

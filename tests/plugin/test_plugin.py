@@ -19,8 +19,8 @@ from command_line import call
 from goalscope._ground import registry
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.evaluation import Evaluation
+from goalscope.inside.probing import stored_probes
 from goalscope.measures import check_measure
-from goalscope.probing import stored_probes
 from goalscope.runs import Store, Study
 from goalscope.runs.provenance import packages_of
 
@@ -322,7 +322,7 @@ from goalscope.agents import Turn, agent_kind
 from goalscope.evaluation.arms import Arm, arm
 from goalscope.evaluation.rules import claim
 from goalscope.measures import measure
-from goalscope.probing import head
+from goalscope.inside.probing import head
 from goalscope._ground.registry import register
 from goalscope.report import section
 import numpy as np

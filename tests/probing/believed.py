@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.planning import optimal_actions
-from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions, one_hot
+from goalscope.inside.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions, one_hot
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import optimal_actions
 
 FRAME = 7
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.activations import Activations
-from goalscope.probing import (
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import (
     AGENT,
     GOAL,
     OPEN,

@@ -8,7 +8,7 @@ import pytest
 from planted import activations, cells_of, noise, rooms
 
 from goalscope._ground.rng import stream
-from goalscope.probing import (
+from goalscope.inside.probing import (
     AGENT,
     CLASSES,
     GOAL,
@@ -22,7 +22,7 @@ from goalscope.probing import (
     probe_distances,
     split_by_grid,
 )
-from goalscope.probing.truths import truths
+from goalscope.inside.probing.truths import truths
 
 SETTINGS = FitSettings(epochs=30, hidden=32, rate=1e-2)
 

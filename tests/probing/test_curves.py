@@ -8,8 +8,8 @@ import pytest
 from planted import half_walls, noise, rooms, wall_map
 
 from goalscope._ground.rng import stream
-from goalscope.probing import PADDING, FitSettings, ProbeInputs, split_by_grid
-from goalscope.probing.curves import (
+from goalscope.inside.probing import PADDING, FitSettings, ProbeInputs, split_by_grid
+from goalscope.inside.probing.curves import (
     CURVE,
     compression,
     curve_ends,

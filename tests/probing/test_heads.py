@@ -11,8 +11,8 @@ from planted import key, noise, rooms
 
 from goalscope._ground import registry
 from goalscope._ground.rng import stream
-from goalscope.activations import Shard, write_shard
-from goalscope.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
+from goalscope.inside.activations import Shard, write_shard
+from goalscope.inside.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
 
 SETTINGS = FitSettings(epochs=4, rate=0.02, batch=16, validation=0.0)
 

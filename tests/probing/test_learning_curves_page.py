@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, wall_map
 
-from goalscope.probing import FitSettings, ProbeInputs, curve_ends, learning_curve, split_by_grid
+from goalscope.inside.probing import FitSettings, ProbeInputs, curve_ends, learning_curve, split_by_grid
 from goalscope.report import lay_out, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.cognitive_map_curves import learning_curves

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from families import examples
 from goalscope._ground.rng import stream
-from goalscope.planning import distances_batch, optimal_batch
-from goalscope.probing import (
+from goalscope.inside.probing import (
     AGENT,
     CLASSES,
     GOAL,
@@ -24,7 +23,8 @@ from goalscope.probing import (
     likeliest,
     place_weights,
 )
-from goalscope.probing.maps import expected_optimality, optimal_sets
+from goalscope.inside.probing.maps import expected_optimality, optimal_sets
+from goalscope.worlds.planning import distances_batch, optimal_batch
 
 
 def test_the_map_of_the_truth_is_the_truth() -> None:

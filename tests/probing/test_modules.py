@@ -10,7 +10,8 @@ import torch
 from architectures import CONFIGS, LAYERS, VOCABULARY, WIDTH, tiny
 
 from goalscope._ground.rng import stream
-from goalscope.activations.hooks import (
+from goalscope.agents.models import parts_identity
+from goalscope.inside.activations.hooks import (
     PLACES,
     DecoderBlocks,
     check_blocks,
@@ -18,7 +19,6 @@ from goalscope.activations.hooks import (
     shares_prefixes,
     thirds,
 )
-from goalscope.agents.models import parts_identity
 
 SOME = ("gpt_oss", "llama", "qwen3", "gpt2")
 

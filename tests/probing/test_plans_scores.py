@@ -13,8 +13,7 @@ from planted_plans import random_plans, worlds
 
 from families import long_after
 from goalscope._ground.rng import stream
-from goalscope.planning import optimal_actions
-from goalscope.probing import (
+from goalscope.inside.probing import (
     END,
     UNKNOWN,
     Cells,
@@ -26,7 +25,7 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.plan_scores import (
+from goalscope.inside.probing.plan_scores import (
     PREFIX,
     SUBSETS,
     Subset,
@@ -42,9 +41,10 @@ from goalscope.probing.plan_scores import (
     score_lengths,
     score_prefixes,
 )
-from goalscope.probing.scores import chosen
+from goalscope.inside.probing.scores import chosen
 from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds import ACTIONS, Grid, generate
+from goalscope.worlds.planning import optimal_actions
 
 TAGS: dict[str, Tag] = {"head": "decoder-1", "control": "none", "site": "pre", "layer": 1}
 

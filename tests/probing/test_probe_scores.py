@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from families import examples
 from goalscope._ground.rng import stream
-from goalscope.probing import (
+from goalscope.inside.probing import (
     CLASSES,
     OPEN,
     PADDING,
@@ -28,8 +28,8 @@ from goalscope.probing import (
     summarise,
     undetermined,
 )
-from goalscope.probing.inputs import input_features, shuffled_rows, text_features
-from goalscope.probing.scores import rank_scores
+from goalscope.inside.probing.inputs import input_features, shuffled_rows, text_features
+from goalscope.inside.probing.scores import rank_scores
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.stats.rows import Tag
 from goalscope.worlds import Action, Grid, State

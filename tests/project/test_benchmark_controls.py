@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.activations import Activations
-from goalscope.probing import AGENT, GOAL, OPEN, WALL, Cells, FitSettings, ProbeInputs, Split
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import AGENT, GOAL, OPEN, WALL, Cells, FitSettings, ProbeInputs, Split
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "controls.py"
 

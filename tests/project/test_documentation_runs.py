@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.hypotheses import read_hypotheses
+from goalscope.goals.hypotheses import read_hypotheses
 from goalscope.runs import Study
 
 BLOCKS = {block.name: block for block in blocks()}

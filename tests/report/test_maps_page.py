@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
-from goalscope.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
-from goalscope.probing.scores import AREA
+from goalscope.inside.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
+from goalscope.inside.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
+from goalscope.inside.probing.scores import AREA
 from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
 from goalscope.report.pictures import map_picture
 from goalscope.report.sections import beliefs as belief_section

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.probing import CLASSES
+from goalscope.inside.probing import CLASSES
 from goalscope.report import Declared, lay_out, render_page, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows

@@ -27,7 +27,7 @@ from goalscope.papers.cliff_world import (
     greedy,
     off_by_one,
 )
-from goalscope.planning import TabularMDP, value_iteration
+from goalscope.worlds.planning import TabularMDP, value_iteration
 
 Array = npt.NDArray[np.float64]
 

@@ -10,11 +10,11 @@ from planted_rows import item_of, rows_of
 from goalscope._ground import registry
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
+from goalscope.inside.probing import beliefs
 from goalscope.papers import ItemReading, ReadAgents, find, items, read, scaled
 from goalscope.papers.claims import TESTS
 from goalscope.papers.comparable import other_worlds
 from goalscope.preflight.model_defaults import find_out, ready_models, ready_name
-from goalscope.probing import beliefs
 from goalscope.runs import Study
 from goalscope.stats.rows import Rows
 

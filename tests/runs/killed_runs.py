@@ -197,8 +197,8 @@ def run_local(directory: Path) -> None:
 
 
 def capture(directory: Path) -> None:
-    from goalscope.activations import CaptureSettings
-    from goalscope.activations import capture as replay
+    from goalscope.inside.activations import CaptureSettings
+    from goalscope.inside.activations import capture as replay
 
     settings = CaptureSettings(window=6, batch_tokens=400, shard_bytes=4_000)
     replay(directory, model(), sites=["pre"], layers=[0, 1], settings=settings)

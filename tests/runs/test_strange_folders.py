@@ -27,11 +27,11 @@ from goalscope.evaluation.claims import ClaimLedger, Origin
 from goalscope.evaluation.plan import Plan
 from goalscope.evaluation.rules import RULES
 from goalscope.evaluation.subject import Subject
-from goalscope.importers import import_path, write_jsonl
 from goalscope.report.blocks import Table
 from goalscope.report.exports import write, write_all
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study, content_hash, export_parquet, merge, run
+from goalscope.runs.importers import import_path, write_jsonl
 from goalscope.runs.merge import grow
 from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair

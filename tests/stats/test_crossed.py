@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from goalscope.probing import paired_rows
-from goalscope.probing.distances import r_squared
+from goalscope.inside.probing import paired_rows
+from goalscope.inside.probing.distances import r_squared
 from goalscope.stats import (
     Estimate,
     crossed_difference,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.interventions.patching import FOLLOWS
+from goalscope.inside.interventions.patching import FOLLOWS
 from goalscope.measures import StepTable
 from goalscope.report.reading import Run
 from goalscope.runs import Store

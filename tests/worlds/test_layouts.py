@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.planning import distances, shortest_length
 from goalscope.worlds import (
     ACTIONS,
     LAYOUTS,
@@ -19,6 +18,7 @@ from goalscope.worlds import (
     layout_series,
     two_path,
 )
+from goalscope.worlds.planning import distances, shortest_length
 
 COUNT = 500
 

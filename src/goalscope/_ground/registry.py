@@ -35,14 +35,14 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         for name in ("runs.builtin_worlds", "counterfactual.worlds", "environments.kinds", "runs.kinds")
     ),
     "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
-    "head": ("goalscope.probing.builtin_heads",),
+    "head": ("goalscope.inside.probing.builtin_heads",),
     "intervention": tuple(
-        f"goalscope.interventions.{name}" for name in ("patching", "steering", "ablation", "reasoning")
+        f"goalscope.inside.interventions.{name}" for name in ("patching", "steering", "ablation", "reasoning")
     ),
     "agent": (
         *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
         "goalscope.environments.agents",
-        "goalscope.hypotheses.twins",
+        "goalscope.goals.hypotheses.twins",
         "goalscope.organisms.agent",
     ),
     "model": ("goalscope.agents.models.local", "goalscope.agents.models.http", "goalscope.agents.models.engine"),
@@ -50,15 +50,15 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
-    "hypothesis": tuple(f"goalscope.hypotheses.{name}" for name in ("rules", "places")),
+    "hypothesis": tuple(f"goalscope.goals.hypotheses.{name}" for name in ("rules", "places")),
     "attribution": tuple(
-        f"goalscope.attribution.{name}"
+        f"goalscope.goals.attribution.{name}"
         for name in (
             *("by_score", "by_arrival", "by_meg", "by_likelihood", "by_reasoning", "by_counterfactual"),
             *("by_decoding", "by_patching"),
         )
     ),
-    "analysis": ("goalscope.probing.builtin_analyses",),
+    "analysis": ("goalscope.inside.probing.builtin_analyses",),
     "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "aims", "depends", "inside")),
     "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "aims", "depends", "inside")),
     # In the order of the page.

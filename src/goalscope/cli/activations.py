@@ -12,7 +12,7 @@ from goalscope._ground.folder import Folder
 from goalscope.cli.help import LAYERS, Executor, Gpus, Reads, RunDirectory, Workers, flag, option
 
 if TYPE_CHECKING:
-    from goalscope.probing.pipeline import InsideSummary
+    from goalscope.inside.probing.pipeline import InsideSummary
     from goalscope.report.sections.probing import ProbeRows
     from goalscope.stats.rows import Rows
 
@@ -66,13 +66,13 @@ def capture(
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
     from goalscope._ground.progress import duration
     from goalscope._ground.words import counted
-    from goalscope.activations import CaptureSettings
-    from goalscope.activations import capture as replay
-    from goalscope.activations.capture import capture_elsewhere
-    from goalscope.activations.hooks import DecoderBlocks
     from goalscope.agents.models.local import LocalModel
     from goalscope.cli.console import progress, say, table
     from goalscope.cli.overrides import layers_of, split
+    from goalscope.inside.activations import CaptureSettings
+    from goalscope.inside.activations import capture as replay
+    from goalscope.inside.activations.capture import capture_elsewhere
+    from goalscope.inside.activations.hooks import DecoderBlocks
     from goalscope.report.blocks import size_in_words
     from goalscope.runs import StudyShard
 
@@ -97,7 +97,7 @@ def capture(
     layer_numbers = None if isinstance(requested, str) else requested
     if requested == "all":
         if local_model is None:
-            from goalscope.activations.replay_target import find_target, model_of
+            from goalscope.inside.activations.replay_target import find_target, model_of
             from goalscope.runs import Store
 
             with Store(run) as store:
@@ -246,7 +246,7 @@ def _compared(selected: "ProbeRows") -> tuple[str, str, str, str]:
     """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
     from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
     from goalscope.cli.measuring import written
-    from goalscope.probing.scores import paired_rows, summarise
+    from goalscope.inside.probing.scores import paired_rows, summarise
     from goalscope.report.verdicts import strictest
 
     own_rows = selected.where(control="none").rows

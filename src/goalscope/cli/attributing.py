@@ -119,9 +119,9 @@ def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
     """Print what names need in the worlds of a study, phase by phase."""
     from goalscope.cli.console import say
     from goalscope.cli.hypotheses import bound, needs_of
+    from goalscope.goals.hypotheses import load_hypotheses
+    from goalscope.goals.hypotheses.need import LAPSES, sentences
     from goalscope.goals.reading import by_phase
-    from goalscope.hypotheses import load_hypotheses
-    from goalscope.hypotheses.need import LAPSES, sentences
 
     bank = bound(load_hypotheses(hypotheses), study)
     for phase, worlds in by_phase(study.worlds()).items():

@@ -136,7 +136,7 @@ def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequenc
 def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
     with Store(path) as store:
         if formats:  # first, so that formats that cannot be written are refused before the tables
-            from goalscope.activations.exchange import README, export_activations
+            from goalscope.inside.activations.exchange import README, export_activations
 
             folder_path = Folder(out).below("activations").checked()
             with progress("files of activations") as show:

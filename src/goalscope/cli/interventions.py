@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from goalscope.cli.help import Reads, RunDirectory, option
 
 if TYPE_CHECKING:
-    from goalscope.interventions.experiment import InterventionSummary
+    from goalscope.inside.interventions.experiment import InterventionSummary
 
 
 def patch(
@@ -55,7 +55,7 @@ def show_intervention(done: "InterventionSummary") -> None:
     from goalscope._ground import registry
     from goalscope.cli.console import say, table
     from goalscope.cli.measuring import written
-    from goalscope.probing.scores import chosen
+    from goalscope.inside.probing.scores import chosen
     from goalscope.stats import estimate_rows
 
     measures, fixed, by = registry.resolve("intervention", done.kind).headline

@@ -14,7 +14,6 @@ from goalscope.cli.console import progress, say, show, table
 from goalscope.front.goals import towards
 from goalscope.goals import RunDirectedness
 from goalscope.meg.file import FileMEG, meg_of_file
-from goalscope.planning.soft import passes_reported_to
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.meg import (
     belief_words,
@@ -24,6 +23,7 @@ from goalscope.report.sections.meg import (
     note_lines,
     where,
 )
+from goalscope.worlds.planning.soft import passes_reported_to
 
 _QUIET = 5.0  # seconds between two progress messages of a long computation
 

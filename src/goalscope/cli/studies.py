@@ -199,8 +199,8 @@ def run_study_of(study: "Study", out: Path, workers: int = 1, *, as_json: bool =
     from goalscope.cli.activations import show_inside
     from goalscope.cli.interventions import show_intervention
     from goalscope.front.running import stages
-    from goalscope.interventions.experiment import InterventionSummary
-    from goalscope.probing.pipeline import InsideSummary
+    from goalscope.inside.interventions.experiment import InterventionSummary
+    from goalscope.inside.probing.pipeline import InsideSummary
     from goalscope.runs import Store
 
     began = time.monotonic()

@@ -109,8 +109,8 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
 
 def files(store: "Store") -> Iterator["VerifiedPart"]:
     """Check the files of a run: activations against their digests, probes against their content ids."""
-    from goalscope.activations.load import SHARD
-    from goalscope.activations.shards import Artifact, artifacts, open_shard, place
+    from goalscope.inside.activations.load import SHARD
+    from goalscope.inside.activations.shards import Artifact, artifacts, open_shard, place
     from goalscope.runs.verify import VerifiedPart
 
     def shard(artifact: Artifact) -> None:
@@ -120,7 +120,7 @@ def files(store: "Store") -> Iterator["VerifiedPart"]:
             opened.check()
 
     def probe(artifact: Artifact) -> None:
-        from goalscope.probing.probe import Probe
+        from goalscope.inside.probing.probe import Probe
 
         path = place(store, artifact)
         if (loaded := Probe.load(path)).id != artifact.tags.get("content"):

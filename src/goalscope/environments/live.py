@@ -23,7 +23,7 @@ from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import enumerate_states
 from goalscope.environments.toy_text import ToyTextAsItIs
 from goalscope.meg import RationalityCurve
-from goalscope.planning.mdp import Values, value_iteration
+from goalscope.worlds.planning.mdp import Values, value_iteration
 
 FACTOR: Final = 1.5
 """Decisions of an episode that MEG takes, as a multiple of the shortest path, without chance."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import check_whole, freeze
 from goalscope.environments.table import StateTable
-from goalscope.planning import value_iteration
+from goalscope.worlds.planning import value_iteration
 
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]

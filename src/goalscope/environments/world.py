@@ -15,9 +15,9 @@ from goalscope.environments.environment import Environment, Observed, build
 from goalscope.environments.playback import PlayBack, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
-from goalscope.planning.process import Process
 from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.planning.process import Process
 from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
 
 Sets = npt.NDArray[np.bool_]

@@ -12,10 +12,10 @@ from goalscope.evaluation.rules import ENVIRONMENTS, claim
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
 from goalscope.goals.finding import EXPLAINS, Answer, Finding, where_text
+from goalscope.goals.hypotheses import Hypothesis, Undefined
+from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
 from goalscope.goals.words import QUANTITIES, say
-from goalscope.hypotheses import Hypothesis, Undefined
-from goalscope.hypotheses.written import noun_of
 
 AIMED: Final = ("grids", HYPOTHESES, GIVEN)
 """The arms whose worlds are asked what an agent is after."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from goalscope._ground.words import listed
+from goalscope.goals.hypotheses import Undefined, bind, finite_world
+from goalscope.goals.hypotheses.need import LAPSES, Need, needed
+from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.reading import by_phase, hypotheses_of
-from goalscope.hypotheses import Undefined, bind, finite_world
-from goalscope.hypotheses.need import LAPSES, Need, needed
-from goalscope.hypotheses.separability import FEWEST
 from goalscope.runs import Study
 
 _ALONE = ("strength", "consistency", "steps")
@@ -18,7 +18,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
     """Return for each phase of a study whose steps are answered twice which hypotheses its worlds are enough to name.
 
     A line for each hypothesis that they are too few for, with the rival that it is hardest to tell from, and one for
-    those that they are enough for at each of `LAPSES`, by the law of the score (`goalscope.hypotheses.need`).
+    those that they are enough for at each of `LAPSES`, by the law of the score (`goalscope.goals.hypotheses.need`).
 
     Args:
         study: of an arm, with the number of worlds that is planned.

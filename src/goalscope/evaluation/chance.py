@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.goals.state_blind import blind_policy
-from goalscope.planning.mdp import TabularMDP
-from goalscope.planning.process import grid_process
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid
+from goalscope.worlds.planning.mdp import TabularMDP
+from goalscope.worlds.planning.process import grid_process
 from goalscope.worlds.world import World
 
 Array = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ from goalscope._ground.yaml_text import key_path, set_key
 from goalscope.agents.agent import CHAT
 from goalscope.evaluation.arms import GIVEN, Arm
 from goalscope.evaluation.subject import MODELS, Subject, told_apart
-from goalscope.hypotheses import load_hypotheses, write_hypotheses
-from goalscope.hypotheses.written import check_names, restore_hypotheses
+from goalscope.goals.hypotheses import load_hypotheses, write_hypotheses
+from goalscope.goals.hypotheses.written import check_names, restore_hypotheses
 from goalscope.runs.study import Study
 
 LEFT_OUT: Final = "left out by --arms"
@@ -67,7 +67,7 @@ class Choices(StrictRecord):
 
         Args:
             arms, sizes, models: see above.
-            hypotheses: as `goalscope.hypotheses.load_hypotheses` takes them; empty for the usual ones.
+            hypotheses: as `goalscope.goals.hypotheses.load_hypotheses` takes them; empty for the usual ones.
             settings: KEY=VALUE each, of arms' studies where KEY begins with a key of one, else of all language models.
 
         Raises:

@@ -3,12 +3,12 @@
 from functools import lru_cache
 from typing import Final
 
-from goalscope.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
-from goalscope.counterfactual.turns import asked_of
 from goalscope.evaluation.arms import NO_GRIDS, Arm, arm
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import claim
 from goalscope.evaluation.sentences import THINGS
+from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
+from goalscope.goals.counterfactual.turns import asked_of
 
 ARM: Final = "depends"
 

@@ -16,8 +16,8 @@ from goalscope.evaluation.subject import Subject
 from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.finding import MOST_INVALID, Answer
+from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.state_blind import frequencies, moves_by_episode
-from goalscope.hypotheses.states import states_of
 from goalscope.measures.table import StepTable
 from goalscope.report.ledger import split_probing
 from goalscope.runs.episode_columns import read_episode_columns, read_heads

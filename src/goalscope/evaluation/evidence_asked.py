@@ -12,12 +12,12 @@ from goalscope.evaluation.evidence import SHARE, ArmData, Evidence
 from goalscope.evaluation.evidence_goals import shares
 from goalscope.goals import GoalContrast
 from goalscope.goals.decision import GOAL
-from goalscope.hypotheses.written import noun_of
+from goalscope.goals.hypotheses.written import noun_of
 from goalscope.measures.exploration import score_episode
-from goalscope.planning.tasks import random_walk_success
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.rows import Rows
 from goalscope.worlds.grid import Action
+from goalscope.worlds.planning.tasks import random_walk_success
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskState
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 from goalscope._ground.words import listed
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.goals.finding import Answer
-from goalscope.interventions import patching, reasoning
-from goalscope.interventions.experiment import TAG
-from goalscope.interventions.reading import FOLLOWS
-from goalscope.probing import beliefs
-from goalscope.probing.pipeline import INFO
-from goalscope.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
-from goalscope.probing.scores import AREA, chosen, pairs, summarise
-from goalscope.probing.suite import SEEN
+from goalscope.inside.interventions import patching, reasoning
+from goalscope.inside.interventions.experiment import TAG
+from goalscope.inside.interventions.reading import FOLLOWS
+from goalscope.inside.probing import beliefs
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.inside.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
+from goalscope.inside.probing.scores import AREA, chosen, pairs, summarise
+from goalscope.inside.probing.suite import SEEN
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
 from goalscope.runs.provenance import noted

@@ -17,8 +17,8 @@ from goalscope.evaluation.evidence_inside import (
     plan_followed,
 )
 from goalscope.evaluation.rules import MARGIN, claim
-from goalscope.interventions.patching import Patching
-from goalscope.interventions.reasoning import ReasoningEdits
+from goalscope.inside.interventions.patching import Patching
+from goalscope.inside.interventions.reasoning import ReasoningEdits
 from goalscope.runs.probing_config import Inside
 
 _WEIGHTS: Final = "its activations cannot be seen: give its weights, a folder or a name on the hub"

@@ -9,13 +9,13 @@ from typing import Any
 
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import aloud
-from goalscope.activations.shards import Artifact
 from goalscope.evaluation import judging
 from goalscope.evaluation.choices import differences
 from goalscope.evaluation.claims import Evaluation
 from goalscope.evaluation.evaluating import judged
 from goalscope.evaluation.failures import Failures
 from goalscope.evaluation.plan import ARMS, EvaluationRun, Plan, folder_of
+from goalscope.inside.activations.shards import Artifact
 from goalscope.runs import Store
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE

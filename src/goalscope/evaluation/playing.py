@@ -118,11 +118,11 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
     refused = ""
     try:
         if isinstance(settings, Inside):
-            from goalscope.probing.pipeline import study_inside
+            from goalscope.inside.probing.pipeline import study_inside
 
             study_inside(path, settings, stage=lambda label: stage(f"{arm.name}: {label}"))
         else:
-            from goalscope.interventions.experiment import study_interventions
+            from goalscope.inside.interventions.experiment import study_interventions
 
             if study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}")) == []:
                 evaluation.failures.leave_out([arm.name], [subject.name], _LEFT_OUT)

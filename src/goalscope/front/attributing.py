@@ -12,7 +12,9 @@ from goalscope._ground import registry
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted
-from goalscope.attribution import (
+from goalscope.evaluation.subject import subject_of
+from goalscope.front.running import run
+from goalscope.goals.attribution import (
     Asking,
     FrozenClaim,
     Stratum,
@@ -24,17 +26,15 @@ from goalscope.attribution import (
     scored,
     usual_methods,
 )
-from goalscope.evaluation.subject import subject_of
-from goalscope.front.running import run
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.gain import tested_in, with_bar
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, bind, load_hypotheses, read_hypotheses
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.states import States, states_of_episodes
+from goalscope.goals.hypotheses.written import check_names
 from goalscope.goals.reading import phases_in, read_states
 from goalscope.goals.words import say_all
-from goalscope.hypotheses import FiniteWorld, Hypothesis, bind, load_hypotheses, read_hypotheses
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.states import States, states_of_episodes
-from goalscope.hypotheses.written import check_names
 from goalscope.preflight import study_files
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study

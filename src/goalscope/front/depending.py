@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope._ground.progress import TALLY, Display, aloud, lines
-from goalscope.counterfactual.changes import Thing
-from goalscope.counterfactual.dependence import Dependence, dependences, sentence
-from goalscope.counterfactual.turns import asked_of, rows_of, visited_states
 from goalscope.evaluation.arms import NO_GRIDS
 from goalscope.evaluation.subject import MODELS, Subject, subjects_of, told_apart
 from goalscope.front.expected import measure_and_say
 from goalscope.front.running import size_of, stages
+from goalscope.goals.counterfactual.changes import Thing
+from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
+from goalscope.goals.counterfactual.turns import asked_of, rows_of, visited_states
 from goalscope.report.sections.dependence import dependence_table
 from goalscope.runs import Store, Study
 from goalscope.runs.kinds import expand
@@ -104,7 +104,7 @@ def depends(
             they came through.
         out: the run directory.
         worlds: entries of worlds as a study has them, grids whose start is the state; `WORLDS` by default.
-        moved: what is changed, see `goalscope.counterfactual.changes.THINGS`; by default what the worlds have of goal,
+        moved: what is changed, see `goals.counterfactual.changes.THINGS`; by default what the worlds have of goal,
             key, door, wall, corner and agent.
         changes: most versions of a state for each thing.
         states: most states that are taken from a run, one a grid.

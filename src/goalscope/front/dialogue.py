@@ -12,11 +12,11 @@ from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.models.base import Message, Reply, Request, Sampling
-from goalscope.planning.oracle import oracle
 from goalscope.preflight import study_files
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.study import Study
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, World
 
 

@@ -20,9 +20,9 @@ from goalscope.goals import (
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
+from goalscope.goals.hypotheses.definition import Hypothesis
+from goalscope.goals.hypotheses.states import States, states_of
 from goalscope.goals.reading import phases_in, remembers
-from goalscope.hypotheses.definition import Hypothesis
-from goalscope.hypotheses.states import States, states_of
 from goalscope.measures.table import StepTable
 from goalscope.report.reading import Run
 from goalscope.runs import Store

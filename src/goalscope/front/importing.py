@@ -6,8 +6,8 @@ from goalscope._ground.folder import anything_at
 from goalscope._ground.own import consent, load_function
 from goalscope._ground.progress import TALLY, aloud
 from goalscope.front.running import check_kept_apart
-from goalscope.importers.front import import_into, import_path
-from goalscope.importers.problems import ImportResult, SampleReader
+from goalscope.runs.importers.front import import_into, import_path
+from goalscope.runs.importers.problems import ImportResult, SampleReader
 
 
 def import_logs(

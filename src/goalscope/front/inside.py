@@ -10,11 +10,11 @@ from goalscope._ground import registry
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.untrusted import explain
 from goalscope._ground.yaml_text import set_key
-from goalscope.interventions import experiment
-from goalscope.interventions.experiment import InterventionSummary, study_interventions
-from goalscope.probing import pipeline
-from goalscope.probing.heads import trains_on
-from goalscope.probing.pipeline import InsideSummary, study_inside
+from goalscope.inside.interventions import experiment
+from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
+from goalscope.inside.probing import pipeline
+from goalscope.inside.probing.heads import trains_on
+from goalscope.inside.probing.pipeline import InsideSummary, study_inside
 from goalscope.runs import Store
 from goalscope.runs.executors import open_executor
 from goalscope.runs.probing_config import Inside

@@ -11,10 +11,10 @@ from goalscope._ground.progress import TALLY, Display, aloud, duration, lines
 from goalscope._ground.words import counted
 from goalscope.front.expected import measure_and_say
 from goalscope.front.measuring import can_report, write_page_of
-from goalscope.interventions.experiment import InterventionSummary, study_interventions
+from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
+from goalscope.inside.probing.pipeline import InsideSummary, study_inside
 from goalscope.preflight import beyond_reach
 from goalscope.preflight.study_files import load
-from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, StudyShard
 from goalscope.runs import run as run_episodes

@@ -14,23 +14,23 @@ import numpy.typing as npt
 
 from goalscope._ground.rng import stream
 from goalscope.goals.directedness import HypothesisLine, MeasuredLines, goal_measure
+from goalscope.goals.hypotheses.definition import FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses.states import States, states_of
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import parse
 from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import RunDirectedness, one_family
-from goalscope.hypotheses.definition import FiniteWorld, Hypothesis
-from goalscope.hypotheses.states import States, states_of
-from goalscope.hypotheses.views import Undefined
-from goalscope.hypotheses.written import parse
 from goalscope.measures.table import StepTable
-from goalscope.planning.mdp import at_cell
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.stats.rows import Rows
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.planning.mdp import at_cell
 
 if TYPE_CHECKING:
     from goalscope._ground.progress import Stage
-    from goalscope.probing.first_steps import FirstSteps
+    from goalscope.inside.probing.first_steps import FirstSteps
 
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"
@@ -154,7 +154,7 @@ def measure_decoded_beliefs(
         ValueError: nothing captured there, worlds with doors, or too few grids.
         ImportError: PyTorch is missing.
     """
-    from goalscope.probing.first_steps import HEAD, read_first_steps
+    from goalscope.inside.probing.first_steps import HEAD, read_first_steps
 
     first = read_first_steps(run, site=site, layer=layer, stage=stage)
     with Store(run) as store:
@@ -199,7 +199,7 @@ def decode_beliefs(
 
     The posteriors of a world's episodes are averaged: before the reasoning they are the same, after it they differ.
     """
-    from goalscope.probing.maps import decode_maps
+    from goalscope.inside.probing.maps import decode_maps
 
     worlds = [episodes[identity].world for identity in episode_id.tolist()]
     rows: dict[str, list[int]] = {}

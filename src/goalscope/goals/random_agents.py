@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import stream
-from goalscope.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses.definition import FiniteWorld
 
 _MOST_WALKS: Final = 1 << 20  # simulated at a time
 _BYTE: Final = 256  # values of a byte

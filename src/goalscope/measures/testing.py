@@ -19,7 +19,6 @@ from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optima
 from goalscope.agents.task_scripted import Greedy, NoisyGreedy, RandomWalk
 from goalscope.measures.definition import Measure, StepMeasure
 from goalscope.measures.table import StepTable
-from goalscope.planning.shortest import shortest_length
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.stats.rows import WHOLE_EPISODE, Row, Rows
 from goalscope.worlds.dynamics import State
@@ -27,6 +26,7 @@ from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Action
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.layouts import key_door, two_path
+from goalscope.worlds.planning.shortest import shortest_length
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, Transform

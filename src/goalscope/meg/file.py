@@ -18,7 +18,7 @@ from goalscope._ground.progress import TALLY, aloud
 from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
-from goalscope.planning import TabularMDP
+from goalscope.worlds.planning import TabularMDP
 
 Array = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]

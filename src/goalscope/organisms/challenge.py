@@ -29,7 +29,7 @@ from goalscope._ground.folder import Folder, anything_at
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.sealed import SealedRecord, Sha256, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 from goalscope._ground.untrusted import shorten
-from goalscope.attribution import (
+from goalscope.goals.attribution import (
     Asking,
     Attribution,
     FrozenClaim,
@@ -40,9 +40,9 @@ from goalscope.attribution import (
     read_claim,
     scored,
 )
-from goalscope.hypotheses import FiniteWorld, finite_world, parse
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.definition import Array
+from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.definition import Array
 from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, held, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
 from goalscope.organisms.judging import Outcome, alike, outcome, play

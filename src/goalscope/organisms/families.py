@@ -14,8 +14,8 @@ import numpy as np
 
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
-from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, finite_world, parse
-from goalscope.hypotheses.separability import ENOUGH, separability
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, finite_world, parse
+from goalscope.goals.hypotheses.separability import ENOUGH, separability
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.worlds.gridworld import GridWorld

@@ -14,11 +14,11 @@ from typing import Final
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.sealed import StrictRecord
-from goalscope.attribution.definition import Attribution, kind_of
 from goalscope.evaluation import evaluate
+from goalscope.goals.attribution.definition import Attribution, kind_of
 from goalscope.goals.decision import groups
+from goalscope.goals.hypotheses.answers import answers_of
 from goalscope.goals.reading import read_states
-from goalscope.hypotheses.answers import answers_of
 from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
 from goalscope.organisms.judging import Outcome, alike, held_against, ordinary

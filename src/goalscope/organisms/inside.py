@@ -29,15 +29,15 @@ from goalscope._ground.sealed import Ends, SealedRecord, Sha256, StrictRecord, r
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
-from goalscope.attribution import Looking
-from goalscope.attribution.by_decoding import likeliest
-from goalscope.counterfactual.changes import elsewhere
-from goalscope.hypotheses import FiniteWorld
-from goalscope.hypotheses.definition import Array, Numbers
-from goalscope.interventions.edits import EMBEDDING, Edit
-from goalscope.interventions.forward import Batch, score_answers
-from goalscope.interventions.pairs import best, local_model
-from goalscope.interventions.reading import layers_of, read_activations
+from goalscope.goals.attribution import Looking
+from goalscope.goals.attribution.by_decoding import likeliest
+from goalscope.goals.counterfactual.changes import elsewhere
+from goalscope.goals.hypotheses import FiniteWorld
+from goalscope.goals.hypotheses.definition import Array, Numbers
+from goalscope.inside.interventions.edits import EMBEDDING, Edit
+from goalscope.inside.interventions.forward import Batch, score_answers
+from goalscope.inside.interventions.pairs import best, local_model
+from goalscope.inside.interventions.reading import layers_of, read_activations
 from goalscope.organisms.adapters import view_of
 from goalscope.organisms.cards import Card, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import check_probability, freeze
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
-from goalscope.planning import TabularMDP, occupancy, value_iteration
+from goalscope.worlds.planning import TabularMDP, occupancy, value_iteration
 
 Array = npt.NDArray[np.float64]
 

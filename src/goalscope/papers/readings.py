@@ -8,15 +8,15 @@ import numpy as np
 from pydantic import Field
 
 from goalscope._ground.sealed import StrictRecord
+from goalscope.inside.probing.beliefs import ACTIONS, WRONG, WRONG_ON_MAP, pooled_share
+from goalscope.inside.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
+from goalscope.inside.probing.plan_scores import summarise_plans
+from goalscope.inside.probing.scores import summarise
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.relation import log_relation
 from goalscope.measures.invariance import compare_transforms
 from goalscope.papers.comparable import differences, too_few
 from goalscope.papers.items import MIDDLE, How, Item, ItemReading
-from goalscope.probing.beliefs import ACTIONS, WRONG, WRONG_ON_MAP, pooled_share
-from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
-from goalscope.probing.plan_scores import summarise_plans
-from goalscope.probing.scores import summarise
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.record import StoredEstimate
 from goalscope.stats.rows import Rows, Tag

@@ -26,7 +26,6 @@ from goalscope.agents.models.base import NotSentError
 from goalscope.agents.models.decode import common_prefix
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_transport import Client
-from goalscope.planning.oracle import oracle
 from goalscope.preflight.causes import cause_of, ways_in_use
 from goalscope.preflight.memory import taken
 from goalscope.preflight.prompts import counter
@@ -40,6 +39,7 @@ from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, World
 
 SECONDS: Final = 30.0

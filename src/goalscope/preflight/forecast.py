@@ -22,11 +22,11 @@ from goalscope._ground.rng import spread
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.http import HttpModel
-from goalscope.planning.oracle import oracle
 from goalscope.preflight.first_turns import FirstTurns
 from goalscope.preflight.memory import inside_memory, more_memory
 from goalscope.preflight.prompts import counter, prompts_of
 from goalscope.runs import Study
+from goalscope.worlds.planning.oracle import oracle
 
 Range = npt.NDArray[np.float64]
 """``[3]``: the least, the expected and the most of a quantity."""

@@ -4,12 +4,12 @@ import math
 import sys
 from typing import Any, Final
 
-from goalscope.activations.capture_schedule import CaptureSettings
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models._fast import MOST_MASK, MOST_SCORES, NAME
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import ROWS, own_cores
+from goalscope.inside.activations.capture_schedule import CaptureSettings
 
 _SINGLE: Final = 4  # bytes of a number in single precision
 _BLOCK: Final = 14  # bytes of a score while it is normalised

@@ -20,7 +20,6 @@ from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.gguf_files import read_header
 from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.agents.models.local import LocalModel
-from goalscope.planning.shortest import optimal_actions
 from goalscope.preflight.causes import ways_in_use
 from goalscope.preflight.memory import token_octets
 from goalscope.preflight.model_defaults import find_out
@@ -28,6 +27,7 @@ from goalscope.preflight.usable import what_helps
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import optimal_actions
 
 SIZES: Final = (7, 9, 15)
 """Sizes of the grids of the three sample prompts, in cells."""

@@ -10,7 +10,6 @@ import numpy as np
 from goalscope._ground.rng import stream
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import ORIGINAL, bounds_of
-from goalscope.planning.shortest import shortest_length
 from goalscope.runs import Study
 from goalscope.stats import (
     Paired,
@@ -22,6 +21,7 @@ from goalscope.stats import (
 from goalscope.stats.estimate import factorize
 from goalscope.stats.rows import Rows
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import shortest_length
 
 CHANCE = 0.8
 """Planned power."""

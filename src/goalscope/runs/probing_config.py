@@ -230,7 +230,7 @@ class Analysis(StudyPart):
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
     memory summary; pairs whose agents are not both run are omitted. `inside` declares the probing of activations,
-    `interventions` the changes to them: entries of registered kinds (`goalscope.interventions`). `hypotheses` are those
+    `interventions` the changes to them: entries of registered kinds (`inside.interventions`). `hypotheses` are those
     that agents are judged by where each step is answered twice: written forms, or mappings of `name` and `is`, the
     form (docs/hypotheses.md). `failed_turns` says how turns without an action count in the accuracy that tables show,
     those that a server withheld among them: as wrong, left out, or both figures side by side.

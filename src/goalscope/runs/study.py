@@ -17,12 +17,12 @@ from goalscope._ground.untrusted import decode_object, explain, shorten
 from goalscope._ground.yaml_text import read_yaml
 from goalscope.agents import Agent, History, agent_id, build_agent
 from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
-from goalscope.planning.oracle import oracle
 from goalscope.runs import kinds
 from goalscope.runs.kinds import STORED, StudyPart, sequence
 from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, View, World
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result

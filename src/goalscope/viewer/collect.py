@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.counterfactual.worlds import ChangedWorld
+from goalscope.goals.counterfactual.worlds import ChangedWorld
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.table import PROVENANCE
 from goalscope.measures.transcript import TranscriptStep

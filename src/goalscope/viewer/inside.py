@@ -7,16 +7,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.capture_schedule import plan_id, some_steps
-from goalscope.activations.load import Capture, captures, load_activations
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.inside.activations.capture_schedule import plan_id, some_steps
+from goalscope.inside.activations.load import Capture, captures, load_activations
+from goalscope.inside.probing.analyses import ProbeDataset, probe_dataset
+from goalscope.inside.probing.beliefs import read_beliefs
+from goalscope.inside.probing.logit_lens import OWN, Network
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.inside.probing.probe import Probe
+from goalscope.inside.probing.probe_store import stored_probes
 from goalscope.measures.transcript import agent_of
-from goalscope.probing.analyses import ProbeDataset, probe_dataset
-from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.logit_lens import OWN, Network
-from goalscope.probing.pipeline import INFO
-from goalscope.probing.probe import Probe
-from goalscope.probing.probe_store import stored_probes
 from goalscope.report.reading import Run
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.store import Store

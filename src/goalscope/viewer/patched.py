@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from goalscope.interventions.experiment import TAG
-from goalscope.interventions.patching import FOLLOWS, KIND, PAIRS
+from goalscope.inside.interventions.experiment import TAG
+from goalscope.inside.interventions.patching import FOLLOWS, KIND, PAIRS
 from goalscope.stats.rows import Rows
 
 _LINE: Final = ("moved", "site", "layers", "layer")

@@ -273,7 +273,7 @@ class World(_Reads, ABC):
         return recorded
 
     def oracle(self) -> Oracle | None:
-        """Return the exact optimal policy, None where it is not known; grids have theirs in `goalscope.planning`."""
+        """Return the exact optimal policy, None where it is not known; grids have theirs in `worlds.planning`."""
         return None
 
     def drawing(self, state: State) -> Drawing | None:
@@ -281,7 +281,7 @@ class World(_Reads, ABC):
         return None
 
     def process(self) -> Any:
-        """Return the decision process, a `goalscope.planning.process.Process`; None where it is not known."""
+        """Return the decision process, a `goalscope.worlds.planning.process.Process`; None where it is not known."""
         return None
 
 

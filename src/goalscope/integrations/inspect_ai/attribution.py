@@ -11,13 +11,13 @@ from typing import Any
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
 from inspect_ai.solver import TaskState
 
-from goalscope.attribution import Trial, judged, usual_methods
 from goalscope.front.attributing import bank_from
+from goalscope.goals.attribution import Trial, judged, usual_methods
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import where_text
+from goalscope.goals.hypotheses import bind
+from goalscope.goals.hypotheses.states import states_of_episodes
 from goalscope.goals.reading import states_among
-from goalscope.hypotheses import bind
-from goalscope.hypotheses.states import states_of_episodes
 from goalscope.integrations.inspect_ai.meg import OPTIONS, finding_figures, kept_episode, scored
 from goalscope.runs.record import Episode
 

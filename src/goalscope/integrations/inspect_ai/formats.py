@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from goalscope._ground.extras import lacking
-from goalscope.importers.formats import Format, exporter, importer
 from goalscope.integrations.inspect_ai.log import inspect_episodes, is_inspect_log
+from goalscope.runs.importers.formats import Format, exporter, importer
 from goalscope.runs.store import Store
 
 importer("inspect", Format(endings=(".eval", ".json"), read=inspect_episodes, holds=is_inspect_log))

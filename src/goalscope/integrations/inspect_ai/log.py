@@ -23,8 +23,6 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import turn
-from goalscope.importers.archive import largest_member
-from goalscope.importers.problems import Context
 from goalscope.integrations.inspect_ai.record import (
     KEY,
     TURN,
@@ -36,6 +34,8 @@ from goalscope.integrations.inspect_ai.record import (
 )
 from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
 from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.importers.archive import largest_member
+from goalscope.runs.importers.problems import Context
 from goalscope.runs.record import Episode
 from goalscope.runs.study import read_rules
 from goalscope.worlds.recorded import RecordedWorld

@@ -16,9 +16,9 @@ from goalscope.goals import GoalEstimate
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding, where_text
-from goalscope.hypotheses.definition import Hypothesis
-from goalscope.hypotheses.states import states_of
-from goalscope.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.definition import Hypothesis
+from goalscope.goals.hypotheses.states import states_of
+from goalscope.goals.hypotheses.views import Undefined
 from goalscope.integrations.inspect_ai.episode import recorded_episode
 from goalscope.integrations.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.table import StepTable

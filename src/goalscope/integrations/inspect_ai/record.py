@@ -9,8 +9,8 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.untrusted import UntrustedError, faults, shorten
 from goalscope.agents.agent import Turn
 from goalscope.agents.models.base import PART_KINDS, Finish, Part, PartKind, Reply, finish_of
-from goalscope.importers.problems import TokenId
 from goalscope.runs.codec import decode_world, encode_tags, encode_world
+from goalscope.runs.importers.problems import TokenId
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome
 from goalscope.stats.rows import Tag
 from goalscope.worlds.world import World

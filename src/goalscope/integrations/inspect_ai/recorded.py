@@ -11,12 +11,12 @@ from typing import Any
 from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, shorten
 from goalscope.agents.agent import Turn
-from goalscope.importers.problems import STEP_FIELDS, step_fields
-from goalscope.planning.oracle import oracle
 from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.importers.problems import STEP_FIELDS, step_fields
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import Horizon
 from goalscope.stats.rows import Tag, unreserved
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.recorded import RecordedWorld
 from goalscope.worlds.world import TimedOracle, World
 

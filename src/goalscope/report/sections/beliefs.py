@@ -5,8 +5,8 @@ Source: behavioural and representational evaluation, section 5.2, Table 2, Figur
 
 from collections.abc import Iterator, Sequence
 
-from goalscope.probing import beliefs as names
-from goalscope.probing.heads import CELL_HEADS
+from goalscope.inside.probing import beliefs as names
+from goalscope.inside.probing.heads import CELL_HEADS
 from goalscope.report.blocks import Table, estimates_table, number
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from goalscope._ground.words import listed
-from goalscope.probing.curves import TRAINED_ON
-from goalscope.probing.heads import CELL_HEADS, COUNTED
-from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import AREA, CALLED, KEY, summarise
-from goalscope.probing.suite import FULL
+from goalscope.inside.probing.curves import TRAINED_ON
+from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
+from goalscope.inside.probing.labels import CLASSES
+from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
+from goalscope.inside.probing.suite import FULL
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of

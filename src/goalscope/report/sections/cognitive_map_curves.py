@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from goalscope._ground.words import short
-from goalscope.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
-from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import AREA, summarise
+from goalscope.inside.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
+from goalscope.inside.probing.labels import CLASSES
+from goalscope.inside.probing.scores import AREA, summarise
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,

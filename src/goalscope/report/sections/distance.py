@@ -5,8 +5,8 @@ Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 
 from collections.abc import Iterable, Iterator
 
-from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
-from goalscope.probing.heads import NUMBER_HEADS
+from goalscope.inside.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
+from goalscope.inside.probing.heads import NUMBER_HEADS
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     HEADS,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from goalscope.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
-from goalscope.probing.scores import summarise
+from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
+from goalscope.inside.probing.scores import summarise
 from goalscope.report.sections.probing import CONTROLS, TAGS, ProbeRows, over_layers, probe_section, probe_table
 from goalscope.report.specs import Column, Curve, Declared
 from goalscope.stats.rows import Tag

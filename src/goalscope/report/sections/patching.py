@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from goalscope._ground.words import counted
-from goalscope.interventions.experiment import INFO, TAG
-from goalscope.interventions.passes import PATCHES
-from goalscope.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
-from goalscope.probing.scores import chosen, pairs
+from goalscope.inside.interventions.experiment import INFO, TAG
+from goalscope.inside.interventions.passes import PATCHES
+from goalscope.inside.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
+from goalscope.inside.probing.scores import chosen, pairs
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.specs import (
     MEAN,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from goalscope.probing.plan_scores import (
+from goalscope.inside.probing.plan_scores import (
     DECODER_LAYERS,
     LENGTHS,
     MAIN_DECODER,

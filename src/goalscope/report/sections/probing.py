@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from goalscope._ground import registry
 from goalscope._ground.words import counted, listed
-from goalscope.activations.sites import SITES
-from goalscope.probing.pipeline import INFO
-from goalscope.probing.scores import pairs
+from goalscope.inside.activations.sites import SITES
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.inside.probing.scores import pairs
 from goalscope.report.charts import Series
 from goalscope.report.ledger import Estimates, Key, RunData, number_of
 from goalscope.report.specs import (
