@@ -337,4 +337,4 @@ def test_a_typed_file_in_dev_is_written_directly() -> None:
 
 
 def test_a_text_that_ships() -> None:
-    assert package_text("goalscope.studies", "demo.yaml").startswith("#")
+    assert package_text("goalscope.verdict.studies", "demo.yaml").startswith("#")

@@ -26,8 +26,8 @@ import yaml
 from goalscope import _OFFERED, _PACKAGES
 from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.evaluation.rules import Rule
 from goalscope.measures import StepMeasure, behaviour_measures
+from goalscope.verdict.rules import Rule
 
 ROOT: Final = Path(__file__).parents[1]
 OUT: Final = ROOT / "build" / "site"

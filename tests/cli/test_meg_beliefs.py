@@ -15,7 +15,7 @@ from goalscope._ground.progress import Stage
 from goalscope._ground.rng import stream
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app
-from goalscope.front import goals
+from goalscope.cli.front import goals
 from goalscope.goals import Belief, GoalEstimate, RunDirectedness, joined, measure_beliefs
 from goalscope.goals.beliefs import decode_beliefs
 from goalscope.inside.activations import Activations

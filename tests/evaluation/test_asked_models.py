@@ -15,7 +15,7 @@ from families import long_after
 from goalscope._ground import registry
 from goalscope.agents.models import Message, Reply, Request, Sampling, model_backend
 from goalscope.agents.prompts import WORDINGS, template, worded
-from goalscope.evaluation import Evaluation, Subject, judging
+from goalscope.verdict import Evaluation, Subject, judging
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.planning import distances_to
 

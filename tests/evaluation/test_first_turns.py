@@ -15,12 +15,12 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.evaluation import Evaluation, evaluating, judging, subject_of
-from goalscope.evaluation.plan import Plan
-from goalscope.preflight import FirstTurns, first_turns
-from goalscope.preflight.causes import EXAMPLE, LIKELIHOOD
-from goalscope.preflight.usable import without_action
 from goalscope.runs import Store
+from goalscope.verdict import Evaluation, evaluating, judging, subject_of
+from goalscope.verdict.plan import Plan
+from goalscope.verdict.preflight import FirstTurns, first_turns
+from goalscope.verdict.preflight.causes import EXAMPLE, LIKELIHOOD
+from goalscope.verdict.preflight.usable import without_action
 from goalscope.worlds.planning import optimal_actions
 
 
@@ -29,7 +29,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One arm is asked, of one world a cell, so that an evaluation takes seconds."""
     listed = [replace(resolve("arm", "grids"), quick=1)]
     monkeypatch.setattr(evaluating, "arms", lambda: listed)
-    monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
+    monkeypatch.setattr("goalscope.verdict.plan.arms", lambda: listed)
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_what_was_used_is_not_proposed(failure: str) -> None:
 
 
 def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:
-    from goalscope.preflight import forecast
+    from goalscope.verdict.preflight import forecast
 
     study = resolve("arm", "grids").make([subject_of("optimal")], 1, 5)
     with pytest.raises(ValueError, match="at least one turn"):

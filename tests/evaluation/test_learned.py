@@ -13,10 +13,10 @@ from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.cli import app
-from goalscope.evaluation import Evaluation
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.sentences import headline
 from goalscope.runs import Study, run
+from goalscope.verdict import Evaluation
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.sentences import headline
 from goalscope.worlds import Grid, generate_batch, step
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.gridworld import GridView

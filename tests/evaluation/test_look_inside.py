@@ -17,11 +17,6 @@ from goalscope._ground.checks import check_whole
 from goalscope._ground.registry import resolve
 from goalscope._ground.rng import stream
 from goalscope.agents.models import LocalModel
-from goalscope.evaluation import Claim, judging, subject_of
-from goalscope.evaluation import evidence_inside as inside
-from goalscope.evaluation.arms import arms
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
-from goalscope.evaluation.rules import answer_of, decide, level
 from goalscope.inside.probing import CLASSES
 from goalscope.inside.probing.suite import SEEN
 from goalscope.report import RivalsSentence
@@ -31,6 +26,11 @@ from goalscope.runs.verify import damage
 from goalscope.stats import Estimate
 from goalscope.stats.columns import constant
 from goalscope.stats.rows import Rows
+from goalscope.verdict import Claim, judging, subject_of
+from goalscope.verdict import evidence_inside as inside
+from goalscope.verdict.arms import arms
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
+from goalscope.verdict.rules import answer_of, decide, level
 
 AGENT = "model"
 GRIDS = [f"grid {at}" for at in range(48)]
@@ -396,7 +396,7 @@ ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans"
 
 @pytest.mark.full
 def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(tmp_path: Path) -> None:
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     run = judging.prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], ALL, seed=7)
     judging.play(run, quiet)
@@ -465,7 +465,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
 @pytest.mark.full
 def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Path) -> None:
     """Two models that differ in a limit that no answer reaches: each read in a run of its own."""
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     one = subject_of("theseus")
     greedy = [

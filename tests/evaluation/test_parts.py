@@ -11,11 +11,11 @@ import pytest
 from goalscope._ground import registry
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
-from goalscope.evaluation import evidence_asked, judging, subject_of
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.evidence import ArmData
-from goalscope.evaluation.sentences import headline
 from goalscope.stats.rows import Rows
+from goalscope.verdict import evidence_asked, judging, subject_of
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.evidence import ArmData
+from goalscope.verdict.sentences import headline
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning import optimal_actions
 from planted_findings import claim, finding

@@ -17,8 +17,8 @@ from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.evidence import evidence, told_in
 from goalscope.goals.hypotheses.need import LAPSES, Need, _Every, _Law, _Told, needed
 from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
-from goalscope.preflight.study_files import load
 from goalscope.runs import Study
+from goalscope.verdict.preflight.study_files import load
 
 planted: Any = importlib.import_module("benchmarks.needs")
 TRAINED = {"kind": "grid", "sizes": [7], "densities": [0.6], "count": 12, "goal": "top-right", "minimum_distance": 3}

@@ -14,8 +14,8 @@ from foreign_mazes import MAZES, optimal, walked
 
 from command_line import call
 from goalscope._ground.untrusted import UntrustedError
+from goalscope.cli.front.goals import towards
 from goalscope.environments import EnvironmentWorld
-from goalscope.front.goals import towards
 from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn
 from goalscope.integrations.inspect_ai.recorded import recorded_episode
 from goalscope.runs import Store, Study, run

@@ -12,7 +12,7 @@ from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel, Message, Part, Sampling
 from goalscope.agents.models.folders import folder_identity, has_chat_template, model_folder
 from goalscope.agents.models.gguf_files import PACKAGES, read_header
-from goalscope.evaluation.subject import subject_of
+from goalscope.verdict.subject import subject_of
 
 COLD = Sampling(temperature=0.0, max_tokens=24, reasoning_effort=None)
 

@@ -18,11 +18,11 @@ import pytest
 from command_line import call
 from goalscope._ground import registry
 from goalscope._ground.yaml_text import read_yaml_text
-from goalscope.evaluation import Evaluation
 from goalscope.inside.probing import stored_probes
 from goalscope.measures import check_measure
 from goalscope.runs import Store, Study
 from goalscope.runs.provenance import packages_of
+from goalscope.verdict import Evaluation
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"
@@ -319,8 +319,8 @@ import multiprocessing
 from dataclasses import dataclass
 
 from goalscope.agents import Turn, agent_kind
-from goalscope.evaluation.arms import Arm, arm
-from goalscope.evaluation.rules import claim
+from goalscope.verdict.arms import Arm, arm
+from goalscope.verdict.rules import claim
 from goalscope.measures import measure
 from goalscope.inside.probing import head
 from goalscope._ground.registry import register

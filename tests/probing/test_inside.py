@@ -15,8 +15,8 @@ from insides import DECLARED, STUDY
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.front import running
-from goalscope.front.measuring import measure_run
+from goalscope.cli.front import running
+from goalscope.cli.front.measuring import measure_run
 from goalscope.inside.activations import artifacts, captures
 from goalscope.inside.activations.shards import place
 from goalscope.inside.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside

@@ -12,7 +12,6 @@ import pytest
 
 import goalscope
 from goalscope.agents import Observation, Turn
-from goalscope.evaluation.claims import runs_in
 from goalscope.inside.activations.load import captures, load_activations
 from goalscope.inside.probing.maps import decode_maps
 from goalscope.inside.probing.pipeline import study_inside
@@ -22,9 +21,10 @@ from goalscope.measures.exploration.score import score_recorded
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Inside
-from goalscope.viewer import view, write_view
-from goalscope.viewer.inside import read_inside
-from goalscope.viewer.notebook import SCRIPT
+from goalscope.verdict.claims import runs_in
+from goalscope.verdict.viewer import view, write_view
+from goalscope.verdict.viewer.inside import read_inside
+from goalscope.verdict.viewer.notebook import SCRIPT
 from goalscope.worlds import Action
 from goalscope.worlds.dynamics import settle
 from goalscope.worlds.planning.shortest import solve

@@ -20,8 +20,8 @@ from goalscope.measures import StepTable
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.stats.rows import Row, Rows
-from goalscope.viewer import serving, write_view
-from goalscope.viewer.patched import patched
+from goalscope.verdict.viewer import serving, write_view
+from goalscope.verdict.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
 

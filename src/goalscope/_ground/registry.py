@@ -59,8 +59,8 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         )
     ),
     "analysis": ("goalscope.inside.probing.builtin_analyses",),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("questions", "aims", "depends", "inside")),
-    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "aims", "depends", "inside")),
+    "claim": tuple(f"goalscope.verdict.{name}" for name in ("questions", "aims", "depends", "inside")),
+    "arm": tuple(f"goalscope.verdict.{name}" for name in ("arms", "aims", "depends", "inside")),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"

@@ -180,8 +180,8 @@ def probe(
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
     from goalscope.cli.console import progress, say
+    from goalscope.cli.front.inside import probe as read_inside
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.front.inside import probe as read_inside
 
     given: dict[str, tuple[str, Callable[[str], Any]]] = {
         "reads": (reads, split),

@@ -11,7 +11,7 @@ from goalscope.cli.hypotheses import Bank
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
 
 if TYPE_CHECKING:
-    from goalscope.front.attributing import Attributed
+    from goalscope.cli.front.attributing import Attributed
     from goalscope.runs import Study
 
 
@@ -67,9 +67,9 @@ def attribute(
     actions are then scored. Called again on the same directory it repeats no answer.
     """
     from goalscope.cli.console import json_text, progress, say
+    from goalscope.cli.front import attributing
     from goalscope.cli.hypotheses import study_of
     from goalscope.cli.overrides import split
-    from goalscope.front import attributing
 
     is_run = Folder(agent).is_there() and worlds is None
 

@@ -12,12 +12,11 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import duration
 from goalscope._ground.words import counted, listed
 from goalscope.cli.console import json_text, progress, say
+from goalscope.cli.front.importing import import_logs
+from goalscope.cli.front.measuring import check_tags, measure_run, write_page_of
+from goalscope.cli.front.measuring import measure as measure_estimates
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
-from goalscope.evaluation.opening import run_folders
-from goalscope.front.importing import import_logs
-from goalscope.front.measuring import check_tags, measure_run, write_page_of
-from goalscope.front.measuring import measure as measure_estimates
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.report.blocks import number, size_in_words
 from goalscope.report.definitions import explain_failed_turns, shown_accuracies
@@ -26,6 +25,7 @@ from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, export_parquet
 from goalscope.runs.export import write_checksums
+from goalscope.verdict.opening import run_folders
 
 
 def demo(out: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show
+from goalscope.cli.front import comparing
+from goalscope.cli.front.comparing import compare_places, compare_transformed
 from goalscope.cli.overrides import split, split_names
-from goalscope.front import comparing
-from goalscope.front.comparing import compare_places, compare_transformed
 from goalscope.report.blocks import number
 from goalscope.report.comparison import (
     LEVEL,

@@ -63,10 +63,10 @@ def figure(
 
 def _named(run: Path) -> "Named":
     from goalscope.cli.console import progress
-    from goalscope.evaluation.judging import PLAN
-    from goalscope.evaluation.page import named_of
-    from goalscope.front.measuring import measure_missing
+    from goalscope.cli.front.measuring import measure_missing
     from goalscope.report.exports import named_of_run
+    from goalscope.verdict.judging import PLAN
+    from goalscope.verdict.page import named_of
 
     if Folder(run).has_file(PLAN):
         return named_of(run)

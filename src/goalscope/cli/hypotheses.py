@@ -171,8 +171,8 @@ def study_of(
     from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.cli.overrides import read_overrides
     from goalscope.cli.studies import load_study
-    from goalscope.preflight.study_files import names
     from goalscope.runs import Study
+    from goalscope.verdict.preflight.study_files import names
 
     changes = read_overrides(sizes, densities, settings, None, network=False, count=count)
     if text in names() or anything_at(text) or text.endswith((".yaml", ".yml")):

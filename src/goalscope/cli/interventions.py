@@ -34,8 +34,8 @@ def patch(
     """Find counterfactual pairs, patch activations between them, store rows. What is stored is not done again."""
     from goalscope._ground.progress import duration
     from goalscope.cli.console import progress, say
+    from goalscope.cli.front.inside import patch as change
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.front.inside import patch as change
 
     changes: dict[str, Any] = {"sites": split(sites), "agent": agent}
     changes = {name: value for name, value in changes.items() if value}

@@ -8,7 +8,7 @@ from typing import Any
 from goalscope._ground.words import short
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.front.measuring import write_page_of
+from goalscope.cli.front.measuring import write_page_of
 from goalscope.report.blocks import SPARSE, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.measured import MeasuredRows

@@ -11,7 +11,7 @@ from typing import Any
 from goalscope._ground.progress import duration
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
-from goalscope.front.goals import towards
+from goalscope.cli.front.goals import towards
 from goalscope.goals import RunDirectedness
 from goalscope.meg.file import FileMEG, meg_of_file
 from goalscope.report.measured import MeasuredRows
@@ -103,7 +103,7 @@ def _number(value: float) -> str:
 
 
 def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Measure the goals of the agents of a run, see `goalscope.front.goals.towards`, and print them."""
+    """Measure the goals of the agents of a run, see `goalscope.cli.front.goals.towards`, and print them."""
     measured = towards(path, stage=progress, **options)
     if as_json:
         say(json.dumps(measured.to_plain(), indent=2, allow_nan=False))

@@ -14,9 +14,9 @@ from goalscope._ground.yaml_text import key_path, read_yaml_text, set_key
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.models.base import TEMPLATE_FORMS
 from goalscope.cli.console import say
-from goalscope.preflight import study_files
-from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
+from goalscope.verdict.preflight import study_files
+from goalscope.verdict.preflight.model_defaults import ModelDefaults, find_out, ready_models
 
 _KINDS = (CHAT, TASK_CHAT)
 # Parameters of the question, not of the model.

@@ -16,9 +16,9 @@ from goalscope.cli.errors import PROBLEMS
 from goalscope.cli.help import RunDirectory, flag, option
 
 if TYPE_CHECKING:
-    from goalscope.evaluation.judging import Reopened
     from goalscope.runs import Store
     from goalscope.runs.verify import VerifiedPart
+    from goalscope.verdict.judging import Reopened
 
 
 def verify(
@@ -33,7 +33,7 @@ def verify(
     1 where something is damaged, or a claim, the page or the content hash is another one, 2 where the run cannot be
     opened.
     """
-    from goalscope.evaluation.opening import is_evaluation, run_folders
+    from goalscope.verdict.opening import is_evaluation, run_folders
 
     if expect and is_evaluation(run):
         raise ValueError("--expect is the hash of one run, got an evaluation: give the run of an arm")
@@ -54,8 +54,8 @@ def verify(
 
 def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool) -> bool:
     """Compare the claims and the page of an evaluation with its runs, which are opened and measured once for both."""
-    from goalscope.evaluation.judging import reopened
-    from goalscope.evaluation.opening import AGAIN, compare_claims
+    from goalscope.verdict.judging import reopened
+    from goalscope.verdict.opening import AGAIN, compare_claims
 
     with reopened(directory) as evaluation:
         checked = compare_claims(evaluation)
@@ -74,8 +74,8 @@ def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool)
 
 def _sound_page(evaluation: "Reopened", record: dict[str, Any], *, rebuild: bool) -> bool:
     """Compare the page of an evaluation with its ledger and runs; say and record what was found."""
-    from goalscope.evaluation.opening import AGAIN
-    from goalscope.evaluation.page import compare_page
+    from goalscope.verdict.opening import AGAIN
+    from goalscope.verdict.page import compare_page
 
     found = compare_page(evaluation, rebuild=rebuild)
     record |= {"page": found.deviation, "page_compared_with": found.basis}
@@ -147,7 +147,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
 
     Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
-    from goalscope.front.measuring import measure_run
+    from goalscope.cli.front.measuring import measure_run
     from goalscope.measures.behaviour import BEHAVIOUR
     from goalscope.runs.repair import DAMAGED, lines, repair
 

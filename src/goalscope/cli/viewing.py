@@ -28,7 +28,7 @@ def view(
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
     from goalscope.report.blocks import size_in_words
-    from goalscope.viewer import serving, write_view
+    from goalscope.verdict.viewer import serving, write_view
 
     if out is None and len(paths) > 1:
         raise ValueError("several directories must be given a page of their own: add --out FILE")

@@ -14,7 +14,6 @@ from typing import Final
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.sealed import StrictRecord
-from goalscope.evaluation import evaluate
 from goalscope.goals.attribution.definition import Attribution, kind_of
 from goalscope.goals.decision import groups
 from goalscope.goals.hypotheses.answers import answers_of
@@ -27,6 +26,7 @@ from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import of_each
 from goalscope.runs import Store
 from goalscope.stats.intervals import exact_binomial
+from goalscope.verdict import evaluate
 
 ALLOWED: Final = 0.10
 """Greatest share of organisms with a false claim that the gate lets pass, by its upper bound."""

@@ -7,7 +7,7 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError
 from goalscope.cli.console import fail, say
-from goalscope.front.measuring import can_report
+from goalscope.cli.front.measuring import can_report
 from goalscope.papers.costs import scale_of, seconds
 from goalscope.papers.items import Item, items
 from goalscope.papers.stored import key_of, overview, read_result, write_all

@@ -205,9 +205,9 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 def _settings(folder: Path, model: str) -> ExactResult:
     """Compare the settings of a ready model and of the study baseline with those of Table 6."""
     from goalscope._ground.yaml_text import read_yaml_text
-    from goalscope.preflight.model_defaults import ready_models
-    from goalscope.preflight.study_files import text
     from goalscope.runs import Study
+    from goalscope.verdict.preflight.model_defaults import ready_models
+    from goalscope.verdict.preflight.study_files import text
 
     study = Study.assemble(read_yaml_text(text("baseline"), "baseline"))
     parameters = study.agents_[0].parameters

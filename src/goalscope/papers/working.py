@@ -157,8 +157,8 @@ def compute_exact(item: "Item", out: Path) -> "Result":
 
 def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Result":
     """Measure a run if necessary, print and write the lines of an item, and return them."""
+    from goalscope.cli.front.measuring import can_report, measured_rows
     from goalscope.cli.measuring import warn_of_few
-    from goalscope.front.measuring import can_report, measured_rows
     from goalscope.papers.claims import decide
     from goalscope.papers.comparable import other_worlds
     from goalscope.papers.readings import ReadAgents, read, with_all_agents
@@ -273,7 +273,7 @@ def _made_here(description: Mapping[str, Any]) -> bool:
 
 def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the papers' name of the model of the agents, "" where it is none of theirs."""
-    from goalscope.preflight.model_defaults import ready_name
+    from goalscope.verdict.preflight.model_defaults import ready_name
 
     names = set()
     for name in agents:

@@ -24,7 +24,7 @@ from goalscope.runs.study import Study
 HIDDEN = "(hidden)"
 _PACKAGES = "packages"
 FIRST_TURNS: Final = "first turns"
-"""Name of a run's note with what the measured batch of each agent told, see `goalscope.preflight.first_turns`."""
+"""Name of a run's note with what the measured batch of each agent told, see `verdict.preflight.first_turns`."""
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
 """Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")

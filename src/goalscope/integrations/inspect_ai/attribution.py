@@ -11,7 +11,7 @@ from typing import Any
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
 from inspect_ai.solver import TaskState
 
-from goalscope.front.attributing import bank_from
+from goalscope.cli.front.attributing import bank_from
 from goalscope.goals.attribution import Trial, judged, usual_methods
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import where_text

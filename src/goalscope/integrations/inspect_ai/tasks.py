@@ -13,8 +13,8 @@ from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.integrations.inspect_ai.episode import episode_measures, play, split_parameters
 from goalscope.integrations.inspect_ai.outputs import write_config
 from goalscope.integrations.inspect_ai.record import VERSION, metadata_of
-from goalscope.preflight import study_files
 from goalscope.runs.study import Study
+from goalscope.verdict.preflight import study_files
 from goalscope.worlds.world import World
 
 # Command-line values: one value, several separated by commas, or a list.
