@@ -55,7 +55,7 @@ _HUB = "gets a folder that check_folder and check_tokenizer looked at, or a name
 
 # file -> calls -> reason
 ALLOWED: dict[str, dict[str, str]] = {
-    "activations/shards.py": {"safe_open": _CHECKED},
+    "inside/activations/shards.py": {"safe_open": _CHECKED},
     "_ground/checks.py": {
         "is_file": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
         "path.lexists": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
@@ -63,8 +63,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     "cli/doctor.py": {"sqlite3.connect": _SQLITE},
     "cli/help.py": {"write_text": "a method of Click's formatter of help texts, not of a path"},
     "environments/textworld.py": {"mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"},
-    "evaluation/merging.py": {"sqlite3.connect": _SQLITE},
-    "importers/archive.py": {"zipfile.ZipFile": _STREAM},
+    "verdict/merging.py": {"sqlite3.connect": _SQLITE},
+    "runs/importers/archive.py": {"zipfile.ZipFile": _STREAM},
     "integrations/inspect_ai/export.py": {"write_eval_log": _PARTIAL},
     "integrations/inspect_ai/log.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},
     "integrations/inspect_ai/log_process.py": {"read_eval_log": _CHECKED},

@@ -32,7 +32,7 @@ _LONGEST_NAME: Final = 200
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": tuple(
         f"goalscope.{name}"
-        for name in ("runs.builtin_worlds", "counterfactual.worlds", "environments.kinds", "runs.kinds")
+        for name in ("runs.builtin_worlds", "goals.counterfactual.worlds", "environments.kinds", "runs.kinds")
     ),
     "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
     "head": ("goalscope.inside.probing.builtin_heads",),
