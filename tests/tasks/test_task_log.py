@@ -229,7 +229,7 @@ def test_a_scored_log_ends_in_a_run_with_its_report(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["score", str(path), "--report", str(folder)])
     assert found.exit_code == 0, found.output
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert all(title in page for title in ("Exploration over time", "Example episodes"))
+    assert all(title in page for title in ("Exploration over time", "Example trajectories"))
     with Store(folder) as store:
         rows = store.rows()
         assert len(store.episode_ids()) == len(lines) and set(store.agent_names()) == set(told["agents"])
