@@ -43,7 +43,6 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
         "goalscope.environments.agents",
         "goalscope.goals.hypotheses.twins",
-        "goalscope.organisms.agent",
     ),
     "model": ("goalscope.agents.models.local", "goalscope.agents.models.http", "goalscope.agents.models.engine"),
     "measure": tuple(

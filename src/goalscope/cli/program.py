@@ -20,7 +20,6 @@ from goalscope.cli import (
     figures,
     hypotheses,
     interventions,
-    organisms,
     studies,
     verify,
     viewing,
@@ -112,7 +111,6 @@ _command("depends")(depending.depends)
 _command("separate")(hypotheses.separate)
 _command("design")(hypotheses.design)
 _command("attribute")(attributing.attribute)
-_command("organisms")(organisms.organisms)
 _command("estimate", cls=StudyCommand)(studies.estimate)
 
 

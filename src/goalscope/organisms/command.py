@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from goalscope.cli.further import command
 from goalscope.cli.help import Reads, Writes, flag, option
+from goalscope.organisms.agent import Organism  # noqa: F401, which registers the agent
 
 if TYPE_CHECKING:
     from goalscope.organisms import Card
@@ -18,6 +20,22 @@ _ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "seal", "claim",
 _WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "inside", "seal"), ("seal", "open")
 
 
+@command(
+    "organisms",
+    summary="Make agents whose goal is known, judge methods by them.",
+    examples=(
+        "goalscope organisms make --at organisms",
+        "goalscope organisms list --at organisms",
+        "goalscope organisms check --at organisms",
+        "goalscope organisms judge score meg --at organisms --out judged",
+        "goalscope organisms gate --at organisms --out gate",
+        "goalscope organisms inside --at organisms --out inside",
+        "goalscope organisms seal --at organisms --out challenge --key key.json",
+        "goalscope organisms claim score --at challenge",
+        "goalscope organisms open --at challenge --key key.json",
+        "goalscope organisms score --at challenge",
+    ),
+)
 def organisms(
     action: Annotated[
         str,
