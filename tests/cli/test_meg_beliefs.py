@@ -16,9 +16,9 @@ from goalscope._ground.rng import stream
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app
 from goalscope.cli.front import goals
-from goalscope.goals import Belief, GoalEstimate, RunDirectedness, joined, measure_beliefs
-from goalscope.goals.beliefs import decode_beliefs
+from goalscope.goals import GoalEstimate, RunDirectedness
 from goalscope.inside.activations import Activations
+from goalscope.inside.beliefs import Belief, decode_beliefs, joined, measure_beliefs
 from goalscope.inside.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.measures import roll_out
 from goalscope.runs import Episode, GridWorld

@@ -31,9 +31,8 @@ ROOMS = (
     "integrations",
 )
 FLOORS = {"__init__": len(ROOMS), **{room: floor for floor, room in enumerate(ROOMS)}, "__main__": len(ROOMS)}
-UPWARD = {("goals", "inside"), ("runs", "measures")}
-"""What still imports a room above its own: methods of attribution and beliefs that look into an agent, and the measures
-of task logs."""
+UPWARD = {("goals", "inside")}
+"""What still imports a room above its own: methods of attribution that look into an agent."""
 
 
 HEAVY = (

@@ -17,8 +17,9 @@ from goalscope.cli import app
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
 from goalscope.measures import behaviour_measures
+from goalscope.measures.task_log import score_task_log
 from goalscope.runs import Study
-from goalscope.runs.importers import ImportLog, score_task_log
+from goalscope.runs.importers import ImportLog
 from goalscope.worlds.tasks import PRESETS, Report, report_text
 
 DOCS = Path(__file__).parents[2] / "docs"

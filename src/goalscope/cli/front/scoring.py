@@ -12,9 +12,9 @@ from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.progress import TALLY, Stage, aloud, lines
 from goalscope.cli.front.measuring import can_report, measure_run, write_page_of
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
+from goalscope.measures.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.runs import Store
 from goalscope.runs.importers.problems import ImportLog
-from goalscope.runs.importers.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.stats import Estimate, estimate_mean
