@@ -167,7 +167,7 @@ def test_the_card_of_a_model_names_its_template_and_the_study_may_name_another(t
 
 @pytest.mark.parametrize("name", ["theseus", "ariadne"])
 def test_the_bundled_models_name_theirs_in_their_cards(name: str) -> None:
-    folder = files("goalscope") / "theseus" / {"theseus": "weights", "ariadne": "ariadne"}[name]
+    folder = files("goalscope") / "agents" / "theseus" / {"theseus": "weights", "ariadne": "ariadne"}[name]
     assert json.loads((folder / "goalscope.json").read_text(encoding="utf-8")) == {"template": "schema"}
     model = LocalModel(name)
     assert model.template == "schema" and "goalscope.json" not in model.describe()["files"]

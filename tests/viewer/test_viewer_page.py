@@ -26,7 +26,7 @@ from goalscope.worlds.drawing import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
 
 ROOT = Path(__file__).parents[2]
-ASSET = ROOT / "src" / "goalscope" / "viewer" / "viewer.html"
+ASSET = ROOT / "src" / "goalscope" / "verdict" / "viewer" / "viewer.html"
 
 
 def unpacked(packed: str) -> Any:
