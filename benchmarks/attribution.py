@@ -4,7 +4,7 @@
     python benchmarks/attribution.py --setting mixed-densities --seeds 10 --methods --out methods   # the other methods
     python benchmarks/attribution.py --print attribution --picture curves.svg
 
-An agent acts in 40 grids, one episode each, and answers each step twice; the rule of `goalscope.hypotheses.score` then
+An agent acts in 40 grids, one episode each, and answers each step twice; the rule of `goals.hypotheses.score` then
 says which hypothesis it follows. What is true of an agent is how it was made: `planted_agents` plans with a search of
 its own, and nothing of the package decides here what is right.
 """
@@ -23,16 +23,16 @@ import numpy as np
 import planted_agents as planted
 from scipy.stats import binom
 
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
-from goalscope.attribution import Trial, judged
-from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses
-from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.evidence import evidence, told_in
-from goalscope.hypotheses.score import ScoreVerdict, judge
-from goalscope.hypotheses.separability import LAPSES, separability
-from goalscope.hypotheses.states import States, walked
-from goalscope.hypotheses.written import with_sentinels
-from goalscope.rng import stream
+from goalscope.goals.attribution import Trial, judged
+from goalscope.goals.hypotheses import Hypothesis, finite_world, load_hypotheses
+from goalscope.goals.hypotheses.answers import answers_of
+from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.score import ScoreVerdict, judge
+from goalscope.goals.hypotheses.separability import LAPSES, separability
+from goalscope.goals.hypotheses.states import States, walked
+from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.worlds.dynamics import State, state_number

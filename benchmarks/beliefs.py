@@ -7,11 +7,11 @@ import time
 
 import numpy as np
 
-from goalscope.planning import distances_batch, optimal_batch, solve
-from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.maps import optimal_sets
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing.beliefs import read_beliefs
+from goalscope.inside.probing.maps import optimal_sets
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import distances_batch, optimal_batch, solve
 
 STATES, SINGLE, SIDE = 1000, 300, 15
 

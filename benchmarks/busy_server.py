@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from goalscope.rng import uniform
+from goalscope._ground.rng import uniform
 from goalscope.runs import Store, Study, content_hash, run
 
 SHAPE, LONGEST, BATCH = 1.5, 20.0, 256

@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.activations import CaptureSettings, Site, capture
-from goalscope.activations.capture_schedule import ReplayCounts, shards, windows
-from goalscope.activations.hooks import thirds
-from goalscope.activations.sites import SiteFinder
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import fitting_threads
-from goalscope.rng import stream
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import fitting_threads
+from goalscope.inside.activations import CaptureSettings, Site, capture
+from goalscope.inside.activations.capture_schedule import ReplayCounts, shards, windows
+from goalscope.inside.activations.hooks import thirds
+from goalscope.inside.activations.sites import SiteFinder
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.worlds import ACTIONS, generate
 from goalscope.worlds.dynamics import State

@@ -4,7 +4,7 @@
 
 Worlds of five sizes (7 to 15) and six densities (0 to 1), a new one for each state; nothing is asked of the model. Each
 number of grids goes through three processes of its own, whose greatest resident memory is measured: the states are
-written, `goalscope.activations.capture` with scope "first" reads three layers at the site `pre`, and the per-cell
+written, `inside.activations.capture` with scope "first" reads three layers at the site `pre`, and the per-cell
 probe is fitted to one of them, with a quarter of the grids for testing. Memory that does not grow from row to row is
 that of a streamed capture; what a fit holds beside its program are the vectors of one place.
 
@@ -33,8 +33,8 @@ def states(directory: Path, grids: int) -> dict[str, float]:
     """Write a run that holds the prompt of each world's first state."""
     from controls import record  # the benchmark beside this one
 
-    from goalscope.models.local import LocalModel
-    from goalscope.rng import stream
+    from goalscope._ground.rng import stream
+    from goalscope.agents.models.local import LocalModel
     from goalscope.runs import GridWorld
     from goalscope.worlds import generate
 
@@ -50,8 +50,8 @@ def states(directory: Path, grids: int) -> dict[str, float]:
 
 def captured(directory: Path, grids: int) -> dict[str, float]:
     """Capture three layers of the first states."""
-    from goalscope.activations import capture
-    from goalscope.models.local import LocalModel
+    from goalscope.agents.models.local import LocalModel
+    from goalscope.inside.activations import capture
 
     done = capture(directory, LocalModel("theseus"), sites=["pre"], scope="first")
     files = (directory / done.path).glob("*.safetensors")
@@ -60,8 +60,8 @@ def captured(directory: Path, grids: int) -> dict[str, float]:
 
 def fitted(directory: Path, grids: int) -> dict[str, float]:
     """Fit the per-cell probe to one place."""
-    from goalscope.activations import load_activations
-    from goalscope.probing import FitSettings, ProbeInputs, label_cells, probe_cells, split_by_grid
+    from goalscope.inside.activations import load_activations
+    from goalscope.inside.probing import FitSettings, ProbeInputs, label_cells, probe_cells, split_by_grid
     from goalscope.runs import Store
 
     with Store(directory) as store:

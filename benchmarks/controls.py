@@ -24,7 +24,7 @@ least and the greatest seed beside them; differences are paired by grid. All are
 on Theseus.
 
 With `--curves` also the learning curve of the probe on Theseus, and the description length of the maps, see
-`goalscope.probing.curves`. With `--work DIR` the recorded states and the vectors are kept, and a second call goes on
+`inside.probing.curves`. With `--work DIR` the recorded states and the vectors are kept, and a second call goes on
 where the first one stopped.
 """
 
@@ -37,19 +37,19 @@ from pathlib import Path
 
 import numpy as np
 
-from goalscope.activations import Activations, capture, load_activations
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.models.local import LocalModel
-from goalscope.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
-from goalscope.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
-from goalscope.probing.ridge import PENALTIES
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.local import LocalModel
+from goalscope.inside.activations import Activations, capture, load_activations
+from goalscope.inside.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
+from goalscope.inside.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
+from goalscope.inside.probing.ridge import PENALTIES
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.stats import DRAW, Estimate, Grouped, estimate_rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.gridworld import GridView

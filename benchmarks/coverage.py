@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import estimate_mean, estimate_pooled
 from goalscope.stats.intervals import mean_interval
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import Paired, PairedDesign, power, signed_rank, simulate_power
 from goalscope.stats.compare import least_p
 from goalscope.stats.equivalence import chance_beyond, clusters_needed

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import planted_agents
 
-from goalscope.counterfactual.dependence import Dependence, dependences
-from goalscope.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.dependence import Dependence, dependences
+from goalscope.goals.counterfactual.turns import asked_of
 from goalscope.runs import Store, Study, run
 
 THINGS = ("goal", "wall", "corner", "agent")

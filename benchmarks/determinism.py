@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from goalscope.agents import ChatAgent, Observation
-from goalscope.models.base import Request, Sampling
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.base import Request, Sampling
+from goalscope.agents.models.local import LocalModel
 from goalscope.worlds import GridView, generate_batch
 
 MARGIN: Final = 1e-4

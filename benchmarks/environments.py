@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from goalscope._ground.extras import how_to_install
 from goalscope.environments import believe
 from goalscope.environments.environment import build
-from goalscope.extras import how_to_install
 from goalscope.meg import RationalityCurve, meg_known
 
 EPSILON = 0.3

@@ -8,11 +8,11 @@ Processor seconds of one core. Each figure is the best of three runs, with every
 import time
 from collections.abc import Callable
 
+from goalscope._ground.rng import stream
 from goalscope.agents import Agent, ExploreFirst, NoisyGreedy, Observation, RandomWalk
 from goalscope.measures.exploration import TaskMap, score_episode
-from goalscope.planning import distances
-from goalscope.rng import stream
 from goalscope.worlds import Action, generate
+from goalscope.worlds.planning import distances
 from goalscope.worlds.tasks import generate_task_map
 from goalscope.worlds.tasks.coordinates import Frame
 from goalscope.worlds.tasks.generate import random_names

@@ -12,14 +12,14 @@ import time
 
 import numpy as np
 
-from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.design import design
-from goalscope.hypotheses.separability import separability
-from goalscope.planning.process import grid_process
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.design import design
+from goalscope.goals.hypotheses.separability import separability
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.worlds import Grid
 from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.planning.process import grid_process
 
 BANK = "grids;beside goal;flee goal;near centre;top row;keep right;near (mirror of goal);near (point mirror of goal)"
 HORIZON = Horizon(factor=1.5)

@@ -13,7 +13,7 @@ STATEMENTS = {
     "nothing": "pass",
     "numpy": "import numpy",
     "goalscope": "import numpy, goalscope",
-    "goalscope.worlds, .planning, .stats": "import goalscope.worlds, goalscope.planning, goalscope.stats",
+    "goalscope.worlds, .planning, .stats": "import goalscope.worlds, goalscope.worlds.planning, goalscope.stats",
     "goalscope.agents, .runs, .measures": "import goalscope.agents, goalscope.runs, goalscope.measures",
 }
 TARGET = 0.2

@@ -25,16 +25,16 @@ import torch
 from capture import SETTINGS, bare, planned, record
 from transformers import GptOssConfig, GptOssForCausalLM
 
-from goalscope.activations import capture
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.choice import Choice
-from goalscope.interventions import Batch, Edit, score_answers
-from goalscope.models import Sampling
-from goalscope.models._fast import use_grouped_attention
-from goalscope.models.local import LocalModel
-from goalscope.preflight.memory import capture_memory, token_octets
-from goalscope.rng import stream
+from goalscope.agents.models import Sampling
+from goalscope.agents.models._fast import use_grouped_attention
+from goalscope.agents.models.local import LocalModel
+from goalscope.inside.activations import capture
+from goalscope.inside.interventions import Batch, Edit, score_answers
+from goalscope.verdict.preflight.memory import capture_memory, token_octets
 from goalscope.worlds import generate
 from goalscope.worlds.gridworld import GridView
 

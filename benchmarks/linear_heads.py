@@ -34,11 +34,11 @@ import numpy.typing as npt
 from controls import labels, record, vectors, worlds
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, RidgeClassifier
 
-from goalscope.models.local import LocalModel
-from goalscope.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
-from goalscope.probing.fitting import validation_rows
-from goalscope.probing.scores import rank_scores
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models.local import LocalModel
+from goalscope.inside.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
+from goalscope.inside.probing.fitting import validation_rows
+from goalscope.inside.probing.scores import rank_scores
 from goalscope.stats import estimate_mean
 
 Array = npt.NDArray[np.float64]

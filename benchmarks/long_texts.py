@@ -23,15 +23,15 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     import torch
     from transformers import GptOssConfig, GptOssForCausalLM
 
-    from goalscope.activations import capture
+    from goalscope._ground.rng import stream
     from goalscope.agents import Observation
     from goalscope.agents.agent import agent_id
     from goalscope.agents.chat import ChatAgent
-    from goalscope.models._fast import use_grouped_attention
-    from goalscope.models.local import LocalModel
-    from goalscope.preflight.memory import capture_memory
-    from goalscope.rng import stream
+    from goalscope.agents.models._fast import use_grouped_attention
+    from goalscope.agents.models.local import LocalModel
+    from goalscope.inside.activations import capture
     from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
+    from goalscope.verdict.preflight.memory import capture_memory
     from goalscope.worlds import Action, generate
     from goalscope.worlds.dynamics import State
     from goalscope.worlds.gridworld import GridView

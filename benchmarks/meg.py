@@ -23,10 +23,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from scipy.optimize import minimize_scalar  # noqa: E402
 
+from goalscope._ground.rng import stream  # noqa: E402
 from goalscope.meg import meg_known, meg_unknown  # noqa: E402
-from goalscope.planning import TabularMDP, expected_utility, from_grid, value_iteration  # noqa: E402
-from goalscope.rng import stream  # noqa: E402
 from goalscope.worlds import generate  # noqa: E402
+from goalscope.worlds.planning import TabularMDP, expected_utility, from_grid, value_iteration  # noqa: E402
 
 SEED, DENSITY, SLIP = 0, 0.6, 0.3
 ACCURACY = 1e-6  # nats

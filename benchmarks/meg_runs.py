@@ -13,26 +13,26 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.goals import directedness
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.curves import Curves, interval, process_of_episode, with_random
+from goalscope.goals.hypotheses import FiniteWorld, parse
+from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses import FiniteWorld, parse
-from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve
-from goalscope.planning import solve
-from goalscope.planning.process import grid_process
-from goalscope.planning.shortest import shortest_length
-from goalscope.rng import stream
 from goalscope.runs import GridWorld
-from goalscope.spill import Spill
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid
+from goalscope.worlds.planning import solve
+from goalscope.worlds.planning.process import grid_process
+from goalscope.worlds.planning.shortest import shortest_length
 
 BANK, DRAWS, NULLS = 300, 200, 200
 

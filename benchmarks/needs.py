@@ -3,7 +3,7 @@
     python benchmarks/needs.py --seeds 100 --out needs       # can be interrupted
     python benchmarks/needs.py --print needs
 
-`goalscope.hypotheses.need` says from the tables how many worlds it takes to name what an agent follows. Here agents of
+`goals.hypotheses.need` says from the tables how many worlds it takes to name what an agent follows. Here agents of
 `planted_agents`, which plan with a search of their own, act in as many worlds, in half and in twice as many. What is
 true of an agent is how it was made; a name is right, or it is false; a set that holds it says less.
 """
@@ -21,13 +21,13 @@ from typing import Any
 import planted_agents as planted
 
 from attribution import HORIZON, Setting, play, worlds_of
-from goalscope.hypotheses import finite_world, load_hypotheses
-from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.evidence import evidence, told_in
-from goalscope.hypotheses.need import Need, needed
-from goalscope.hypotheses.score import judge
-from goalscope.hypotheses.written import with_sentinels
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses import finite_world, load_hypotheses
+from goalscope.goals.hypotheses.answers import answers_of
+from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.need import Need, needed
+from goalscope.goals.hypotheses.score import judge
+from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.stats.intervals import exact_binomial
 from goalscope.worlds.gridworld import GridWorld
 

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr
 
-from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.planning.shortest import distances_to
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.inside.probing import (
     AGENT,
     GOAL,
     WALL,
@@ -43,13 +43,13 @@ from goalscope.probing import (
     probe_plans,
     split_by_grid,
 )
-from goalscope.probing.beliefs import compare_beliefs
+from goalscope.inside.probing.beliefs import compare_beliefs
 from goalscope.report.sections import beliefs, cognitive_map, distance, plans
 from goalscope.report.specs import Declared, RivalsSentence, Sentence
 from goalscope.report.verdicts import READABLE, verdict
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, Grid
+from goalscope.worlds.planning.shortest import distances_to
 
 KINDS = ("noise", "grid-constant noise", "permuted grids", "twins")
 SEEDS, GRIDS, STEPS, SIDE, WIDTH = 5, 80, 2, 5, 24

@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from goalscope.activations.sites import SiteFinder
 from goalscope.agents.chat import ChatAgent
-from goalscope.interventions import Batch, Edit, Original, find_pairs, score_answers
-from goalscope.interventions.experiment import give_back
-from goalscope.models.base import Sampling
-from goalscope.models.decode import Decoding, score
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import work_on_cores
+from goalscope.agents.models.base import Sampling
+from goalscope.agents.models.decode import Decoding, score
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import work_on_cores
+from goalscope.inside.activations.sites import SiteFinder
+from goalscope.inside.interventions import Batch, Edit, Original, find_pairs, score_answers
+from goalscope.inside.interventions.experiment import give_back
 from goalscope.worlds import Grid, GridView
 
 GRID = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])

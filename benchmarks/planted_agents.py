@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from goalscope._ground.rng import uniform
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
-from goalscope.rng import uniform
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView
 

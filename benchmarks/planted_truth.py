@@ -2,7 +2,7 @@
 
 The agents act in the same kinds of worlds as in an evaluation, but in many of them. Shares are plain means over
 episodes; what an agent would reach without looking is propagated by a small simulator written here. Nothing of
-`goalscope.evaluation` is used. What an agent is *after* cannot be counted: it is how it was made, `AFTER`.
+`goalscope.verdict` is used. What an agent is *after* cannot be counted: it is how it was made, `AFTER`.
 
     python benchmarks/planted_truth.py > benchmarks/planted_truth.json    # some minutes
 """
@@ -19,9 +19,9 @@ import numpy as np
 from planted_agents import FAMILIES, MOVES, passable, register, steps_to
 
 from goalscope.measures import measure_episodes
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 from goalscope.runs.record import Episode
+from goalscope.stats.rows import Rows
 from goalscope.worlds.grid import Grid
 
 NEAR = 0.02

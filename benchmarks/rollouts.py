@@ -24,13 +24,13 @@ from typing import Any
 import torch
 from determinism import measure_determinism
 
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.models import Sampling
-from goalscope.models._fast import all_experts
-from goalscope.models.dialect import Dialect
-from goalscope.models.local import LocalModel
-from goalscope.rng import stream
+from goalscope.agents.models import Sampling
+from goalscope.agents.models._fast import all_experts
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.local import LocalModel
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import generate
 from goalscope.worlds.gridworld import GridView

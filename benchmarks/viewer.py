@@ -11,8 +11,8 @@ from statistics import median
 
 from goalscope.report.reading import Run
 from goalscope.runs import Study, run
-from goalscope.viewer.collect import EpisodeList, ViewedRun, collect
-from goalscope.viewer.page import pack, write_packed
+from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, collect
+from goalscope.verdict.viewer.page import pack, write_packed
 
 SIZES = ((3_000, 2.0), (60_000, 4.0))
 MOST_OF_STEP = 0.050  # seconds

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from goalscope.planning import distances_batch, optimal_batch, solve
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import (
     Action,
     Fog,
@@ -33,6 +32,7 @@ from goalscope.worlds import (
     transitions_batch,
 )
 from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.planning import distances_batch, optimal_batch, solve
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent / "build" / "peers" / ".venv"

@@ -58,8 +58,8 @@ def goals_once(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.path.parent.name != "evaluation" or request.config.option.markexpr != "not full":
         yield
         return
-    from goalscope.evaluation import evidence
     from goalscope.runs import content_hash
+    from goalscope.verdict import evidence
 
     compute: Any = evidence.ArmRun.goals
 

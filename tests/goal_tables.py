@@ -6,13 +6,13 @@ from typing import Any
 from goalscope.goals import HeldOut, RunDirectedness, directedness, held_out_goals
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import Array
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.hypotheses.states import States, states_of
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.states import States, states_of
 from goalscope.measures import StepTable
-from goalscope.planning.process import process_of
 from goalscope.runs import GridWorld
 from goalscope.runs.record import Episode
 from goalscope.worlds import Grid, Position
+from goalscope.worlds.planning.process import process_of
 
 
 def table_of(episodes: Iterable[Episode] | StepTable) -> StepTable:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, check_probability, check_shape, check_whole, freeze
-from goalscope.planning.shortest import solve
+from goalscope._ground.checks import check_distributions, check_probability, check_shape, check_whole, freeze
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import ACTIONS, Grid
+from goalscope.worlds.planning.shortest import solve
 
 Array = npt.NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from goalscope.agents import Observation, Turn
 from goalscope.measures import measure_episodes
 from goalscope.report import AgentGroups, RunData, build_ledger, split_probing
 from goalscope.report.measured import MeasuredRows
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action
 
 HOSTILE = '<script>alert(1)</script>[red]x[/red]\x1b[31m\u202e=HYPERLINK("http://evil.example/")'

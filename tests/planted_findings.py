@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger
 from goalscope.goals.finding import Finding
 from goalscope.stats.record import EstimateRecord
+from goalscope.verdict.claims import ArmReport, Claim, ClaimLedger
 
 NOUNS = {"goal": "the goal", "corner top-right": "the top-right corner", "key held": "“key held”"}
 THRESHOLDS = {"consistency": 0.5, "strength": 0.2, "share": 0.1, "predictable": 0.1, "meg": 1.0}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from goalscope._ground.rng import stream
 from goalscope.environments import Observed, environment_kind
-from goalscope.rng import stream
 
 ROWS, COLUMNS = 3, 4
 SLIP = 0.15

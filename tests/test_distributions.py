@@ -10,9 +10,8 @@ import pytest
 from scipy.sparse import csr_array
 from typer.testing import CliRunner
 
-from goalscope import own
-from goalscope.cli import app
-from goalscope.distributions import (
+from goalscope._ground import own
+from goalscope._ground.distributions import (
     note_rounding,
     rounding_of,
     to_array,
@@ -21,16 +20,17 @@ from goalscope.distributions import (
     to_shares,
     to_sparse_distributions,
 )
+from goalscope._ground.rng import stream
+from goalscope.cli import app
 from goalscope.environments import Observed, enumerate_states
 from goalscope.environments.playback import play_back
 from goalscope.environments.solution import solve_table
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.meg.causal import Variable
-from goalscope.planning import TabularMDP
-from goalscope.planning.process import Process
-from goalscope.rng import stream
+from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning.process import Process
 
 # Three thirds in float32 sum to 1 + 2.98e-8, beyond the 1e-8 that float64 is allowed.
 THIRDS = np.full(3, 1 / 3, dtype=np.float32)

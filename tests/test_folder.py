@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from goalscope import folder as folder_module
-from goalscope.folder import Folder, NamedFile, described, package_text, temporary_folder
-from goalscope.untrusted import StrangeFileError, UntrustedError
+from goalscope._ground import folder as folder_module
+from goalscope._ground.folder import Folder, NamedFile, described, package_text, temporary_folder
+from goalscope._ground.untrusted import StrangeFileError, UntrustedError
 
 ODD_NAMES = ["a b", "-rf", "naïve", "日本", "tab\there", "new\nline", "*", "~", "$HOME", "a'b\"c", "\udcff", "x" * 200]
 
@@ -297,7 +297,7 @@ def test_an_error_leaves_the_old_content(given: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from goalscope.folder import Folder
+from goalscope._ground.folder import Folder
 with Folder(sys.argv[1]).writing("inner", "file", sync=True) as stream:
     stream.write(b"half")
     stream.flush()
@@ -337,4 +337,4 @@ def test_a_typed_file_in_dev_is_written_directly() -> None:
 
 
 def test_a_text_that_ships() -> None:
-    assert package_text("goalscope.studies", "demo.yaml").startswith("#")
+    assert package_text("goalscope.verdict.studies", "demo.yaml").startswith("#")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import Optimal, agent_kind, build_agent
 from goalscope.measures import behaviour_measures
 

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.checks import check_distributions, check_finite, check_probability, check_shape, check_whole, freeze
-from goalscope.ids import canonical_json, content_id
-from goalscope.rng import stream, uniform, words
-from goalscope.rows import Row, Rows
+from goalscope._ground.checks import (
+    check_distributions,
+    check_finite,
+    check_probability,
+    check_shape,
+    check_whole,
+    freeze,
+)
+from goalscope._ground.ids import canonical_json, content_id
+from goalscope._ground.rng import stream, uniform, words
+from goalscope.stats.rows import Row, Rows
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.rng import stream, uniform, words
-from goalscope.rows import WHOLE_EPISODE, Row, Rows
+from goalscope._ground.rng import stream, uniform, words
+from goalscope.stats.rows import WHOLE_EPISODE, Row, Rows
 
 
 def literal_digest(text: str) -> bytes:

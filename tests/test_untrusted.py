@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from goalscope.ids import canonical_json
-from goalscope.untrusted import (
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import (
     MOST_DEPTH,
     UntrustedError,
     decode_json,
@@ -20,7 +20,7 @@ from goalscope.untrusted import (
     printable,
     shorten,
 )
-from goalscope.yaml_text import read_yaml_text
+from goalscope._ground.yaml_text import read_yaml_text
 
 PLAIN = st.recursive(
     st.none()

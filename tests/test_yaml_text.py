@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from families import long_after
+from goalscope._ground.yaml_text import MOST_VALUES, read_yaml_text, write_yaml
 from goalscope.runs import Study
-from goalscope.yaml_text import MOST_VALUES, read_yaml_text, write_yaml
 
 CORE: dict[str, Any] = {
     "~": None,

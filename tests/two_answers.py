@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.hypotheses import FiniteWorld
-from goalscope.hypotheses.states import States, walked
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses import FiniteWorld
+from goalscope.goals.hypotheses.states import States, walked
 
 
 def play(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], most: int = 12) -> list[States]:

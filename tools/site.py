@@ -23,13 +23,20 @@ from typing import Any, Final
 import typer
 import yaml
 
-from goalscope import _OFFERED, _PACKAGES, registry
+from goalscope import _OFFERED
+from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.evaluation.rules import Rule
 from goalscope.measures import StepMeasure, behaviour_measures
+from goalscope.verdict.rules import Rule
 
 ROOT: Final = Path(__file__).parents[1]
 OUT: Final = ROOT / "build" / "site"
+INTERFACES: Final = (
+    *("stats", "worlds", "worlds.planning", "meg", "agents", "runs", "environments", "measures", "goals"),
+    *("goals.hypotheses", "goals.attribution", "inside.activations", "inside.probing", "inside.interventions"),
+    *("report", "verdict"),
+)
+"""Packages whose public names have a page each."""
 MORE: Final[Mapping[str, Any]] = yaml.safe_load((ROOT / "tools" / "site.yaml").read_text(encoding="utf-8"))
 OUTSIDE: Final = {
     "README.md": "index.md",
@@ -236,7 +243,7 @@ def pages() -> dict[str, str]:
     found["reference/questions.md"] = questions_page()
     front = {f"goalscope.{module}.{name}": offered for offered, (module, name) in _OFFERED.items()}
     found["api/goalscope.md"] = interface_page("goalscope", front)
-    for package in _PACKAGES:
+    for package in INTERFACES:
         found[f"api/{package}.md"] = interface_page(f"goalscope.{package}", offered(f"goalscope.{package}"))
     return found
 

@@ -6,11 +6,11 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.agents.prompts import passages, template
-from goalscope.planning.shortest import distances_batch, optimal_batch
-from goalscope.rng import stream
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import AGENT, DELTAS, GOAL, KEY, OPEN, WALL
+from goalscope.worlds.planning.shortest import distances_batch, optimal_batch
 from training.fogged import MOST_STEPS, draw_steps, reached, solid, walk
 from training.keys import draw_kind, key_plan, key_worlds
 from training.layout import HEAD, MOST_MOVES, Layout, closing, history_lead, layout

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.planning.shortest import distances_batch, optimal_batch
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds.dynamics import step_batch, transitions_batch
 from goalscope.worlds.grid import WALL
+from goalscope.worlds.planning.shortest import distances_batch, optimal_batch
 from training.data import SIZES, Goal, Ints, draw_worlds, plan, sequences
 from training.layout import MOST_MOVES
 from training.network import Parameters, Places, Shape, forward

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.planning.shortest import distances_batch, optimal_batch
 from goalscope.worlds.dynamics import step_batch, transitions_batch
 from goalscope.worlds.fog import visible_batch
 from goalscope.worlds.grid import DELTAS, FOG, GOAL, OPEN, WALL
+from goalscope.worlds.planning.shortest import distances_batch, optimal_batch
 from training.vocabulary import SYMBOLS
 
 RADIUS = 3

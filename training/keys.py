@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.planning.shortest import solve
 from goalscope.worlds.dynamics import State, initial_state, shown, state_number, transitions
 from goalscope.worlds.grid import Grid, symbols
 from goalscope.worlds.layouts import TWO_PATH_SIZES, control, key_door, key_no_door, two_path
+from goalscope.worlds.planning.shortest import solve
 from training.vocabulary import SYMBOLS
 
 KINDS = {"key-door": 0.4, "key-no-door": 0.15, "two-path": 0.25, "rooms": 0.1, "two-path-control": 0.1}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.models import initialisation
-from goalscope.models.folders import CARD
+from goalscope.agents.models import initialisation
+from goalscope.agents.models.folders import CARD
 from training.attention import Chunk, attend, chunks
 from training.tokens import PAD, RETURN, SPECIAL, Vocabulary
 from training.vocabulary import VOCABULARY_SIZE, vocabulary

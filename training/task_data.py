@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.agents.prompts import STRATEGIES, system_prompt
-from goalscope.rng import stream
 from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.generate import PRESETS, generate_task_map

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds.tasks.generate import generate_task_map
 from training.network import Parameters, Places, Shape, forward
 from training.task_data import HELD_OUT, TaskMixture, Walk

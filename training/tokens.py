@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
 
 SPECIAL: Final = (
     "<|endoftext|>",

@@ -1,4 +1,4 @@
-// Builds the one asset, ../src/goalscope/viewer/viewer.html (or the file given as argument): script and style within it,
+// Builds the one asset, ../src/goalscope/verdict/viewer/viewer.html (or the file given as argument): script and style within it,
 // a content-security policy by their hashes, and the hash of all that it was made of.
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -45,4 +45,4 @@ const page = `<!doctype html>
 </body>
 </html>
 `;
-writeFileSync(process.argv[2] ?? join(here, "../src/goalscope/viewer/viewer.html"), page);
+writeFileSync(process.argv[2] ?? join(here, "../src/goalscope/verdict/viewer/viewer.html"), page);

@@ -7,7 +7,7 @@
 
 # %%
 import goalscope
-from goalscope.probing import Inside, study_inside
+from goalscope.inside.probing import Inside, study_inside
 
 study = {
     "name": "inside",

@@ -20,7 +20,7 @@ folder = Path("mine")
 settings = LlamaConfig(vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4)
 LlamaForCausalLM(settings).save_pretrained(folder)
 for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-    shutil.copy(str(files("goalscope") / "theseus" / "weights" / name), folder / name)
+    shutil.copy(str(files("goalscope") / "agents" / "theseus" / "weights" / name), folder / name)
 
 # %% [markdown]
 # An untrained model answers with noise. It still finds some actions likelier than others, and the setting `answer:

@@ -6,7 +6,7 @@
 # no model.
 
 # %%
-from goalscope.reproduction.cliff_world import cliff_study
+from goalscope.papers.cliff_world import cliff_study
 
 study = cliff_study(neural_seeds=0)
 for case in study.by_goal_length:

@@ -15,8 +15,10 @@
 Results have `.to_frame()` (pandas) and are tables in a notebook. Each of these is one command of `goalscope --help`.
 Lines on progress go to standard error, or to the logger "goalscope" where logging is set up for INFO.
 
-Packages, there without an import of their own: `goalscope.worlds`, `planning`, `measures`, `meg`, `goals`, `stats`,
-`runs`, `environments`, `probing`, `report`, `evaluation`; `@goalscope.measures.measure` declares a measure of your own.
+Rooms, there without an import of their own: `goalscope.stats`, `worlds`, `agents`, `runs`, `measures`, `goals`,
+`inside`, `report`, `verdict`; `meg` (exact functions), `environments`; and `own`, by which code that a run names is
+allowed.
+`@goalscope.measures.measure` declares a measure of your own.
 """
 
 import sys
@@ -30,18 +32,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from goalscope._ground.parts import PartWarning as PartWarning
     from goalscope.agents.agent import Agent as Agent
-    from goalscope.evaluation.evaluating import evaluate as evaluate
-    from goalscope.evaluation.opening import open_results
-    from goalscope.front.attributing import attribute as attribute
-    from goalscope.front.comparing import compare as compare
-    from goalscope.front.depending import depends as depends
-    from goalscope.front.goals import towards as towards
-    from goalscope.front.importing import import_logs as import_logs
-    from goalscope.front.measuring import measure as measure
-    from goalscope.front.running import run as run
-    from goalscope.front.scoring import score as score
+    from goalscope.cli.front.attributing import attribute as attribute
+    from goalscope.cli.front.comparing import compare as compare
+    from goalscope.cli.front.depending import depends as depends
+    from goalscope.cli.front.goals import towards as towards
+    from goalscope.cli.front.importing import import_logs as import_logs
+    from goalscope.cli.front.measuring import measure as measure
+    from goalscope.cli.front.running import run as run
+    from goalscope.cli.front.scoring import score as score
     from goalscope.runs.study import Study as Study
+    from goalscope.verdict.evaluating import evaluate as evaluate
+    from goalscope.verdict.opening import open_results
     from goalscope.worlds.world import World as World
 
     open = open_results
@@ -49,32 +52,35 @@ if TYPE_CHECKING:
 __version__ = "0.9.0"
 
 _OFFERED: Final = {
-    "evaluate": ("evaluation.evaluating", "evaluate"),
-    "run": ("front.running", "run"),
-    "measure": ("front.measuring", "measure"),
-    "attribute": ("front.attributing", "attribute"),
-    "compare": ("front.comparing", "compare"),
-    "towards": ("front.goals", "towards"),
-    "depends": ("front.depending", "depends"),
-    "import_logs": ("front.importing", "import_logs"),
-    "open": ("evaluation.opening", "open_results"),
-    "score": ("front.scoring", "score"),
+    "evaluate": ("verdict.evaluating", "evaluate"),
+    "run": ("cli.front.running", "run"),
+    "measure": ("cli.front.measuring", "measure"),
+    "attribute": ("cli.front.attributing", "attribute"),
+    "compare": ("cli.front.comparing", "compare"),
+    "towards": ("cli.front.goals", "towards"),
+    "depends": ("cli.front.depending", "depends"),
+    "import_logs": ("cli.front.importing", "import_logs"),
+    "open": ("verdict.opening", "open_results"),
+    "score": ("cli.front.scoring", "score"),
     "Study": ("runs.study", "Study"),
     "World": ("worlds.world", "World"),
     "Agent": ("agents.agent", "Agent"),
+    "PartWarning": ("_ground.parts", "PartWarning"),
 }
 """Name -> module and name there."""
 
-_PACKAGES: Final = (
-    *("worlds", "planning", "measures", "meg", "goals", "stats", "runs", "environments", "probing", "report"),
-    "evaluation",
-)
+_ROOMS: Final = ("stats", "worlds", "agents", "runs", "measures", "goals", "inside", "report", "verdict")
+_MODULES: Final = {
+    **{name: name for name in (*_ROOMS, "meg", "environments")},
+    "own": "_ground.own",
+}
+"""Name -> module that is there without an import of its own."""
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is first used."""
-    if name in _PACKAGES:
-        return import_module(f"goalscope.{name}")
+    if name in _MODULES:
+        return import_module(f"goalscope.{_MODULES[name]}")
     if name not in _OFFERED:
         raise AttributeError(f"module 'goalscope' has no attribute {name!r}; help(goalscope) lists what it offers")
     module, there = _OFFERED[name]

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.models.marks import left_over
+from goalscope.agents.models.marks import left_over
 
 SIGNS = "{}:,[]"
 OTHER = object()

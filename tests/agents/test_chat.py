@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from goalscope.agents import Agent, ChatAgent, Observation, Past, agent_id, build_agent
+from goalscope.agents.models import TEMPLATE_FORMS, Message, Reply, Request, Sampling
 from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import example_action, read_template, render_history
-from goalscope.models import TEMPLATE_FORMS, Message, Reply, Request, Sampling
 from goalscope.worlds import ACTIONS, Action, Grid, GridView
 
 GRID = Grid.parse("#####\n#A_G#\n#####")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import (
     STRATEGIES,
     ChatAgent,
@@ -20,12 +21,11 @@ from goalscope.agents import (
     build_agent,
     parse_action,
 )
+from goalscope.agents.models import TEMPLATE_FORMS, LocalModel
 from goalscope.agents.prompts import RULE, TASKS, example_action
-from goalscope.models import TEMPLATE_FORMS, LocalModel
-from goalscope.planning import optimal_actions
-from goalscope.rng import stream
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, NamedView, initial_state, step
+from goalscope.worlds.planning import optimal_actions
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, generate_task_map
 from task_observations import task_observation
 
@@ -167,7 +167,7 @@ def test_the_card_of_a_model_names_its_template_and_the_study_may_name_another(t
 
 @pytest.mark.parametrize("name", ["theseus", "ariadne"])
 def test_the_bundled_models_name_theirs_in_their_cards(name: str) -> None:
-    folder = files("goalscope") / "theseus" / {"theseus": "weights", "ariadne": "ariadne"}[name]
+    folder = files("goalscope") / "agents" / "theseus" / {"theseus": "weights", "ariadne": "ariadne"}[name]
     assert json.loads((folder / "goalscope.json").read_text(encoding="utf-8")) == {"template": "schema"}
     model = LocalModel(name)
     assert model.template == "schema" and "goalscope.json" not in model.describe()["files"]

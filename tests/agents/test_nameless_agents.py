@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import Observation, Turn, agent_kind, build_agent
 
 

@@ -5,6 +5,8 @@ from collections import deque
 import numpy as np
 import pytest
 
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.rng import stream
 from goalscope.agents import (
     SCRIPTED,
     Agent,
@@ -18,10 +20,7 @@ from goalscope.agents import (
     WrongGoal,
     agent_id,
 )
-from goalscope.ids import canonical_json
 from goalscope.measures import roll_out
-from goalscope.planning import distances_to, shortest_length, solve
-from goalscope.rng import stream
 from goalscope.worlds import (
     Action,
     Fog,
@@ -37,6 +36,7 @@ from goalscope.worlds import (
     step,
     two_path,
 )
+from goalscope.worlds.planning import distances_to, shortest_length, solve
 
 AGENTS: list[ScriptedAgent] = [
     Optimal(),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream, uniform
 from goalscope.agents import Observation
-from goalscope.rng import stream, uniform
 from goalscope.worlds import Grid, GridView
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import ChatAgent, Observation, agent_id
+from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.agents.prompts import WORKED_RULE, example_action, turned
-from goalscope.models import Message, Reply, Request, Sampling
-from goalscope.planning import optimal_actions
-from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, generate
+from goalscope.worlds.planning import optimal_actions
 
 ANSWER = re.compile(r'^\{"action": "([A-Z]+)"\}$', re.MULTILINE)
 GRIDS = [generate(7, 0.4, rng=stream(1, "worked", number)) for number in range(4)]

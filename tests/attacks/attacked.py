@@ -35,7 +35,7 @@ def shorten() -> None:
 
     from goalscope.cli import commands
     from goalscope.organisms import cards, challenge, families, judging, learners, making
-    from goalscope.reproduction import all_items, items
+    from goalscope.papers import all_items, items
     from goalscope.runs import Study
 
     commands.load_study = lambda name: Study.parse(STUDY)  # type: ignore[attr-defined, assignment, misc]
@@ -53,8 +53,8 @@ def shorten() -> None:
     making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined]
 
 
-HEAVY = ("activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers")
-"""Rooms that import PyTorch or another large library."""
+HEAVY = {"activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers"}
+"""Packages that import PyTorch or another large library."""
 
 
 def import_all(*, heavy: bool) -> None:
@@ -62,7 +62,7 @@ def import_all(*, heavy: bool) -> None:
     import goalscope
 
     for module in pkgutil.walk_packages(goalscope.__path__, "goalscope."):
-        if not module.name.endswith("__main__") and (heavy or module.name.split(".")[1] not in HEAVY):
+        if not module.name.endswith("__main__") and (heavy or HEAVY.isdisjoint(module.name.split("."))):
             try:
                 importlib.import_module(module.name)
             except ImportError:  # of a package that is not installed

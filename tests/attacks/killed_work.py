@@ -23,15 +23,15 @@ from killed_probes import read_inside  # noqa: E402
 from killed_runs import Countdown, trace_events  # noqa: E402
 from replays import local  # noqa: E402
 
-from goalscope.activations import capture  # noqa: E402
+from goalscope.inside.activations import capture  # noqa: E402
 from goalscope.organisms import make, planned  # noqa: E402
 
 WORKS = ("capture", "probe", "organisms")
 
 
 UNITS: Mapping[str, tuple[str, str, Callable[[Sequence[Any]], object]]] = {
-    "capture": ("goalscope.activations.capture", "_shard", lambda given: given[1].number),
-    "probe": ("goalscope.probing.fitting", "_train", lambda given: sorted(one.key.text for one in given[0])),
+    "capture": ("goalscope.inside.activations.capture", "_shard", lambda given: given[1].number),
+    "probe": ("goalscope.inside.probing.fitting", "_train", lambda given: sorted(one.key.text for one in given[0])),
     "organisms": ("goalscope.organisms.making", "trained", lambda given: given[0].name),
 }
 """Of each work the module and the function that does a unit, and the name of a unit by the arguments."""

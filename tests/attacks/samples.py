@@ -206,7 +206,7 @@ class Samples:
         return [_json(folder / "policy.yaml", LAKE)], False
 
     def _weights(self, folder: Path) -> tuple[Sequence[Path], bool]:
-        bundled = Path(goalscope.__file__).parent / "theseus" / "weights"
+        bundled = Path(goalscope.__file__).parent / "agents" / "theseus" / "weights"
         return [shutil.copytree(bundled, folder / "model")], False
 
     def _episodes_log(self, folder: Path) -> tuple[Sequence[Path], bool]:

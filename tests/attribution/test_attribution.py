@@ -13,8 +13,11 @@ import pytest
 
 import goalscope
 from command_line import call
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation, Turn
-from goalscope.attribution import (
+from goalscope.cli.front import attributing
+from goalscope.goals.attribution import (
     Attribution,
     PredictedPart,
     Trial,
@@ -24,16 +27,13 @@ from goalscope.attribution import (
     read_claim,
     scored,
 )
-from goalscope.attribution.by_arrival import arrivals
-from goalscope.attribution.by_likelihood import RATIONALITIES
-from goalscope.attribution.definition import predicted
-from goalscope.front import attributing
+from goalscope.goals.attribution.by_arrival import arrivals
+from goalscope.goals.attribution.by_likelihood import RATIONALITIES
+from goalscope.goals.attribution.definition import predicted
+from goalscope.goals.hypotheses import finite_world, load_hypotheses, meg_of, parse
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.states import States, states_of_episodes
 from goalscope.goals.words import say
-from goalscope.hypotheses import finite_world, load_hypotheses, meg_of, parse
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.states import States, states_of_episodes
-from goalscope.ids import content_id
-from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 
 ENTRY = {"kind": "grid", "sizes": [5, 7], "densities": [0.4], "count": 5, "minimum_distance": 4}

@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 
 import goalscope
-from goalscope.attribution import Asking, Attribution, PredictedPart, Trial, attribution, joint, judged, usual_methods
-from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
-from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.states import States
+from goalscope.goals.attribution import (
+    Asking,
+    Attribution,
+    PredictedPart,
+    Trial,
+    attribution,
+    joint,
+    judged,
+    usual_methods,
+)
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
+from goalscope.goals.hypotheses.answers import answers_of
+from goalscope.goals.hypotheses.states import States
 from goalscope.runs import Study
 from two_answers import play
 

@@ -12,8 +12,8 @@ from command_line import call
 from goalscope.report import build_ledger
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.reading import Run
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store, Study, run
+from goalscope.stats.rows import Row, Rows
 from measured_runs import measured, small_study
 
 WORLDS = [{"kind": "grid", "sizes": [7], "densities": [1.0], "count": 8}]

@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from families import long_after
-from goalscope import own
+from goalscope._ground import own
 from goalscope.cli import app
 
 PROGRAM: Any = typer.main.get_command(app)

@@ -10,10 +10,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from command_line import call
+from goalscope._ground.extras import how_to_install
+from goalscope._ground.progress import TALLY, Pace, duration
 from goalscope.cli.console import fail, progress, safe, table
 from goalscope.cli.doctor import NEEDS, examine
-from goalscope.extras import how_to_install
-from goalscope.progress import TALLY, Pace, duration
 
 
 def command(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -51,7 +51,7 @@ def test_progress_without_a_terminal_is_plain_lines_with_the_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([0.0, 0.0, 10.0, 11.0, 20.0, 30.0, 40.0, 65.0])
-    monkeypatch.setattr("goalscope.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("goalscope._ground.progress.time.monotonic", lambda: next(clock))
     with progress("work") as show:
         for done in (0, 25, 30, 50):
             show(done, 100)
@@ -70,8 +70,8 @@ def test_progress_without_a_terminal_is_plain_lines_with_the_time_left(
 def test_while_models_work_a_line_comes_without_a_word_of_theirs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.progress.QUIET_SECONDS", 0.2)
-    monkeypatch.setattr("goalscope.progress._BEAT_SECONDS", 0.01)
+    monkeypatch.setattr("goalscope._ground.progress.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("goalscope._ground.progress._BEAT_SECONDS", 0.01)
     with progress("scripted") as show:
         show(1, 10)
         time.sleep(0.5)
@@ -98,7 +98,7 @@ def test_the_time_left_grows_while_nothing_is_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([0.0, 10.0, 20.0])
-    monkeypatch.setattr("goalscope.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("goalscope._ground.progress.time.monotonic", lambda: next(clock))
     written = list[str]()
     pace = Pace(lambda done, total, words: written.append(words))
     pace(1, 4, 30.0)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from goalscope._ground.parts import TRACEBACK
 from goalscope.agents import parse_action
 from goalscope.cli.errors import guarded
-from goalscope.parts import TRACEBACK
 from goalscope.runs import Study
 
 

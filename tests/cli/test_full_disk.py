@@ -12,7 +12,7 @@ import pytest
 
 from command_line import call
 from families import long_after
-from goalscope.folder import Folder
+from goalscope._ground.folder import Folder
 from goalscope.runs import Store, Study, content_hash, run
 
 LOG = Path(__file__).parents[1] / "data" / "telos" / "trajectories"

@@ -7,9 +7,9 @@ import pytest
 
 from command_line import call
 from families import long_after
-from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.design import design
-from goalscope.hypotheses.separability import ENOUGH, Separability, separability
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.design import design
+from goalscope.goals.hypotheses.separability import ENOUGH, Separability, separability
 from goalscope.runs import Store, Study, run
 
 FEW = ("--sizes", "7", "--densities", "0.6", "--count", "8")

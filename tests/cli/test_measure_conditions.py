@@ -10,8 +10,8 @@ from families import long_after
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
 from goalscope.measures.behaviour import conditions_of, mixed
-from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import run
+from goalscope.stats.rows import Row, Rows, Tag
 from measured_runs import small_study
 
 

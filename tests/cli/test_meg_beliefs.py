@@ -11,21 +11,21 @@ import pytest
 from typer.testing import CliRunner
 
 from goal_tables import directed, finite, utility_in
-from goalscope.activations import Activations
+from goalscope._ground.progress import Stage
+from goalscope._ground.rng import stream
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app
-from goalscope.front import goals
-from goalscope.goals import Belief, GoalEstimate, RunDirectedness, joined, measure_beliefs
-from goalscope.goals.beliefs import decode_beliefs
+from goalscope.cli.front import goals
+from goalscope.goals import GoalEstimate, RunDirectedness
+from goalscope.inside.activations import Activations
+from goalscope.inside.beliefs import Belief, decode_beliefs, joined, measure_beliefs
+from goalscope.inside.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.measures import roll_out
-from goalscope.planning.shortest import distances_to
-from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
-from goalscope.progress import Stage
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
 from goalscope.worlds import Grid, Position, generate_batch, shown
 from goalscope.worlds.grid import CORNERS
+from goalscope.worlds.planning.shortest import distances_to
 from measured_runs import HOSTILE, measured, small_study
 
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")

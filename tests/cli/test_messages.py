@@ -9,11 +9,11 @@ import pytest
 import slipping_forklift  # noqa: F401  (registers the environment)
 from command_line import call
 from goalscope.environments import EnvironmentWorld
-from goalscope.evaluation.budget import Budget
-from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.written import check_names
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.written import check_names
 from goalscope.report.blocks import size_in_words
 from goalscope.runs import GridWorld, Store
+from goalscope.verdict.budget import Budget
 from goalscope.worlds import Grid
 
 SLIPPERY = """

@@ -10,8 +10,8 @@ from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
-from goalscope.preflight.model_defaults import MAX_TOKENS, find_out
 from goalscope.runs import Store
+from goalscope.verdict.preflight.model_defaults import MAX_TOKENS, find_out
 
 SMALL = ("--sizes", "7", "--densities", "0.4", "--count", "1", "--trajectories", "1", "--set", "horizon={steps: 1}")
 
@@ -85,7 +85,7 @@ def test_a_tokenizer_that_cannot_be_read_stops_plan_and_run_alike(tiny: Path, tm
 
 
 def test_the_doctor_tries_a_model(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.preflight.model_report.SAMPLE_TOKENS", 3)
+    monkeypatch.setattr("goalscope.verdict.preflight.model_report.SAMPLE_TOKENS", 3)
     told = json.loads("{" + call("doctor", "--model", tiny, "--json").partition("{")[2])
     assert (told["source"], told["reasoning"], told["chat_template"]) == ("folder", "none", True)
     assert told["cells"] == {symbol: [" ", symbol] for symbol in "#_AG"} and told["cell_problems"] == []

@@ -7,8 +7,8 @@ import pytest
 from command_line import call
 from goalscope.cli.overrides import Overrides, layers_of, split_names
 from goalscope.cli.studies import load_study
-from goalscope.preflight import study_files as studies
 from goalscope.runs import Store
+from goalscope.verdict.preflight import study_files as studies
 
 SHIPPED = ("baseline", "key-door", "two-path", "fog")
 

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from families import long_after
+from goalscope._ground.own import allowed, command, consent, load_own
+from goalscope.agents.models.folders import model_folder
 from goalscope.cli import app
-from goalscope.evaluation.subject import subject_of
-from goalscope.models.folders import model_folder
-from goalscope.own import allowed, command, consent, load_own
 from goalscope.runs import Store, Study, run
+from goalscope.verdict.subject import subject_of
 
 AGENT = """
 from goalscope.agents import Turn

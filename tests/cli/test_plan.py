@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from command_line import call
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.cli import app
-from goalscope.preflight import costs
 from goalscope.runs import Study
+from goalscope.verdict.preflight import costs
 
 STUDY = """\
 name: priced

@@ -9,11 +9,11 @@ import pytest
 
 from families import long_after
 from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
-from goalscope.models import Message
-from goalscope.models.http_budget import most_text_tokens
-from goalscope.preflight import PromptMeasure, costs, frame, most_prompts
+from goalscope.agents.models import Message
+from goalscope.agents.models.http_budget import most_text_tokens
 from goalscope.runs import EpisodeSpec, Store, Study, run
 from goalscope.runs.episode import LiveEpisode
+from goalscope.verdict.preflight import PromptMeasure, costs, frame, most_prompts
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, TaskWorld
 from task_observations import task_observation
 
@@ -124,7 +124,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
 
 
 def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
-    from goalscope.models.dialect import Dialect
+    from goalscope.agents.models.dialect import Dialect
 
     study = Study.parse(
         {
@@ -149,7 +149,7 @@ def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
 
 def test_planning_with_a_bundled_model_imports_no_torch() -> None:
     code = (
-        "import sys\nfrom goalscope.cli.app import app\n"
+        "import sys\nfrom goalscope.cli.program import app\n"
         "app(['estimate', 'cognitive-map', '--count', '1'], standalone_mode=False)\n"
         "sys.exit(9 if 'torch' in sys.modules else 0)"
     )

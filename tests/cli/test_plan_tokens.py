@@ -12,10 +12,10 @@ import pytest
 
 from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.models.dialect import Dialect
-from goalscope.preflight import PromptMeasure, frame, most_prompts
+from goalscope.agents.models.dialect import Dialect
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
+from goalscope.verdict.preflight import PromptMeasure, frame, most_prompts
 from goalscope.worlds import World
 
 TURNS = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}<s>assistant\n"

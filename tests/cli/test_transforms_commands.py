@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from families import long_after
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
-from goalscope.preflight import layout
-from goalscope.preflight import study_files as studies
 from goalscope.report.figures import as_csv
 from goalscope.runs import Store, Study, content_hash
+from goalscope.verdict.preflight import layout
+from goalscope.verdict.preflight import study_files as studies
 from measured_runs import measured, small_study
 
 MARGIN = {"success": 0.1, "action accuracy": 0.05}

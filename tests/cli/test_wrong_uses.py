@@ -10,8 +10,8 @@ import yaml
 from command_line import call
 from families import long_after
 from goalscope.goals.asked import IN_GRIDS
-from goalscope.preflight.study_files import names
 from goalscope.runs import Store, Study, content_hash
+from goalscope.verdict.preflight.study_files import names
 
 STUDY = """\
 worlds: [{kind: grid, sizes: [5], densities: [1.0], count: 2}]

@@ -8,10 +8,10 @@ from server import speaker
 
 from families import long_after
 from goalscope.agents import ChatAgent
+from goalscope.agents.models.base import Sampling
 from goalscope.agents.prompts import PARAPHRASES, WORDINGS, drawn_in
-from goalscope.counterfactual.changes import THINGS, WORDED, Thing, best_actions, changed_grids
-from goalscope.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
-from goalscope.models.base import Sampling
+from goalscope.goals.counterfactual.changes import THINGS, WORDED, Thing, best_actions, changed_grids
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
 from goalscope.runs import Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.grid import Grid

@@ -11,9 +11,9 @@ from dependence import planted
 from scipy.stats import binom
 from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, truth
 
-from goalscope.counterfactual.dependence import LEAST, dependences, p_above, sentence
-from goalscope.counterfactual.turns import Asked, WorldTurns
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.goals.counterfactual.dependence import LEAST, dependences, p_above, sentence
+from goalscope.goals.counterfactual.turns import Asked, WorldTurns
 
 CELLS = {
     "distance 0, no noise": (0.0, 0.0),

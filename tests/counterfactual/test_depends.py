@@ -13,13 +13,13 @@ from server import Loopback, speaker
 from typer.testing import CliRunner
 
 import goalscope
+from goalscope.agents.models import LocalModel
 from goalscope.cli import app
-from goalscope.counterfactual.worlds import MOVED, NOTHING
-from goalscope.evaluation import Evaluation
-from goalscope.evaluation.sentences import headline
-from goalscope.front.depending import Dependences, study_of
-from goalscope.models import LocalModel
+from goalscope.cli.front.depending import Dependences, study_of
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING
 from goalscope.runs import Store, Study, content_hash, run
+from goalscope.verdict import Evaluation
+from goalscope.verdict.sentences import headline
 
 SMALL = [{"kind": "grid", "sizes": [7], "densities": [0.4], "count": 2, "minimum_distance": 3}]
 READER = "reader(goal, 0.0, 1.0)"

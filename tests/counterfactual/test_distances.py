@@ -10,7 +10,7 @@ import pytest
 from families import long_after
 from goalscope.agents import build_agent
 from goalscope.agents.agent import Observation
-from goalscope.counterfactual.turns import (
+from goalscope.goals.counterfactual.turns import (
     CHANGE,
     PREDICTABLE,
     VARIATION,
@@ -21,7 +21,7 @@ from goalscope.counterfactual.turns import (
     exact,
     rows_of,
 )
-from goalscope.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
 from goalscope.runs import Study
 from goalscope.runs.record import Episode, EpisodeSpec, Step
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation, Turn
 from goalscope.environments import Observed, StateCopy
-from goalscope.rng import stream
 from goalscope.worlds import ACTIONS, Grid, State, initial_state, shown, step
 
 

@@ -8,14 +8,14 @@ import pytest
 from small_worlds import GridRules
 
 from goal_tables import directed
+from goalscope._ground.rng import stream
 from goalscope.environments import EnvironmentWorld, enumerate_states, solve_table
 from goalscope.goals.asked import default_hypotheses
 from goalscope.measures import measure_episodes
 from goalscope.meg import meg_known
-from goalscope.planning import from_grid, solve
-from goalscope.rng import stream
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.worlds import Grid, generate, layout
+from goalscope.worlds.planning import from_grid, solve
 
 SHARED = (
     "success",

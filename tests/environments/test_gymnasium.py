@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.environments import PolicyAgent
 from goalscope.environments.agents import PLANES, planes
 from goalscope.meg import meg_known
-from goalscope.planning import TabularMDP, from_grid, shortest_length, solve
-from goalscope.rng import stream
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.worlds import Grid, GridView, layout
+from goalscope.worlds.planning import TabularMDP, from_grid, shortest_length, solve
 
 ROOM = "# # # # #\n# A _ _ #\n# _ # _ #\n# _ _ G #\n# # # # #"
 OWN = '''

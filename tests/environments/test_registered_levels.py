@@ -11,7 +11,7 @@ import pytest
 import goalscope
 from command_line import call
 from families import long_after
-from goalscope import own
+from goalscope._ground import own
 from goalscope.environments import EnvironmentWorld, oracle
 from goalscope.runs import Store, Study
 

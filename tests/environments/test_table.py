@@ -9,7 +9,7 @@ from small_worlds import Adapter, Biased, Changing, Corridor, Drawn, Forgetting,
 
 from goalscope.environments import Mismatch, believe, enumerate_states, solve_table
 from goalscope.meg import meg_known
-from goalscope.planning import occupancy, value_iteration
+from goalscope.worlds.planning import occupancy, value_iteration
 
 
 def test_enumeration_finds_exactly_the_states_that_walks_come_to() -> None:

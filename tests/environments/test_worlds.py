@@ -15,20 +15,20 @@ from small_worlds import Corridor
 
 from command_line import call
 from goal_tables import directed, held_out
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.rng import stream
 from goalscope.environments import EnvironmentWorld, environment_kind
 from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.goals.curves import Ensemble
+from goalscope.goals.hypotheses import FiniteWorld, parse
+from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.random_agents import random_utilities
-from goalscope.hypotheses import FiniteWorld, parse
-from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.meg import RationalityCurve
-from goalscope.planning import expected_utility
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
+from goalscope.stats.rows import Rows
+from goalscope.worlds.planning import expected_utility
 
 HERE = Path(__file__).parent
 AGENTS: list[dict[str, Any]] = [

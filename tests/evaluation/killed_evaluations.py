@@ -19,8 +19,8 @@ sys.path.append(str(Path(__file__).parents[1] / "runs"))
 from killed_runs import Countdown, trace_events
 
 from goalscope.agents import Turn
-from goalscope.evaluation import judging, subject_of
 from goalscope.runs.journal import Journal
+from goalscope.verdict import judging, subject_of
 
 SEED = 7
 

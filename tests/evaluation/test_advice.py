@@ -1,8 +1,8 @@
 """What a verdict means and what to do next: each sentence for the agents of which it is true, and for no other."""
 
-from goalscope.evaluation.advice import MEANINGS, meaning, next_steps
-from goalscope.evaluation.choices import LEFT_OUT
-from goalscope.evaluation.claims import ArmReport
+from goalscope.verdict.advice import MEANINGS, meaning, next_steps
+from goalscope.verdict.choices import LEFT_OUT
+from goalscope.verdict.claims import ArmReport
 from planted_findings import claim, finding, ledger
 
 GOAL = finding("yes", "named", "goal", ends=(2.5, 1.5, 3.5), quantity="meg")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.evaluation import Evaluation, Subject, judging, subject_of
-from goalscope.evaluation.arms import USUAL, Arm, arms
-from goalscope.evaluation.budget import Budget, unit_costs
-from goalscope.evaluation.evidence_asked import WALKS, walker_errors
-from goalscope.evaluation.sentences import headline
-from goalscope.preflight.first_turns import FirstTurns, Portion
 from goalscope.runs import Store, Study
+from goalscope.verdict import Evaluation, Subject, judging, subject_of
+from goalscope.verdict.arms import USUAL, Arm, arms
+from goalscope.verdict.budget import Budget, unit_costs
+from goalscope.verdict.evidence_asked import WALKS, walker_errors
+from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
+from goalscope.verdict.sentences import headline
 from goalscope.worlds.tasks import generate_task_map
 
 planted: Any = importlib.import_module("benchmarks.verdicts")
@@ -107,7 +107,7 @@ def test_claims_about_task_worlds_are_those_of_the_agents(tasks: Path) -> None:
 
 
 def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) -> None:
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     texts = ("task-greedy", "task-frontier-only", "task-random-walk")
     run = judging.prepare(tasks, [subject_of(one) for one in texts], {"tasks": 13}, seed=7)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from families import long_after
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope.agents.models import Message, Reply, Request, Sampling, model_backend
 from goalscope.agents.prompts import WORDINGS, template, worded
-from goalscope.evaluation import Evaluation, Subject, judging
-from goalscope.models import Message, Reply, Request, Sampling, model_backend
-from goalscope.planning import distances_to
+from goalscope.verdict import Evaluation, Subject, judging
 from goalscope.worlds import ACTIONS
+from goalscope.worlds.planning import distances_to
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 

@@ -11,13 +11,13 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
 from goalscope.agents.prompts import template
-from goalscope.evaluation import Evaluation, judging, subject_of, subjects_of
-from goalscope.evaluation.arms import arms
-from goalscope.evaluation.choices import Choices
-from goalscope.evaluation.identity import told
-from goalscope.evaluation.subject import described, planned_entry, told_apart
-from goalscope.importers import import_into
 from goalscope.runs import Store
+from goalscope.runs.importers import import_into
+from goalscope.verdict import Evaluation, judging, subject_of, subjects_of
+from goalscope.verdict.arms import arms
+from goalscope.verdict.choices import Choices
+from goalscope.verdict.identity import told
+from goalscope.verdict.subject import described, planned_entry, told_apart
 
 ARMS = {arm.name: arm for arm in arms()}
 

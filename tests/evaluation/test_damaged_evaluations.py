@@ -7,8 +7,8 @@ import pytest
 from killed_evaluations import quiet
 
 from flipped import FULL, attack
-from goalscope.evaluation import Evaluation, judging, subject_of
-from goalscope.evaluation.plan import Plan
+from goalscope.verdict import Evaluation, judging, subject_of
+from goalscope.verdict.plan import Plan
 
 SOME = pytest.mark.parametrize(
     "changes", [{"flip": 30, "cut": 8, "page": 2}, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "full"]

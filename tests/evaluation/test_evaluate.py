@@ -16,21 +16,21 @@ from typer.testing import CliRunner
 
 import goalscope
 from command_line import call
+from goalscope._ground.progress import aloud
+from goalscope._ground.registry import resolve
 from goalscope.cli import app, claims
-from goalscope.evaluation import Evaluation, Subject, judging, sizing, subject_of
-from goalscope.evaluation.budget import Budget, divide
-from goalscope.evaluation.claims import runs_in
-from goalscope.evaluation.evidence import ArmRun
-from goalscope.evaluation.opening import Checked
-from goalscope.evaluation.plan import Plan
-from goalscope.evaluation.sentences import headline
-from goalscope.evaluation.sizing import choose_sizes
 from goalscope.goals.words import say
-from goalscope.progress import aloud
-from goalscope.registry import resolve
 from goalscope.report.blocks import Table
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store, content_hash
+from goalscope.stats.rows import Row, Rows
+from goalscope.verdict import Evaluation, Subject, judging, sizing, subject_of
+from goalscope.verdict.budget import Budget, divide
+from goalscope.verdict.claims import runs_in
+from goalscope.verdict.evidence import ArmRun
+from goalscope.verdict.opening import Checked
+from goalscope.verdict.plan import Plan
+from goalscope.verdict.sentences import headline
+from goalscope.verdict.sizing import choose_sizes
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -57,7 +57,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def text(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of that evaluation."""
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     run = judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
     with judging.opened(run) as data:
@@ -68,7 +68,7 @@ def text(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def named(small: Path) -> dict[str, Any]:
     """What its page shows, by name, made again from the directory."""
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     return dict(page.named_of(small))
 
@@ -234,7 +234,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
 
 
 def test_a_budget_is_divided_by_the_rule() -> None:
-    from goalscope.evaluation.arms import arms
+    from goalscope.verdict.arms import arms
 
     listed = arms()
     cost = {one.name: 10.0 for one in listed}
@@ -304,7 +304,7 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(
     shown = CliRunner().invoke(app, ["ledger", str(small)])
     assert shown.exit_code == 0 and "optimal is directed at the goal" in shown.output
     sound = Checked(deviations=(), changed=(), added=(), failed=())
-    monkeypatch.setattr("goalscope.evaluation.opening.judged_again", lambda directory: sound)  # as they just were
+    monkeypatch.setattr("goalscope.verdict.opening.judged_again", lambda directory: sound)  # as they just were
     card = CliRunner().invoke(app, ["ledger", str(small), "--card"])
     assert card.exit_code == 0 and len(card.output.strip().splitlines()) == 2
     plain = CliRunner().invoke(app, ["ledger", str(small), "--json"])
@@ -372,7 +372,7 @@ def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, 
 
 
 def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_path: Path) -> None:
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     shutil.copytree(small, tmp_path / "grown")
     judging.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)

@@ -11,22 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples
-from goalscope.evaluation import evidence_goals
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
-from goalscope.evaluation.evidence_goals import lapses
-from goalscope.evaluation.rules import Rule, decide, level
+from goalscope._ground.registry import names, resolve
+from goalscope._ground.rng import stream
 from goalscope.goals import GoalContrast
 from goalscope.goals.decision import by_single_answers
 from goalscope.goals.finding import Finding
+from goalscope.goals.hypotheses import finite_world, parse
+from goalscope.goals.hypotheses.states import States, walked
 from goalscope.goals.words import say
-from goalscope.hypotheses import finite_world, parse
-from goalscope.hypotheses.states import States, walked
-from goalscope.registry import names, resolve
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Study
 from goalscope.stats import Estimate
+from goalscope.stats.rows import Rows
+from goalscope.verdict import evidence_goals
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
+from goalscope.verdict.evidence_goals import lapses
+from goalscope.verdict.rules import Rule, decide, level
 from planted_findings import ledger
 
 AGENT = "model"
@@ -186,9 +186,9 @@ def test_every_question_about_behaviour_has_an_answer_whatever_was_measured(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArmData, "chances", lambda *_: (chance, 0.0))
         patch.setattr(ArmData, "ended", lambda _, rows, stage: rows.value)
-        patch.setattr("goalscope.evaluation.depends.found_in", lambda _: ())  # tests/counterfactual has its edges
+        patch.setattr("goalscope.verdict.depends.found_in", lambda _: ())  # tests/counterfactual has its edges
         untold = Finding(agent=AGENT, answer="untestable", reason="no process", why="fog")  # decided above
-        patch.setattr("goalscope.evaluation.aims.aims_in", lambda *_: (untold,))
+        patch.setattr("goalscope.verdict.aims.aims_in", lambda *_: (untold,))
         for rule in RULES:
             if rule.arm != "tasks":
                 for claim in decide(rule, data):

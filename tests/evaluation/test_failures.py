@@ -13,19 +13,19 @@ from typer.testing import CliRunner
 
 from command_line import call
 from families import long_after
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.registry import resolve
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import app
-from goalscope.evaluation import Evaluation, evaluating, judging, page, subject_of
-from goalscope.evaluation.arms import SEED, arms
-from goalscope.evaluation.evidence import ArmData, Evidence
-from goalscope.evaluation.failures import FAILURES, does_not_fit
-from goalscope.evaluation.plan import EvaluationRun
-from goalscope.evaluation.rules import claim
 from goalscope.measures.behaviour import put_measured
-from goalscope.registry import resolve
 from goalscope.runs import Store
 from goalscope.runs.sqlite_errors import damaged
+from goalscope.verdict import Evaluation, evaluating, judging, page, subject_of
+from goalscope.verdict.arms import SEED, arms
+from goalscope.verdict.evidence import ArmData, Evidence
+from goalscope.verdict.failures import FAILURES, does_not_fit
+from goalscope.verdict.plan import EvaluationRun
+from goalscope.verdict.rules import claim
 from goalscope.worlds.gridworld import GridView
 
 SIZES = {"grids": 1, "keys": 1, "fog": 1}
@@ -132,11 +132,11 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
     def measured(store: Store, *rest: Any) -> None:
         (fail if store.path.name.startswith("fog") else put_measured)(store, *rest)
 
-    monkeypatch.setattr("goalscope.evaluation.playing.put_measured", measured)
-    monkeypatch.setattr("goalscope.evaluation.questions.lapses", fail)
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
+    monkeypatch.setattr("goalscope.verdict.playing.put_measured", measured)
+    monkeypatch.setattr("goalscope.verdict.questions.lapses", fail)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", fail)
     monkeypatch.setattr(
-        "goalscope.evaluation.compare._behaviour",
+        "goalscope.verdict.compare._behaviour",
         lambda data, *, measure, tags: fail() if measure == "action accuracy" else data.among(measure, **tags),
     )
     seen = [replace(subject_of(one), access=frozenset({"grids", "weights"})) for one in ("optimal", "random")]
@@ -210,7 +210,7 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
 ) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
     monkeypatch.setattr(evaluating, "arms", lambda: listed)
-    monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
+    monkeypatch.setattr("goalscope.verdict.plan.arms", lambda: listed)
     words = ("evaluate", "optimal", "--quick", "--sizes", 5, "--out", tmp_path / "one")
     with monkeypatch.context() as patch:
         patch.setattr(Optimal, "act", lost_with_keys(lambda: RuntimeError("no key fits")))
@@ -223,7 +223,7 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
         said = call(*words, status=1)
     assert "ZeroDivisionError" in said and "optimal is directed at the goal" in said
     assert "failure" not in call(*words)
-    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 0)  # its claims were decided just now
+    monkeypatch.setattr("goalscope.verdict.opening.SOON", 0)  # its claims were decided just now
     assert "optimal is directed at the goal" in call("ledger", tmp_path / "one")
 
 
@@ -242,7 +242,7 @@ def test_a_link_in_the_directory_ends_the_command_before_anything_is_asked(tmp_p
 
 
 @pytest.mark.parametrize("damage", long_after(1, [False, True]))
-@pytest.mark.filterwarnings("ignore::goalscope.parts.PartWarning")
+@pytest.mark.filterwarnings("ignore::goalscope._ground.parts.PartWarning")
 def test_a_claim_of_another_package_is_left_out_and_damage_that_it_meets_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
 ) -> None:

@@ -13,15 +13,15 @@ from recorder import Recorder
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
+from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.evaluation import Evaluation, evaluating, judging, subject_of
-from goalscope.evaluation.plan import Plan
-from goalscope.planning import optimal_actions
-from goalscope.preflight import FirstTurns, first_turns
-from goalscope.preflight.causes import EXAMPLE, LIKELIHOOD
-from goalscope.preflight.usable import without_action
-from goalscope.registry import resolve
 from goalscope.runs import Store
+from goalscope.verdict import Evaluation, evaluating, judging, subject_of
+from goalscope.verdict.plan import Plan
+from goalscope.verdict.preflight import FirstTurns, first_turns
+from goalscope.verdict.preflight.causes import EXAMPLE, LIKELIHOOD
+from goalscope.verdict.preflight.usable import without_action
+from goalscope.worlds.planning import optimal_actions
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One arm is asked, of one world a cell, so that an evaluation takes seconds."""
     listed = [replace(resolve("arm", "grids"), quick=1)]
     monkeypatch.setattr(evaluating, "arms", lambda: listed)
-    monkeypatch.setattr("goalscope.evaluation.plan.arms", lambda: listed)
+    monkeypatch.setattr("goalscope.verdict.plan.arms", lambda: listed)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
 @pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.progress.QUIET_SECONDS", 0.3)
+    monkeypatch.setattr("goalscope._ground.progress.QUIET_SECONDS", 0.3)
 
     def answer(before: int) -> str:
         time.sleep(0.2 if before < 20 else 0.0)  # its trials come first
@@ -206,7 +206,7 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_turns, "PATIENCE", 1.0)
-    monkeypatch.setattr("goalscope.models.http_transport._LOOK", 0.2)
+    monkeypatch.setattr("goalscope.agents.models.http_transport._LOOK", 0.2)
     call("evaluate", f"openai:mute@{silent}", "--quick", "--out", tmp_path / "out", status=1)
     assert "goals of mute: it gave no answer to its first turn" in headline(tmp_path / "out")
     assert "within 1 seconds" in headline(tmp_path / "out")
@@ -237,7 +237,7 @@ def test_what_was_used_is_not_proposed(failure: str) -> None:
 
 
 def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:
-    from goalscope.preflight import forecast
+    from goalscope.verdict.preflight import forecast
 
     study = resolve("arm", "grids").make([subject_of("optimal")], 1, 5)
     with pytest.raises(ValueError, match="at least one turn"):

@@ -8,16 +8,16 @@ import pytest
 from command_line import call
 from families import long_after
 from goalscope import evaluate
-from goalscope.evaluation import Evaluation, Plan, estimate
-from goalscope.evaluation.aims import FOLLOWS
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.plan import PLAN
-from goalscope.evaluation.rules import level
-from goalscope.evaluation.sentences import headline
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.need import needed
 from goalscope.goals.words import say, say_all
-from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.need import needed
 from goalscope.runs import Study
+from goalscope.verdict import Evaluation, Plan, estimate
+from goalscope.verdict.aims import FOLLOWS
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.plan import PLAN
+from goalscope.verdict.rules import level
+from goalscope.verdict.sentences import headline
 
 PHASES = """
 name: corner

@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 import goalscope
 from families import long_after
 from goalscope.cli import app
-from goalscope.evaluation import Evaluation
-from goalscope.evaluation.judging import reopened
-from goalscope.evaluation.opening import Checked, judged_again
-from goalscope.evaluation.page import check_page, compare_page, same_text
-from goalscope.records import html_table
 from goalscope.runs import Store
 from goalscope.runs.tables import remove_episodes
+from goalscope.stats.records import html_table
+from goalscope.verdict import Evaluation
+from goalscope.verdict.judging import reopened
+from goalscope.verdict.opening import Checked, judged_again
+from goalscope.verdict.page import check_page, compare_page, same_text
 from tampered import resealed
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
@@ -54,7 +54,7 @@ def test_the_door_is_light_and_fits_on_a_screen() -> None:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
     offered = ["evaluate", "run", "measure", "towards", "compare", "open", "Study", "World", "Agent"]
-    assert set(offered) <= set(dir(goalscope)) and len(dir(goalscope)) <= 15
+    assert set(offered) <= set(dir(goalscope)) and len(dir(goalscope)) <= 16
     plain = pydoc.plaintext  # type: ignore[attr-defined]
     text = pydoc.render_doc(goalscope, renderer=plain).partition("PACKAGE CONTENTS")[0]
     assert all(name in text for name in offered) and len(text.splitlines()) <= 40
@@ -64,7 +64,7 @@ def test_the_door_is_light_and_fits_on_a_screen() -> None:
 
 
 def test_the_package_of_evaluations_has_the_function_of_that_name() -> None:
-    from goalscope.evaluation import evaluate
+    from goalscope.verdict import evaluate
 
     assert evaluate is goalscope.evaluate and callable(evaluate)
 
@@ -243,7 +243,7 @@ def test_claims_whose_worlds_need_code_of_ones_own_are_printed_and_not_compared(
     def refuses(*_: object, **__: object) -> None:
         raise ValueError("it must be allowed")
 
-    monkeypatch.setattr("goalscope.evaluation.evidence.directedness", refuses)
+    monkeypatch.setattr("goalscope.verdict.evidence.directedness", refuses)
     shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
     assert shown.exit_code == 0 and "it must be allowed" in " ".join(shown.output.split())
     assert CliRunner().invoke(app, ["verify", str(found.directory)]).exit_code == 1
@@ -269,7 +269,7 @@ def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
 def test_a_larger_evaluation_is_verified_on_demand(
     found: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 10)
+    monkeypatch.setattr("goalscope.verdict.opening.SOON", 10)
     shown = CliRunner().invoke(app, ["ledger", str(found.directory)])
     assert shown.exit_code == 0 and "goalscope verify" in shown.output
 

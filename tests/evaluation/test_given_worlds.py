@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from command_line import call
+from goalscope._ground.rng import stream
 from goalscope.environments import EnvironmentWorld
-from goalscope.evaluation import Evaluation, judging, subject_of
-from goalscope.evaluation.arms import GIVEN, given_arm, given_worlds
-from goalscope.evaluation.chance import random_success
-from goalscope.evaluation.sentences import headline
 from goalscope.goals.words import say
-from goalscope.rng import stream
 from goalscope.runs import Study
+from goalscope.verdict import Evaluation, judging, subject_of
+from goalscope.verdict.arms import GIVEN, given_arm, given_worlds
+from goalscope.verdict.chance import random_success
+from goalscope.verdict.sentences import headline
 from goalscope.worlds import Grid
 
 WORLDS = Path(__file__).parents[1] / "environments" / "small_worlds.py"

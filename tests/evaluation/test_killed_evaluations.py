@@ -14,8 +14,8 @@ import pytest
 from killed_evaluations import evaluated
 from server import Loopback, speaker
 
-from goalscope.evaluation import Evaluation, judging
 from goalscope.runs import Store
+from goalscope.verdict import Evaluation, judging
 
 SCRIPT = Path(__file__).with_name("killed_evaluations.py")
 ONE: Sequence[str] = ("epsilon-greedy:epsilon=0.3",)

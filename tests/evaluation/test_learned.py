@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.cli import app
-from goalscope.evaluation import Evaluation
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.sentences import headline
-from goalscope.planning.shortest import distances_to, solve
-from goalscope.rng import stream
 from goalscope.runs import Study, run
+from goalscope.verdict import Evaluation
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.sentences import headline
 from goalscope.worlds import Grid, generate_batch, step
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import distances_to, solve
 
 SIZE = 7
 CORNER = "top-right"

@@ -9,10 +9,10 @@ import pytest
 from test_learned import AGENTS, CORNER, Learned, shifted, trained
 
 from goalscope.agents.agent import agent_kind
-from goalscope.attribution import Trial
-from goalscope.hypotheses import load_hypotheses
-from goalscope.hypotheses.score import ScoreVerdict, judge
-from goalscope.hypotheses.states import states_of_episodes
+from goalscope.goals.attribution import Trial
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.score import ScoreVerdict, judge
+from goalscope.goals.hypotheses.states import states_of_episodes
 from goalscope.runs import Episode, Store, Study, run
 
 pytestmark = pytest.mark.full

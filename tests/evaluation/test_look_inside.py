@@ -13,24 +13,24 @@ from killed_evaluations import quiet
 from scipy.stats import binom
 from server import Loopback
 
-from goalscope.checks import check_whole
-from goalscope.columns import constant
-from goalscope.evaluation import Claim, judging, subject_of
-from goalscope.evaluation import evidence_inside as inside
-from goalscope.evaluation.arms import arms
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
-from goalscope.evaluation.rules import answer_of, decide, level
-from goalscope.models import LocalModel
-from goalscope.probing import CLASSES
-from goalscope.probing.suite import SEEN
-from goalscope.registry import resolve
+from goalscope._ground.checks import check_whole
+from goalscope._ground.registry import resolve
+from goalscope._ground.rng import stream
+from goalscope.agents.models import LocalModel
+from goalscope.inside.probing import CLASSES
+from goalscope.inside.probing.suite import SEEN
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import cognitive_map
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.verify import damage
 from goalscope.stats import Estimate
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows
+from goalscope.verdict import Claim, judging, subject_of
+from goalscope.verdict import evidence_inside as inside
+from goalscope.verdict.arms import arms
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
+from goalscope.verdict.rules import answer_of, decide, level
 
 AGENT = "model"
 GRIDS = [f"grid {at}" for at in range(48)]
@@ -358,7 +358,7 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
             agents = np.full(len(given), agent, dtype=object)
             store.put_rows(given.tagged({"agent": agents}), source=f"patching/{agent}")
 
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", look)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", look)
     subjects = [
         replace(subject_of(text), access=frozenset({"grids", "weights"}))
         for text in ("optimal", "epsilon-greedy:epsilon=0.2")
@@ -396,7 +396,7 @@ ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans"
 
 @pytest.mark.full
 def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(tmp_path: Path) -> None:
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     run = judging.prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], ALL, seed=7)
     judging.play(run, quiet)
@@ -430,7 +430,7 @@ def test_an_error_that_no_check_raises_is_a_failure_of_a_look_and_tried_again(
         tried.append(place.name)
         raise raised
 
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", fail)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", fail)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
         run = judging.prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
@@ -448,7 +448,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
         tried.append(place.name)
         check_whole("pairs in which the agent acts optimally on both sides", 0, 1)  # a check of goalscope
 
-    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", refuse)
+    monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", refuse)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
         run = judging.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)
@@ -465,7 +465,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
 @pytest.mark.full
 def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Path) -> None:
     """Two models that differ in a limit that no answer reaches: each read in a run of its own."""
-    from goalscope.evaluation import page
+    from goalscope.verdict import page
 
     one = subject_of("theseus")
     greedy = [

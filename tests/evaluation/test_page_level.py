@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from goalscope.evaluation.claims import Claim, ClaimLedger
-from goalscope.evaluation.page_level import hold_together, page_level
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import estimate_mean
+from goalscope.verdict.claims import Claim, ClaimLedger
+from goalscope.verdict.page_level import hold_together, page_level
 
 LEVEL = 0.04
 

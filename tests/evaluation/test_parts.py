@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
-from goalscope.evaluation import evidence_asked, judging, subject_of
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.evidence import ArmData
-from goalscope.evaluation.sentences import headline
-from goalscope.planning import optimal_actions
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
+from goalscope.verdict import evidence_asked, judging, subject_of
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.evidence import ArmData
+from goalscope.verdict.sentences import headline
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning import optimal_actions
 from planted_findings import claim, finding
 from planted_findings import ledger as planted_ledger
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from goalscope.agents.chat import ChatAgent
-from goalscope.evaluation import judging, playing, subject_of
 from goalscope.runs import Store, content_hash
+from goalscope.verdict import judging, playing, subject_of
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 

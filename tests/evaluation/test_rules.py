@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope import registry
-from goalscope.evaluation import judging, subject_of
-from goalscope.evaluation.arms import GIVEN
-from goalscope.evaluation.chance import random_success
-from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
-from goalscope.evaluation.evidence_goals import lapses
-from goalscope.evaluation.rules import ALPHA, answer_of, level
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope._ground import registry
+from goalscope._ground.rng import stream
 from goalscope.stats import Estimate
+from goalscope.stats.rows import Rows
+from goalscope.verdict import judging, subject_of
+from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.chance import random_success
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
+from goalscope.verdict.evidence_goals import lapses
+from goalscope.verdict.rules import ALPHA, answer_of, level
 from goalscope.worlds import ACTIONS, Grid, initial_state, step
 from goalscope.worlds.gridworld import GridWorld
 

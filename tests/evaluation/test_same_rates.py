@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from goalscope.evaluation import evidence_goals
-from goalscope.evaluation.evidence import ArmData, Evidence
-from goalscope.evaluation.rules import level
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope._ground.rng import stream
+from goalscope.stats.rows import Rows
+from goalscope.verdict import evidence_goals
+from goalscope.verdict.evidence import ArmData, Evidence
+from goalscope.verdict.rules import level
 
 STUDIES = 1000
 pytestmark = pytest.mark.full

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.evaluation import Difference, Evaluation, judging, page
-from goalscope.evaluation.claim_tables import side_by_side
-from goalscope.evaluation.compare import differences, differences_table
 from goalscope.report.blocks import Table
+from goalscope.verdict import Difference, Evaluation, judging, page
+from goalscope.verdict.claim_tables import side_by_side
+from goalscope.verdict.compare import differences, differences_table
 
 NAMES = ("optimal", "random", "epsilon-greedy(0.5)")
 
@@ -86,7 +86,7 @@ def test_the_terminal_shows_all_models_whatever_its_width_and_the_differences_th
         width = 80
 
     monkeypatch.setattr(claims, "console", Narrow)
-    monkeypatch.setattr("goalscope.evaluation.opening.SOON", 0)  # the claims were decided again just now
+    monkeypatch.setattr("goalscope.verdict.opening.SOON", 0)  # the claims were decided again just now
     assert call("ledger", place).count("Side by side") == 2, "two models at a time"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import goalscope
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.runs import Store
 from goalscope.worlds.gridworld import GridSession

@@ -23,14 +23,14 @@ from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.decision import decide, groups
+from goalscope.goals.hypotheses import Undefined, parse
+from goalscope.goals.hypotheses.answers import answers_of
+from goalscope.goals.hypotheses.evidence import evidence
+from goalscope.goals.hypotheses.score import LEVEL, judge
+from goalscope.goals.hypotheses.separability import tells_apart
+from goalscope.goals.hypotheses.states import states_of
+from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.goals.reading import read_states
-from goalscope.hypotheses import Undefined, parse
-from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.evidence import evidence
-from goalscope.hypotheses.score import LEVEL, judge
-from goalscope.hypotheses.separability import tells_apart
-from goalscope.hypotheses.states import states_of
-from goalscope.hypotheses.written import with_sentinels
 from goalscope.measures import StepTable
 from goalscope.meg import RationalityCurve
 from goalscope.runs import Store

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import slipping_forklift  # noqa: F401  (registers the environment of the run "chance")
 from goalscope.agents import Agent, Observation, Turn
-from goalscope.front.importing import import_logs
-from goalscope.hypotheses import HypothesisTwin, twin
-from goalscope.importers import write_jsonl
+from goalscope.cli.front.importing import import_logs
+from goalscope.goals.hypotheses import HypothesisTwin, twin
 from goalscope.runs import Episode, Store, Study, run
+from goalscope.runs.importers import write_jsonl
 
 NODE = "node 2ONX"
 """A sub-goal of the first task map, which no other map has."""

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from goal_tables import directed, finite, held_out
+from goalscope._ground.rng import stream
 from goalscope.goals.curves import process_of_episode
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.results import EXACT_NOTE
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, measure_episodes, play
 from goalscope.meg import RationalityCurve
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Grid, generate_batch
 

@@ -7,17 +7,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import EpsilonGreedy, Optimal
-from goalscope.goals import Belief, GoalEstimate, RunDirectedness, directedness, measure_beliefs
-from goalscope.goals.beliefs import _elsewhere
+from goalscope.goals import GoalEstimate, RunDirectedness, directedness
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.directedness import HypothesisLine, MeasuredLines
-from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
-from goalscope.hypotheses.definition import Mask
-from goalscope.hypotheses.states import States, states_of
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
+from goalscope.goals.hypotheses.definition import Mask
+from goalscope.goals.hypotheses.states import States, states_of
+from goalscope.inside.beliefs import Belief, _elsewhere, measure_beliefs
 from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, SharedCurve
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Grid, Position, generate_batch
 

@@ -13,12 +13,12 @@ import pytest
 from goal_tables import directed, held_out
 from goalscope.goals import directedness, held_out_goals, resamples
 from goalscope.goals.asked import asked_hypotheses
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.states import States, states_of
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, sample_episodes
-from goalscope.rows import Rows
 from goalscope.runs import Episode, Store
 from goalscope.runs.episode_columns import parts_of
+from goalscope.stats.rows import Rows
 
 
 def episodes_of(*agents: str) -> list[Episode]:

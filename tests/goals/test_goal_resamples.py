@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.goals.curves import (
     interval,
     not_below_random,
@@ -14,8 +16,6 @@ from goalscope.goals.curves import (
     with_random,
 )
 from goalscope.goals.resamples import HALVES, RESAMPLES, weigh
-from goalscope.rng import stream
-from goalscope.spill import Spill
 
 NULL = np.array([-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4])
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from goal_tables import directed, held_out
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.goals import GoalEstimate, RunDirectedness, directedness
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import interval, p_value
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.states import States, states_of
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.states import States, states_of
 from goalscope.measures import StepTable, roll_out
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
-from goalscope.spill import Spill
 from goalscope.stats import estimate_mean
 from goalscope.worlds import Grid, generate_batch, layout_series
 

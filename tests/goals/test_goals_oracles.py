@@ -8,23 +8,23 @@ import numpy.typing as npt
 import pytest
 
 from goal_tables import directed, finite, utilities_of, utility_in
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.goals import random_agents
 from goalscope.goals.asked import IN_GRIDS
 from goalscope.goals.curves import TOP, Curves, Ensemble, process_of_episode
 from goalscope.goals.heldout import _fit, _normaliser
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.resamples import weigh
-from goalscope.hypotheses import parse
-from goalscope.hypotheses.states import states_of
 from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, SharedCurve, meg_known
 from goalscope.meg.unknown import OccupancyDual
-from goalscope.planning import TabularMDP
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld, begin
-from goalscope.spill import Spill
 from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
+from goalscope.worlds.planning import TabularMDP
 
 Array = npt.NDArray[np.float64]
 

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from goal_tables import directed, finite
+from goalscope._ground.rng import stream
 from goalscope.agents import Optimal, Uniform, WrongGoal
 from goalscope.cli import app
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.hypotheses.separability import tells_apart
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.separability import tells_apart
 from goalscope.measures import roll_out
-from goalscope.rng import stream
 from goalscope.runs import GridWorld, Study, run
 from goalscope.worlds import Grid, generate_batch
 

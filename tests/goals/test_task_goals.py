@@ -11,8 +11,8 @@ from goal_tables import directed
 from goalscope.cli import app
 from goalscope.measures import StepTable
 from goalscope.meg import RationalityCurve, SharedCurve, meg_known
-from goalscope.planning.tasks import TaskProcess, process_of_map
 from goalscope.runs import Episode, Store, Study, run
+from goalscope.worlds.planning.tasks import TaskProcess, process_of_map
 from goalscope.worlds.tasks import TaskState, generate_task_map, plan_task
 
 

@@ -5,10 +5,10 @@ from typing import Any, get_args
 
 import pytest
 
-from goalscope.evaluation.consistency import contradictions
-from goalscope.evaluation.sentences import headline
 from goalscope.goals.finding import Answer, Finding, Reason
 from goalscope.goals.words import TEXTS, say, say_all
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.sentences import headline
 from planted_findings import claim, estimate, finding, ledger
 
 PLANTED: dict[tuple[str, str], Finding] = {

@@ -12,13 +12,13 @@ from scipy.stats import nct, t
 from worlds_of_any_shape import room
 
 from families import long_after
-from goalscope.hypotheses import finite_world, load_hypotheses
-from goalscope.hypotheses.answers import Answers
-from goalscope.hypotheses.evidence import evidence, told_in
-from goalscope.hypotheses.need import LAPSES, Need, _Every, _Law, _Told, needed
-from goalscope.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
-from goalscope.preflight.study_files import load
+from goalscope.goals.hypotheses import finite_world, load_hypotheses
+from goalscope.goals.hypotheses.answers import Answers
+from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.need import LAPSES, Need, _Every, _Law, _Told, needed
+from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
 from goalscope.runs import Study
+from goalscope.verdict.preflight.study_files import load
 
 planted: Any = importlib.import_module("benchmarks.needs")
 TRAINED = {"kind": "grid", "sizes": [7], "densities": [0.6], "count": 12, "goal": "top-right", "minimum_distance": 3}

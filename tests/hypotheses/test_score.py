@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.hypotheses import Hypothesis, finite_world, load_hypotheses, parse
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.evidence import FREQUENCIES, evidence
-from goalscope.hypotheses.score import ScoreVerdict, judge
-from goalscope.hypotheses.states import states_of_episodes
-from goalscope.hypotheses.written import with_sentinels
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses import Hypothesis, finite_world, load_hypotheses, parse
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.evidence import FREQUENCIES, evidence
+from goalscope.goals.hypotheses.score import ScoreVerdict, judge
+from goalscope.goals.hypotheses.states import states_of_episodes
+from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.world import World
 

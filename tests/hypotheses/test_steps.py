@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import slipping_forklift  # noqa: F401  (registers the environment)
-from goalscope.hypotheses import load_hypotheses, parse, twin
-from goalscope.hypotheses.answers import answers_of
-from goalscope.hypotheses.definition import FiniteWorld
-from goalscope.hypotheses.evidence import evidence
-from goalscope.hypotheses.score import ScoreVerdict, judge
-from goalscope.hypotheses.states import states_of_episodes
-from goalscope.hypotheses.steps import reached_before, steps_in
-from goalscope.hypotheses.written import with_sentinels
-from goalscope.planning.process import process_of
+from goalscope.goals.hypotheses import load_hypotheses, parse, twin
+from goalscope.goals.hypotheses.answers import answers_of
+from goalscope.goals.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses.evidence import evidence
+from goalscope.goals.hypotheses.score import ScoreVerdict, judge
+from goalscope.goals.hypotheses.states import states_of_episodes
+from goalscope.goals.hypotheses.steps import reached_before, steps_in
+from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import GridWorld, Store, Study, run
 from goalscope.worlds import Grid
+from goalscope.worlds.planning.process import process_of
 
 DOOR = Grid.parse("#######\n#AK_DG#\n#######")
 OPEN = Grid.parse("#####\n#AKG#\n#___#\n#####")

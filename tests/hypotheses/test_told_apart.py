@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from test_values import open_room
 from worlds_of_any_shape import lottery, room
 
-from goalscope.hypotheses import Hypothesis, Undefined, finite_world, load_hypotheses, parse
-from goalscope.hypotheses.separability import LAPSES, separability
-from goalscope.planning.mdp import utility_range, value_iteration
+from goalscope.goals.hypotheses import Hypothesis, Undefined, finite_world, load_hypotheses, parse
+from goalscope.goals.hypotheses.separability import LAPSES, separability
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.planning.mdp import utility_range, value_iteration
 from goalscope.worlds.world import World
 
 LAPSE = 0.1

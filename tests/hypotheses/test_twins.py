@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from goalscope.agents import build_agent
-from goalscope.hypotheses import finite_world, parse, twin
+from goalscope.goals.hypotheses import finite_world, parse, twin
 from goalscope.runs import Store, Study, run
 
 

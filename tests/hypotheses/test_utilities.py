@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_values import open_room, worlds_of_tasks
 
-from goalscope.hypotheses import (
+from goalscope.goals.hypotheses import (
     FiniteWorld,
     Hypothesis,
     Undefined,
@@ -17,13 +17,13 @@ from goalscope.hypotheses import (
     read_hypotheses,
     write_hypotheses,
 )
-from goalscope.hypotheses.written import check_names
+from goalscope.goals.hypotheses.written import check_names
 from goalscope.meg import meg_known
-from goalscope.planning.mdp import value_iteration
-from goalscope.planning.process import Process
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView, GridWorld
+from goalscope.worlds.planning.mdp import value_iteration
+from goalscope.worlds.planning.process import Process
 
 
 @pytest.mark.parametrize("text", ["goal", "corner top-left", "key held", "cell 2 2", "1 * goal + 0.5 * key held"])

@@ -9,17 +9,17 @@ import planted_agents as planted
 import pytest
 from worlds_of_any_shape import lottery
 
+from goalscope._ground.own import consent
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld
-from goalscope.hypotheses import Undefined, bind, finite_world, hypothesis, log_likelihood, meg_of, parse
-from goalscope.hypotheses.views import number_of, view_of
+from goalscope.goals.hypotheses import Undefined, bind, finite_world, hypothesis, log_likelihood, meg_of, parse
+from goalscope.goals.hypotheses.views import number_of, view_of
 from goalscope.meg import meg_known
-from goalscope.own import consent
-from goalscope.planning import from_grid
-from goalscope.planning.mdp import value_iteration
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.planning import from_grid
+from goalscope.worlds.planning.mdp import value_iteration
 from goalscope.worlds.world import World
 from known_policies import epsilon_greedy
 

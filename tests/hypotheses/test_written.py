@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples
-from goalscope.hypotheses import banks, bind, finite_world, load_hypotheses, parse, read_hypotheses, write_hypotheses
+from goalscope.goals.hypotheses import (
+    banks,
+    bind,
+    finite_world,
+    load_hypotheses,
+    parse,
+    read_hypotheses,
+    write_hypotheses,
+)
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 

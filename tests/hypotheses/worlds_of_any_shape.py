@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from goalscope.planning.process import Process
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.planning.process import Process
 from goalscope.worlds.world import Session, View, World
 
 

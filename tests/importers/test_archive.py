@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.importers import archive
-from goalscope.untrusted import UntrustedError
+from goalscope._ground.untrusted import UntrustedError
+from goalscope.runs.importers import archive
 
 
 def packed(path: Path, *members: bytes, method: int = zipfile.ZIP_DEFLATED) -> Path:

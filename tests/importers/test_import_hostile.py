@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples, long_after
-from goalscope.importers import MOST_PROBLEMS, ImportLog, ImportProblem, import_into, import_path
+from goalscope._ground.untrusted import printable
 from goalscope.runs import Store
-from goalscope.untrusted import printable
+from goalscope.runs.importers import MOST_PROBLEMS, ImportLog, ImportProblem, import_into, import_path
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"
 TRAJECTORY = json.loads(min((FIXTURE / "trajectories").glob("*size7*")).read_text())

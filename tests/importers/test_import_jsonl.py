@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from command_line import call
 from families import examples
-from goalscope.importers import ImportResult, import_into, import_path, write_jsonl
-from goalscope.importers import jsonl as reading
 from goalscope.measures import measure_store
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, begin
+from goalscope.runs.importers import ImportResult, import_into, import_path, write_jsonl
+from goalscope.runs.importers import jsonl as reading
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds import step as move
 from goalscope.worlds.tasks import TaskWorld, cooking_map
@@ -263,7 +263,7 @@ def test_each_fault_is_one_line_and_the_other_episodes_are_imported(name: str, t
 
 
 def test_a_long_line_is_skipped_and_a_foreign_log_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.untrusted.MOST_LINE_BYTES", 2000)
+    monkeypatch.setattr("goalscope._ground.untrusted.MOST_LINE_BYTES", 2000)
     episodes, _, problems = read(tmp_path, [WORLD, *way(), {"episode": "long", "text": "x" * 5000}, *way("two")])
     assert len(episodes) == 2
     assert len(problems) == 1

@@ -5,8 +5,8 @@ import json
 import shutil
 from pathlib import Path
 
-from goalscope.importers import import_into, import_path, write_jsonl
 from goalscope.runs import Store
+from goalscope.runs.importers import import_into, import_path, write_jsonl
 
 
 def test_every_recorded_value_agrees_and_none_is_passed_over(recorded: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import goalscope
-from goalscope.importers import ImportResult, import_into, import_path
 from goalscope.runs import Episode, Store
+from goalscope.runs.importers import ImportResult, import_into, import_path
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"
 FIRST = "trajectories/example_small-model_size7_comp1.0_grid1_base_traj0.json"

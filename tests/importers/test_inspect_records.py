@@ -11,21 +11,29 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from goalscope._ground.own import consent, load_function
+from goalscope._ground.untrusted import UntrustedError, check_nesting
 from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.agents.chat import turn
+from goalscope.agents.models import Reply
 from goalscope.cli import app
-from goalscope.importers import import_path
-from goalscope.importers.problems import Context, ImportLog
-from goalscope.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
-from goalscope.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
-from goalscope.inspect_ai.record import KEY, TURN, EpisodeRecord, ReplyRecord, SampleRecord, TurnRecord, foreign_reply
-from goalscope.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
+from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
+from goalscope.integrations.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
+from goalscope.integrations.inspect_ai.record import (
+    KEY,
+    TURN,
+    EpisodeRecord,
+    ReplyRecord,
+    SampleRecord,
+    TurnRecord,
+    foreign_reply,
+)
+from goalscope.integrations.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
-from goalscope.models import Reply
-from goalscope.own import consent, load_function
 from goalscope.runs import Episode, Store, Study, run
+from goalscope.runs.importers import import_path
+from goalscope.runs.importers.problems import Context, ImportLog
 from goalscope.runs.kinds import RecordedWorlds
-from goalscope.untrusted import UntrustedError, check_nesting
 from goalscope.worlds.recorded import RecordedWorld
 
 WORLDS = [

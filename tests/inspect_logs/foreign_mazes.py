@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.planning import solve
 from goalscope.worlds import Grid, generate
+from goalscope.worlds.planning import solve
 
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}
 MAZES = {f"maze-{seed}": generate(7, 0.3, rng=np.random.default_rng(seed)).render() for seed in range(6)}

@@ -13,14 +13,14 @@ import pytest
 from foreign_mazes import MAZES, optimal, walked
 
 from command_line import call
+from goalscope._ground.untrusted import UntrustedError
+from goalscope.cli.front.goals import towards
 from goalscope.environments import EnvironmentWorld
-from goalscope.front.goals import towards
-from goalscope.inspect_ai import RecordedEpisode, RecordedTurn
-from goalscope.inspect_ai.recorded import recorded_episode
-from goalscope.planning import shortest_length
+from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn
+from goalscope.integrations.inspect_ai.recorded import recorded_episode
 from goalscope.runs import Store, Study, run
-from goalscope.untrusted import UntrustedError
 from goalscope.worlds import Grid, GridWorld
+from goalscope.worlds.planning import shortest_length
 
 PAGE = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
 ROOM = GridWorld(grid=Grid.parse("A _ _\n_ # _\n_ _ G"))

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from goalscope.front.goals import towards
+from goalscope.cli.front.goals import towards
 from goalscope.goals import RunDirectedness
-from goalscope.importers import import_into
+from goalscope.runs.importers import import_into
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
-from goalscope.inspect_ai.meg import finding_figures  # noqa: E402  (needs the extra)
+from goalscope.integrations.inspect_ai.meg import finding_figures  # noqa: E402  (needs the extra)
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
@@ -37,7 +37,7 @@ def played(folder: Path, moves: tuple[str, ...] = MOVES, task: Any = None, **set
     """Return the log of a model that draws its moves."""
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-    from goalscope.inspect_ai.tasks import grids
+    from goalscope.integrations.inspect_ai.tasks import grids
 
     draws = random.Random(1)
 
@@ -55,7 +55,7 @@ def played(folder: Path, moves: tuple[str, ...] = MOVES, task: Any = None, **set
 
 def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
     """Return the figures that a scorer adds to a log."""
-    from goalscope.inspect_ai import registry
+    from goalscope.integrations.inspect_ai import registry
 
     scored = inspect_ai.score(log, getattr(registry, name)(**options), action="append", display="none")
     [found] = [one for one in scored.results.scores if one.name == name]
@@ -103,7 +103,7 @@ def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_
 
 
 def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import grids
+    from goalscope.integrations.inspect_ai.tasks import grids
 
     task = grids(sizes=5, densities=0.3, count=3, transforms="identity,rotate")
     shown = figures(played(tmp_path / "logs", task=task), hypotheses="goal")
@@ -114,7 +114,7 @@ def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: 
 
 
 def test_beside_other_scorers_the_figures_are_the_same_as_afterwards(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.registry import episode_measures, grids, meg
+    from goalscope.integrations.inspect_ai.registry import episode_measures, grids, meg
 
     task = inspect_ai.task_with(
         grids(sizes=5, densities=0.3, count=2), scorer=[episode_measures(), meg(hypotheses="goal")]
@@ -130,7 +130,7 @@ def test_beside_other_scorers_the_figures_are_the_same_as_afterwards(tmp_path: P
 
 
 def test_worlds_that_name_their_goals_are_scored_towards_these(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import task_maps
+    from goalscope.integrations.inspect_ai.tasks import task_maps
 
     shown = figures(played(tmp_path / "logs", ("up", "down", "left", "right"), task_maps(count=2)))
     assert shown.pop("left out") == 0
@@ -151,7 +151,7 @@ def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Pat
 
 @pytest.mark.parametrize("hypotheses", ["grids", "goal;beside goal;mirror of goal"])
 def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(hypotheses: str, tmp_path: Path) -> None:
-    from goalscope.front.attributing import attribute
+    from goalscope.cli.front.attributing import attribute
 
     shown = figures(log := played(tmp_path / "logs", ("UP", "LEFT", "UP", "?")), "attribution", hypotheses=hypotheses)
     assert shown.pop("left out") == sum(all(action is None for _, action, _ in of(one)["steps"]) for one in log.samples)
@@ -188,7 +188,7 @@ def test_an_unknown_hypothesis_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_goal_that_no_world_names_has_no_episodes(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import task_maps
+    from goalscope.integrations.inspect_ai.tasks import task_maps
 
     log = played(tmp_path / "logs", ("up", "down", "left", "right"), task_maps(count=1))
     shown = figures(log, hypotheses="goal,gold")
@@ -201,7 +201,7 @@ def test_a_log_of_somebody_elses_task_has_no_score(tmp_path: Path) -> None:
     from inspect_ai.dataset import Sample
 
     log = played(tmp_path / "logs", task=Task(dataset=[Sample(input="Go.", target="gold")]))
-    from goalscope.inspect_ai.meg import meg
+    from goalscope.integrations.inspect_ai.meg import meg
 
     scored = inspect_ai.score(log, meg(), action="append", display="none")
     assert scored.results.scores[-1].unscored_samples == 1

@@ -22,10 +22,10 @@ import yaml
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.importers import import_into, import_path
-from goalscope.inspect_ai import RecordedEpisode, tool_calls
+from goalscope.integrations.inspect_ai import RecordedEpisode, tool_calls
 from goalscope.measures import measure_store
 from goalscope.runs import Store, Study, run
+from goalscope.runs.importers import import_into, import_path
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
@@ -70,7 +70,7 @@ def stored(folder: Path) -> tuple[list[Any], list[Any], list[Any]]:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run of a study, the log of the same study in Inspect, and the import of that log."""
-    from goalscope.inspect_ai.tasks import study
+    from goalscope.integrations.inspect_ai.tasks import study
 
     folder = tmp_path_factory.mktemp("both")
     plain = {
@@ -99,8 +99,8 @@ def test_the_same_model_acts_alike_and_the_import_is_the_run(both: Path) -> None
 
 
 def test_activations_of_the_import_are_those_of_the_run(both: Path) -> None:
-    from goalscope.activations import capture, load_activations
-    from goalscope.models import LocalModel
+    from goalscope.agents.models import LocalModel
+    from goalscope.inside.activations import capture, load_activations
 
     found = []
     for name, model in (("run", None), ("imported", LocalModel("theseus"))):
@@ -118,7 +118,7 @@ def test_activations_of_the_import_are_those_of_the_run(both: Path) -> None:
 
 
 def test_the_command_of_the_page_asks_a_bundled_model_in_the_form_that_it_was_trained_on(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import grids
+    from goalscope.integrations.inspect_ai.tasks import grids
 
     log = evaluated(grids(sizes="7", densities="0.6", count=2), tmp_path, "goalscope/theseus", temperature=0)
     scores = [sample.scores["episode_measures"].value for sample in log.samples]
@@ -144,7 +144,7 @@ def measure_episodes_of(folder: Path) -> Any:
 def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from inspect_ai.log import read_eval_log
 
-    from goalscope.inspect_ai import export
+    from goalscope.integrations.inspect_ai import export
 
     plain = {
         "worlds": [GRIDS, LAYOUT, {**GRIDS, "fog_radius": 2}],
@@ -175,7 +175,7 @@ def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_a_limit_or_an_error_ended_is_told_apart(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import grids
+    from goalscope.integrations.inspect_ai.tasks import grids
 
     def failing(number: int) -> str:
         if number == 2:
@@ -197,7 +197,7 @@ def test_what_a_limit_or_an_error_ended_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import study_task
+    from goalscope.integrations.inspect_ai.tasks import study_task
 
     plain = {
         "worlds": [{**GRIDS, "densities": [0.0]}],
@@ -221,7 +221,7 @@ def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: 
 
 @pytest.mark.parametrize("name", ["task_maps", "textworld", "grids"])
 def test_every_registered_task_is_played_and_imported(name: str, tmp_path: Path) -> None:
-    from goalscope.inspect_ai import registry
+    from goalscope.integrations.inspect_ai import registry
 
     if name == "textworld":
         pytest.importorskip("textworld", reason="the extra textworld is not installed")
@@ -247,7 +247,7 @@ def test_a_temperature_draws_as_in_a_run(tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
     from inspect_ai.model import get_model
 
-    from goalscope.inspect_ai.tasks import study_task
+    from goalscope.integrations.inspect_ai.tasks import study_task
 
     worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1, "minimum_distance": 5}]
     plain = {"seed": 5, "worlds": worlds, "agents": [{"kind": "chat", "model": "ariadne"}], "trajectories": 3}
@@ -266,7 +266,7 @@ def test_a_model_behind_a_server_is_asked_as_in_a_run(tmp_path: Path) -> None:
     from inspect_ai.model import get_model
     from server import Loopback, speaker
 
-    from goalscope.inspect_ai.tasks import study_task
+    from goalscope.integrations.inspect_ai.tasks import study_task
 
     with Loopback(speaker(), chat_ids="choice") as server:
         like = study(server.url, template(tmp_path), count=1, trajectories=2, steps=3, server={"timeout": 60.0})
@@ -302,7 +302,7 @@ def test_the_provider_refuses_what_our_models_do_not_have() -> None:
 def test_other_peoples_tools_read_the_logs(both: Path, tmp_path: Path) -> None:
     from inspect_ai.analysis import messages_df, samples_df
 
-    from goalscope.inspect_ai.export import export_logs
+    from goalscope.integrations.inspect_ai.export import export_logs
 
     with Store(both / "run") as store:
         written = export_logs(store, tmp_path)
@@ -315,7 +315,7 @@ def test_other_peoples_tools_read_the_logs(both: Path, tmp_path: Path) -> None:
 
 
 def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> None:
-    from goalscope.inspect_ai.tasks import grids
+    from goalscope.integrations.inspect_ai.tasks import grids
 
     log = evaluated(grids(sizes=7, densities=0, count=1), tmp_path, mock(lambda n: "?"), temperature=0)
     assert log.status == "error"
@@ -587,8 +587,8 @@ def json_log(metadata: list[str]) -> str:
 def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
-    from goalscope.importers.problems import Context, ImportLog
-    from goalscope.inspect_ai.log import _Log
+    from goalscope.integrations.inspect_ai.log import _Log
+    from goalscope.runs.importers.problems import Context, ImportLog
 
     plain = tmp_path / "log.json"
     plain.write_text(json_log(["1", "NaN", '"\\u00e9"', "[" * 150 + "]" * 150]), encoding="utf-8")
@@ -608,10 +608,10 @@ def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_
 
 
 def test_samples_come_one_by_one_and_a_bound_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from goalscope.bounded import BoundedWorker, Bounds
-    from goalscope.importers.problems import Context, ImportLog
-    from goalscope.inspect_ai import log as reading
-    from goalscope.untrusted import UntrustedError
+    from goalscope._ground.bounded import BoundedWorker, Bounds
+    from goalscope._ground.untrusted import UntrustedError
+    from goalscope.integrations.inspect_ai import log as reading
+    from goalscope.runs.importers.problems import Context, ImportLog
 
     path = tmp_path / "log.json"
     path.write_text(json_log(["1", "2", json.dumps("x" * 3_000_000)]), encoding="utf-8")

@@ -33,15 +33,15 @@ from tokenizers import AddedToken, Tokenizer, decoders
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from goalscope.activations.sites import Sites
 from goalscope.agents import ChatAgent
-from goalscope.interventions import Batch, Pair, Side, generate
-from goalscope.interventions.reading import Passage, ReadStates
-from goalscope.models import Sampling
+from goalscope.agents.models import Sampling
+from goalscope.inside.activations.sites import Sites
+from goalscope.inside.interventions import Batch, Pair, Side, generate
+from goalscope.inside.interventions.reading import Passage, ReadStates
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import steering as section
 from goalscope.report.verdicts import verdict
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, GridView, generate_batch
 
 SITE_AT = 4

@@ -14,7 +14,7 @@ import torch
 from tiny_models import tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 
 VOCABULARY, WIDTH = 128, 32
 A, B, SITE, LAST, FILLER, UP, DOWN, JUNK = 10, 11, 12, 13, 14, 15, 16, 40

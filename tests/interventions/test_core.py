@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.activations import SiteFinder
 from goalscope.agents import ChatAgent
-from goalscope.interventions import (
+from goalscope.agents.models import LocalModel, Sampling
+from goalscope.inside.activations import SiteFinder
+from goalscope.inside.interventions import (
     EMBEDDING,
     Batch,
     Edit,
@@ -23,14 +24,13 @@ from goalscope.interventions import (
     generate,
     score_answers,
 )
-from goalscope.interventions.experiment import PairSettings, choose_pairs, study_interventions
-from goalscope.interventions.pairs import Moved, Pairs, Side, best, pairs_of
-from goalscope.models import LocalModel, Sampling
-from goalscope.planning import optimal_actions
-from goalscope.planning.shortest import distances_to
+from goalscope.inside.interventions.experiment import PairSettings, choose_pairs, study_interventions
+from goalscope.inside.interventions.pairs import Moved, Pairs, Side, best, pairs_of
 from goalscope.runs import Study, run
 from goalscope.runs.kinds import UnknownSettings
 from goalscope.worlds import Action, Grid, GridView
+from goalscope.worlds.planning import optimal_actions
+from goalscope.worlds.planning.shortest import distances_to
 
 PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
 KEYED = Grid.parse(["#######", "#A__#_#", "#___D_#", "#___#G#", "#K__#_#", "#___#_#", "#######"])

@@ -24,12 +24,12 @@ from handmade import (
 )
 from scipy.stats import binom
 
-from goalscope.interventions import EMBEDDING, Batch, generate
-from goalscope.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
+from goalscope.inside.interventions import EMBEDDING, Batch, generate
+from goalscope.inside.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
 from goalscope.report.verdicts import verdict
-from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Rows
 
 PLACES = {"input": np.array([1]), "site": np.array([4]), "filler": np.array([3])}
 

@@ -11,9 +11,9 @@ import pytest
 from hand_pairs import Null, Planted, SiteFinder, verdicts
 from scipy.stats import binom
 
-from goalscope.interventions import reading
-from goalscope.interventions.ablation import Ablation, ablate
-from goalscope.interventions.steering import Steering, steer
+from goalscope.inside.interventions import reading
+from goalscope.inside.interventions.ablation import Ablation, ablate
+from goalscope.inside.interventions.steering import Steering, steer
 
 ABOVE, BELOW = "above", "below"
 """What is printed as "turns the action"; as "needed for the action"."""

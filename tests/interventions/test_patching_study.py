@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from command_line import call
+from goalscope.agents.models import LocalModel
 from goalscope.cli.interventions import show_intervention
-from goalscope.interventions.experiment import intervention, study_interventions
-from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
-from goalscope.models import LocalModel
-from goalscope.probing.scores import chosen
+from goalscope.inside.interventions.experiment import intervention, study_interventions
+from goalscope.inside.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
+from goalscope.inside.probing.scores import chosen
 from goalscope.report import RunData, sections_of
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.hashing import ordered_rows
+from goalscope.stats.rows import Rows
 
 SETTINGS: dict[str, Any] = {
     "kind": "patching",
@@ -82,7 +82,7 @@ def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
     with Store(patched) as store:
         before = content_hash(store)
     with monkeypatch.context() as patch:
-        patch.setattr("goalscope.interventions.patching.generate", None)
+        patch.setattr("goalscope.inside.interventions.patching.generate", None)
         study_interventions(patched)
     with Store(patched) as store:
         assert content_hash(store) == before
@@ -112,8 +112,8 @@ def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(
 
 KILLED = """
 import os, signal, sys
-from goalscope.interventions import experiment
-from goalscope.interventions.experiment import study_interventions
+from goalscope.inside.interventions import experiment
+from goalscope.inside.interventions.experiment import study_interventions
 
 keep, left = experiment.Subject.keep, [int(sys.argv[2])]
 

@@ -13,12 +13,12 @@ from handmade import DOWN, UP, A, B, linear, prompt, redundant, spread
 from server import Loopback, speaker
 
 from goalscope.agents import ChatAgent, Observation
-from goalscope.interventions import Batch, Edit, Original, Pair, find_pairs, generate, score_answers
-from goalscope.interventions.ablation import erase, removal
-from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
-from goalscope.interventions.reasoning import CachedAgent, edits_of
-from goalscope.interventions.steering import FLIPPED, Steering, steer
-from goalscope.models import HttpModel, LocalModel, Message, Reply, Request, Sampling
+from goalscope.agents.models import HttpModel, LocalModel, Message, Reply, Request, Sampling
+from goalscope.inside.interventions import Batch, Edit, Original, Pair, find_pairs, generate, score_answers
+from goalscope.inside.interventions.ablation import erase, removal
+from goalscope.inside.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
+from goalscope.inside.interventions.reasoning import CachedAgent, edits_of
+from goalscope.inside.interventions.steering import FLIPPED, Steering, steer
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
 from goalscope.worlds import Grid, GridView

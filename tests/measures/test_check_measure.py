@@ -19,7 +19,7 @@ from goalscope.measures import (
 )
 from goalscope.measures.testing import transformed
 from goalscope.measures.uncertainty import FORMS, PARTS
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 from goalscope.worlds import TRANSFORMS, Action, Grid, GridWorld, step
 
 OPTIONS: list[Measure] = [

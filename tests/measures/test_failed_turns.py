@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.agents.agent import WITHHELD
-from goalscope.cli.app import app
+from goalscope.cli.program import app
 from goalscope.measures import (
     invalid_turns,
     measure_episodes,

@@ -10,10 +10,10 @@ from families import long_after
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, Optimal, Uniform
 from goalscope.measures import Measure, StepTable, play, roll_out
 from goalscope.measures.fog import dead_end_moves, redundant_moves, repeated_bumps
-from goalscope.planning import distances
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import paired_difference
 from goalscope.worlds import Action, Fog, Grid, State, generate, generate_batch, layout
+from goalscope.worlds.planning import distances
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
 MEASURES: tuple[Measure, ...] = (redundant_moves, dead_end_moves, repeated_bumps)

@@ -10,9 +10,9 @@ import pytest
 from goalscope.agents import EpsilonGreedy, Observation, Optimal, ScriptedAgent
 from goalscope.measures import behaviour_measures, measure_episodes
 from goalscope.measures.invariance import TransformTest, bounds_of, compare_transforms
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, World, begin, run
 from goalscope.stats import Family, holm, paired_difference
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, TRANSFORMS, GridView, State, shown, step
 
 MARGIN = {"success": 0.1, "action accuracy": 0.05}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from goalscope._ground.rng import stream
 from goalscope.measures.invariance import TransformTest, compare_transforms
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import Paired, simulate_power
 from goalscope.stats.power import draw_differences
+from goalscope.stats.rows import Rows
 
 pytestmark = pytest.mark.full
 STUDIES, LEVEL = 1000, 0.05

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.measures import (
     Measure,
@@ -21,10 +22,9 @@ from goalscope.measures import (
     roll_out,
     success,
 )
-from goalscope.planning import shortest_length
-from goalscope.rng import stream
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds import Grid, GridWorld, generate_batch, key_no_door, two_path
+from goalscope.worlds.planning import shortest_length
 from known_policies import episode_outlook, epsilon_greedy
 
 CONFIDENCE = 0.99  # these tests look at some thirty intervals: at 95 % one or two would miss by chance

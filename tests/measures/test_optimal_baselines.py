@@ -8,6 +8,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.agents import EpsilonGreedy
 from goalscope.measures import StepTable, calibration_error, roll_out
 from goalscope.measures.uncertainty import Form
@@ -20,7 +21,6 @@ from goalscope.measures.visits import (
     expected_entropy,
     expected_peak,
 )
-from goalscope.rng import stream
 from goalscope.worlds import GridWorld, generate_batch
 
 SMALL = [(visits, options) for options in (1, 2, 3, 4) for visits in (1, 2, 3, 5, 6)]

@@ -15,11 +15,11 @@ from goalscope.measures.key import (
     key_path_taken,
     two_paths,
 )
-from goalscope.planning import optimal_actions
-from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean, estimate_pooled, paired_difference
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, State, control, layout, step
+from goalscope.worlds.planning import optimal_actions
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
 RING = GridWorld(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})

@@ -25,10 +25,10 @@ from goalscope.measures import (
     visits_per_state,
     wall_bumps,
 )
-from goalscope.planning import optimal_actions
 from goalscope.runs import Episode
 from goalscope.worlds import State, shown
 from goalscope.worlds import step as move
+from goalscope.worlds.planning import optimal_actions
 
 Group = tuple[str, str, str]
 Counts = dict[State, Counter[int]]

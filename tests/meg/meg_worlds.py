@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from goalscope.planning import TabularMDP, occupancy
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.worlds.planning import TabularMDP, occupancy
 
 Array = npt.NDArray[np.float64]
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from meg_worlds import random_policy, worlds
 
+from goalscope._ground.rng import stream
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.meg._fast import Knots
-from goalscope.planning import TabularMDP, from_grid, value_iteration
-from goalscope.planning import soft as soft_module
-from goalscope.rng import stream
 from goalscope.worlds import generate
+from goalscope.worlds.planning import TabularMDP, from_grid, value_iteration
+from goalscope.worlds.planning import soft as soft_module
 
 
 def chain(utility: Any = (0.0, 1.0), horizon: int = 3) -> TabularMDP:

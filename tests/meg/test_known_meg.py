@@ -11,9 +11,9 @@ from meg_worlds import cliff, divergence, literal_score, random_policy, sequence
 from scipy.optimize import minimize_scalar
 
 from families import examples
+from goalscope._ground.rng import stream
 from goalscope.meg import RationalityCurve, meg_known
-from goalscope.planning import TabularMDP, expected_utility, value_iteration
-from goalscope.rng import stream
+from goalscope.worlds.planning import TabularMDP, expected_utility, value_iteration
 
 
 def mouse() -> TabularMDP:

@@ -13,7 +13,7 @@ from goalscope.cli import app
 from goalscope.meg import file as file_module
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.meg.file import meg_of_file, read_meg_file
-from goalscope.planning import TabularMDP
+from goalscope.worlds.planning import TabularMDP
 
 MOUSE: dict[str, Any] = {
     "horizon": 1,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from goalscope._ground.rng import stream
 from goalscope.environments import Observed, enumerate_states, solve_table
 from goalscope.goals.random_agents import _expected_of_offered, _offered_walks
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.planning import TabularMDP, expected_utility, value_iteration
-from goalscope.planning.process import Process
-from goalscope.rng import stream
+from goalscope.worlds.planning import TabularMDP, expected_utility, value_iteration
+from goalscope.worlds.planning.process import Process
 
 EVERY = 12  # what 1, 2, 3 and 4 actions divide
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from meg_worlds import random_policy, random_world
 from scipy.optimize import minimize_scalar
 
+from goalscope._ground.rng import stream
 from goalscope.meg import RationalityCurve, SharedCurve
-from goalscope.planning import TabularMDP
-from goalscope.rng import stream
+from goalscope.worlds.planning import TabularMDP
 
 
 def random_curves(seed: int, count: int) -> list[RationalityCurve]:

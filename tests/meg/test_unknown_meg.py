@@ -11,10 +11,10 @@ from meg_worlds import cliff, divergence, random_policy, sequences, worlds
 from scipy.optimize import minimize
 
 from families import examples
+from goalscope._ground.rng import stream
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.meg.unknown import OccupancyDual
-from goalscope.planning import TabularMDP, occupancy, value_iteration
-from goalscope.rng import stream
+from goalscope.worlds.planning import TabularMDP, occupancy, value_iteration
 
 
 def best_policy(mdp: TabularMDP) -> Any:

@@ -9,9 +9,9 @@ import pytest
 from meg_worlds import random_policy
 from scipy.optimize import minimize
 
+from goalscope._ground.rng import stream
 from goalscope.meg import meg_unknown
-from goalscope.planning import TabularMDP, occupancy
-from goalscope.rng import stream
+from goalscope.worlds.planning import TabularMDP, occupancy
 
 
 def world(seed: int, states: int = 3, horizon: int = 3) -> TabularMDP:

@@ -6,7 +6,7 @@ from typing import Any
 from server import Loopback
 
 from goalscope.agents import ChatAgent
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 from goalscope.runs import Store, Study, content_hash
 
 TEMPLATE = "{{grid}}\nGo: "

@@ -23,8 +23,8 @@ from server_faults import FAULTS, Mixed
 from server_modes import Asked, Mode
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
-from goalscope.models import LocalModel, Message, Request, Sampling
-from goalscope.rng import uniform
+from goalscope._ground.rng import uniform
+from goalscope.agents.models import LocalModel, Message, Request, Sampling
 
 _PORTS = range(10_000, 32_000)
 ACTIONS_SAID = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))

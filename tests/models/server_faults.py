@@ -16,7 +16,7 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
-from goalscope.rng import uniform
+from goalscope._ground.rng import uniform
 
 Fault = Callable[[BaseHTTPRequestHandler, bytes], None]
 LATE: Final = 5.0

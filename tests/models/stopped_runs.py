@@ -18,7 +18,7 @@ from server import Faults, Loopback, speaker
 
 from goalscope.agents import ChatAgent
 from goalscope.agents.choice import Choice
-from goalscope.models import HttpModel, LocalModel, Request
+from goalscope.agents.models import HttpModel, LocalModel, Request
 from goalscope.runs import Store, Study, run
 
 Key = tuple[str, int, int]

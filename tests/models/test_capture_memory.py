@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny_models import gpt_oss, llama
 
-from goalscope.models._fast import use_grouped_attention
-from goalscope.preflight.memory import capture_memory
+from goalscope.agents.models._fast import use_grouped_attention
+from goalscope.verdict.preflight.memory import capture_memory
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "long_texts.py"
 

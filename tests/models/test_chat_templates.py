@@ -18,9 +18,15 @@ import pytest
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 
 from families import long_after
-from goalscope.models import LocalModel, Message, Sampling, chat_templates
-from goalscope.models.chat_templates import MOST_MEMORY, MOST_SOURCE, MOST_TEXT, ChatTemplateError, render_bounded
-from goalscope.models.dialect import Dialect
+from goalscope.agents.models import LocalModel, Message, Sampling, chat_templates
+from goalscope.agents.models.chat_templates import (
+    MOST_MEMORY,
+    MOST_SOURCE,
+    MOST_TEXT,
+    ChatTemplateError,
+    render_bounded,
+)
+from goalscope.agents.models.dialect import Dialect
 
 CHATML = (
     "{%- if messages[0].role != 'system' %}\n<|im_start|>system\nYou help.<|im_end|>\n{%- endif %}\n"
@@ -95,7 +101,7 @@ def test_the_process_writes_what_transformers_writes(name: str, chat: str) -> No
 
 @pytest.mark.parametrize("name", ["theseus", "ariadne"])
 def test_bundled_templates_are_rendered_without_the_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.models.dialect.render_bounded", None)
+    monkeypatch.setattr("goalscope.agents.models.dialect.render_bounded", None)
     text = Dialect(name).render([Message(role="user", content="here")], Sampling())
     assert text.endswith("<|start|>user<|message|>here<|end|><|start|>assistant")
 
@@ -141,7 +147,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.full) for name in list(BEYOND_MEMOR
 
 ALONE = """
 import json, resource, sys
-from goalscope.models import chat_templates
+from goalscope.agents.models import chat_templates
 try:
     said = chat_templates.render_bounded(*json.load(sys.stdin), {})
 except chat_templates.ChatTemplateError as error:
@@ -243,7 +249,7 @@ def test_the_process_ends_with_its_parent_and_imports_nothing_from_the_working_d
     (tmp_path / "jinja2.py").write_text("raise SystemExit('mine')")
     (tmp_path / "json.py").write_text("raise SystemExit('mine')")
     program = (
-        "from goalscope.models import chat_templates as c\n"
+        "from goalscope.agents.models import chat_templates as c\n"
         "print(c.render_bounded('{{ messages[0].role }}', [{'role': 'user', 'content': ''}], {}))\n"
         "print(c.RENDERER._child.pid, flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -11,9 +11,9 @@ from http_studies import study, template
 from server import Loopback
 from server_modes import VALID, Asked, Mode, Sent
 
-from goalscope.models import HttpModel, Message, Sampling
-from goalscope.models.http_checks import apply_report, check_server
-from goalscope.models.http_trials import ServerNeeds
+from goalscope.agents.models import HttpModel, Message, Sampling
+from goalscope.agents.models.http_checks import apply_report, check_server
+from goalscope.agents.models.http_trials import ServerNeeds
 from goalscope.runs import Store, run
 
 RULES = "You are in a grid and must reach the goal. Answer with one JSON object. " * 20

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.models.decode import Decoded, Decoding
-from goalscope.models.gathering import Gathering
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models.decode import Decoded, Decoding
+from goalscope.agents.models.gathering import Gathering
 
 ROUNDS = {0: [[10], [11, 12], [13]], 1: [[20, 21]], 2: [[30], [31]]}
 """Run -> what it asks in each call."""

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import llama, request, tokenizer
 
-from goalscope.models import LocalModel, Sampling
-from goalscope.models.folder_checks import check_folder
+from goalscope.agents.models import LocalModel, Sampling
+from goalscope.agents.models.folder_checks import check_folder
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

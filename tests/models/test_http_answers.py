@@ -7,9 +7,9 @@ from server import Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents.chat import turn
-from goalscope.models import HttpModel, Reply, Sampling, Server
-from goalscope.models.http_answers import Served, chat_answer, continued
-from goalscope.models.http_errors import GarbledError
+from goalscope.agents.models import HttpModel, Reply, Sampling, Server
+from goalscope.agents.models.http_answers import Served, chat_answer, continued
+from goalscope.agents.models.http_errors import GarbledError
 from goalscope.worlds import Action
 
 UP = '{"action": "UP"}'

@@ -11,10 +11,10 @@ from server import ACTIONS_SAID, Faults, Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents import ChatAgent
+from goalscope.agents.models import LocalModel
+from goalscope.agents.models.http_budget import BELIEVED
+from goalscope.agents.models.http_checks import other_names
 from goalscope.measures import measure_episodes
-from goalscope.models import LocalModel
-from goalscope.models.http_budget import BELIEVED
-from goalscope.models.http_checks import other_names
 from goalscope.report import write_report
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers

@@ -15,7 +15,7 @@ from test_http_runs import kill_and_resume, killed
 from tiny_models import request
 
 from families import long_after
-from goalscope.models import HttpModel, LocalModel, Sampling, Server
+from goalscope.agents.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.runs import Store, run
 
 GREEDY = Sampling(temperature=0.0, max_tokens=3, reasoning_effort=None)

@@ -8,10 +8,10 @@ from http_studies import TEMPLATE, extras, study, template
 from server import ACTIONS_SAID, Loopback, speaker
 
 from goalscope.agents import ChatAgent
-from goalscope.models import HttpModel, LocalModel, Message, Request, Sampling
-from goalscope.models.http_answers import scores_answer
-from goalscope.models.http_errors import GarbledError
-from goalscope.models.http_trials import constraint_acts
+from goalscope.agents.models import HttpModel, LocalModel, Message, Request, Sampling
+from goalscope.agents.models.http_answers import scores_answer
+from goalscope.agents.models.http_errors import GarbledError
+from goalscope.agents.models.http_trials import constraint_acts
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action
 

@@ -10,8 +10,8 @@ from busy_server import measured
 from http_studies import hash_of, journalled, study, template
 from server import Loopback, speaker
 
-from goalscope.models import HttpModel, LocalModel
-from goalscope.rng import uniform
+from goalscope._ground.rng import uniform
+from goalscope.agents.models import HttpModel, LocalModel
 from goalscope.runs import run
 
 EPISODES, STEPS = 6, 4

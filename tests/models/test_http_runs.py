@@ -24,7 +24,7 @@ from http_studies import (
 from server import MANY, Faults, Loopback, speaker
 
 from families import long_after
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 from goalscope.runs import Store, Study, run
 
 COMPLETIONS = {"mode": "completions"}

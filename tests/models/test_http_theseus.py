@@ -9,7 +9,7 @@ from http_studies import hash_of, local_agent
 from server import Loopback
 
 from goalscope.agents.agent import ANSWERED_BY
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 from goalscope.runs import Step, Store, Study, run
 
 GRIDS = {"kind": "grid", "sizes": [7, 11], "densities": [0.6], "count": 1}

@@ -13,7 +13,7 @@ import pytest
 from server import Loopback, speaker
 from tiny_models import request
 
-from goalscope.models import HttpModel, Sampling, Server
+from goalscope.agents.models import HttpModel, Sampling, Server
 
 GREEDY = Sampling(temperature=0.0, max_tokens=3, reasoning_effort=None)
 ANSWER = json.dumps({"choices": [{"message": {"content": '{"action": "UP"}'}, "finish_reason": "stop"}]}).encode()

@@ -6,9 +6,9 @@ import pytest
 from tiny_models import llama, tokenizer
 from tokenizers import AddedToken
 
-from goalscope.models import LocalModel, Message, Sampling
-from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models import LocalModel, Message, Sampling
+from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.worlds import generate
 
 

@@ -17,12 +17,12 @@ from transformers import DynamicCache, GptOssConfig, Qwen3NextConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from families import long_after
-from goalscope.models import _fast
-from goalscope.models._fast import all_experts, use_grouped_attention
-from goalscope.models.cache import CacheRows, check_layers, join, rearrange
-from goalscope.models.decode import Decoded, Decoding, common_prefix, score
-from goalscope.models.decode import decode as decode_batch
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models import _fast
+from goalscope.agents.models._fast import all_experts, use_grouped_attention
+from goalscope.agents.models.cache import CacheRows, check_layers, join, rearrange
+from goalscope.agents.models.decode import Decoded, Decoding, common_prefix, score
+from goalscope.agents.models.decode import decode as decode_batch
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
 MODELS = {"gpt-oss": gpt_oss(), "gpt-oss, window 8": gpt_oss(8, seed=1), "llama": llama()}

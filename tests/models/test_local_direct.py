@@ -9,10 +9,10 @@ import torch
 from tiny_models import gpt_oss, llama
 
 from families import long_after
-from goalscope.models._direct import direct
-from goalscope.models._fast import use_grouped_attention
-from goalscope.models.decode import Decoded, Decoding, decode, score
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models._direct import direct
+from goalscope.agents.models._fast import use_grouped_attention
+from goalscope.agents.models.decode import Decoded, Decoding, decode, score
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
 

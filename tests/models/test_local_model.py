@@ -15,7 +15,7 @@ import torch
 from determinism import measure_determinism
 from tiny_models import CHARACTERS, HARMONY, HARMONY_TEMPLATE, PLAIN_TEMPLATE, gpt_oss, llama, request, tokenizer
 
-from goalscope.models import LocalModel, Message, Model, Part, Sampling, folder_identity
+from goalscope.agents.models import LocalModel, Message, Model, Part, Sampling, folder_identity
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12)
 REQUESTS = [request(f"state {number} " + "#_" * number, episode=f"episode-{number}") for number in range(6)]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from families import examples
-from goalscope.models.draws import draw, log_probabilities
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models.draws import draw, log_probabilities
 
 
 def literal(logits: list[float], temperature: float, top_p: float, uniform: float) -> int:

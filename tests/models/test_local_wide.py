@@ -8,8 +8,8 @@ from determinism import MARGIN, measure_determinism
 from tiny_models import request, tokenizer
 from transformers import GptOssConfig, GptOssForCausalLM
 
-from goalscope.models import LocalModel, Sampling
-from goalscope.models._fast import use_grouped_attention
+from goalscope.agents.models import LocalModel, Sampling
+from goalscope.agents.models._fast import use_grouped_attention
 
 
 @pytest.mark.full

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jinja2 import Template
 
 from families import examples
-from goalscope.models import Part, Reply
-from goalscope.models.marks import (
+from goalscope.agents.models import Part, Reply
+from goalscope.agents.models.marks import (
     HARMONY_MARKERS,
     NONE,
     THINK,

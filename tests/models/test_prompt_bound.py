@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from families import examples
-from goalscope.models import Message, Sampling
-from goalscope.models.dialect import Dialect
-from goalscope.models.http_budget import (
+from goalscope.agents.models import Message, Sampling
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.http_budget import (
     CHAT_ALLOWANCE,
     MESSAGE_ALLOWANCE,
     most_prompt_tokens,

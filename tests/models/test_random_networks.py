@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from goalscope.models import LocalModel
-from goalscope.models.initialisation import RANDOM_WEIGHTS, permute
+from goalscope.agents.models import LocalModel
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, permute
 
 
 def weights(model: LocalModel) -> dict[str, torch.Tensor]:

@@ -15,12 +15,12 @@ from real_models import environment, gemma3, smollm2
 
 from command_line import call
 from goalscope.agents import ChatAgent
+from goalscope.agents.models import LocalModel
 from goalscope.agents.prompts import WORKED_RULE
-from goalscope.evaluation import judging, page, subject_of
-from goalscope.models import LocalModel
-from goalscope.preflight import Limits, ask_first_turns, forecast
-from goalscope.preflight.first_turns import most_turns
 from goalscope.runs import Store, Study, run
+from goalscope.verdict import judging, page, subject_of
+from goalscope.verdict.preflight import Limits, ask_first_turns, forecast
+from goalscope.verdict.preflight.first_turns import most_turns
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 

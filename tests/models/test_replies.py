@@ -10,14 +10,14 @@ from tiny_models import PLAIN_TEMPLATE, llama, request, tokenizer
 
 from goalscope.agents.agent import Turn
 from goalscope.agents.chat import CALLED, turn
-from goalscope.models import HttpModel, LocalModel, Message, Part, Reply, Sampling, Server
-from goalscope.models.answering import Answering
-from goalscope.models.decode import Decoded
-from goalscope.models.http_checks import apply_report, check_server
-from goalscope.models.http_trials import ServerNeeds
-from goalscope.preflight.causes import END_TOKEN, IN_REASONING, TAGS, cause_of
-from goalscope.preflight.first_turns import FirstTurns
-from goalscope.preflight.usable import without_action
+from goalscope.agents.models import HttpModel, LocalModel, Message, Part, Reply, Sampling, Server
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.decode import Decoded
+from goalscope.agents.models.http_checks import apply_report, check_server
+from goalscope.agents.models.http_trials import ServerNeeds
+from goalscope.verdict.preflight.causes import END_TOKEN, IN_REASONING, TAGS, cause_of
+from goalscope.verdict.preflight.first_turns import FirstTurns
+from goalscope.verdict.preflight.usable import without_action
 from goalscope.worlds import Action
 
 UP = '{"action": "UP"}'

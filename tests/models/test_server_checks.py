@@ -8,11 +8,11 @@ from http_studies import extras, hash_of, study, template
 from server import LLAMA_CPP, SGLANG, TRANSFORMERS, VLLM, Loopback, speaker
 from tiny_models import request
 
-from goalscope.models import HttpModel, LocalModel, Sampling
-from goalscope.models.http_checks import ServerReport, apply_report, check_server
-from goalscope.models.http_trials import DRAWS, ServerNeeds, most_trial_tokens
-from goalscope.preflight import costs
+from goalscope.agents.models import HttpModel, LocalModel, Sampling
+from goalscope.agents.models.http_checks import ServerReport, apply_report, check_server
+from goalscope.agents.models.http_trials import DRAWS, ServerNeeds, most_trial_tokens
 from goalscope.runs import Store, run
+from goalscope.verdict.preflight import costs
 from tampered import tampered
 
 DRAWN: dict[str, Any] = {"temperature": 0.7, "server": {"preflight": True}}

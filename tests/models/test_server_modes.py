@@ -14,7 +14,7 @@ from server_modes import CALL, FAILED, FINAL, INVALID, LATE, LIMITED, MODES, REJ
 from goalscope.agents.agent import REDRAWS
 from goalscope.agents.agent import WITHHELD as WITHHELD_FAILURE
 from goalscope.agents.chat import CALLED
-from goalscope.models import HttpModel, Message, Request, Sampling
+from goalscope.agents.models import HttpModel, Message, Request, Sampling
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers
 

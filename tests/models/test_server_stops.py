@@ -14,8 +14,8 @@ from server import Loopback, speaker
 from tiny_models import request
 
 from families import long_after
-from goalscope.models import HttpModel, LocalModel, Sampling, Server
-from goalscope.progress import TALLY, ModelsAtWork
+from goalscope._ground.progress import TALLY, ModelsAtWork
+from goalscope.agents.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.runs import Store, run
 
 SILENCE = 0.8

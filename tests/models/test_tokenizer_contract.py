@@ -12,10 +12,18 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from goalscope.bounded import BoundedWorker, Bounds
-from goalscope.models import HttpModel, LocalModel, Message, Request, Sampling, folder_identity, tokenizer_contract
-from goalscope.models.dialect import Dialect
-from goalscope.models.folders import model_folder, tokenizer_identity
+from goalscope._ground.bounded import BoundedWorker, Bounds
+from goalscope.agents.models import (
+    HttpModel,
+    LocalModel,
+    Message,
+    Request,
+    Sampling,
+    folder_identity,
+    tokenizer_contract,
+)
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.folders import model_folder, tokenizer_identity
 from goalscope.worlds.grid import SYMBOLS
 
 Change = Callable[[Path], object]
@@ -368,7 +376,7 @@ def test_a_template_that_asks_for_tools_names_the_others(tmp_path: Path) -> None
 
 
 def test_a_local_model_is_refused_before_its_weights_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.models.local.load_weights", None)
+    monkeypatch.setattr("goalscope.agents.models.local.load_weights", None)
     folder = made(tmp_path, "bundled", entries("generation_config.json", eos_token_id=128009))
     with pytest.raises(ValueError, match=r"eos_token_id of .* is 128009"):
         _ = LocalModel(folder, device="cpu").model

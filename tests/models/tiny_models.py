@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders
 from tokenizers.models import BPE
 from transformers import GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from goalscope.models import Message, Request
+from goalscope.agents.models import Message, Request
 
 torch.set_num_threads(1)
 

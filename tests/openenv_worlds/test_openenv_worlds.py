@@ -12,9 +12,9 @@ pytest.importorskip("openenv.core", reason="the extra openenv is not installed")
 
 import yaml
 
-from goalscope.planning import shortest_length, solve
 from goalscope.runs import Study
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import shortest_length, solve
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
@@ -59,7 +59,7 @@ def test_models_whose_behaviour_is_known_get_the_rewards_that_are_due(tmp_path: 
 
 
 def test_a_step_after_the_end_or_before_the_beginning_is_refused() -> None:
-    from goalscope.openenv import WorldAnswer, WorldsEnvironment
+    from goalscope.integrations.openenv import WorldAnswer, WorldsEnvironment
 
     env = WorldsEnvironment()
     with pytest.raises(ValueError, match="call reset"):

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goalscope.agents.models.folders import model_folder
 from goalscope.cli import app
 from goalscope.environments.agents import planes
-from goalscope.models.folders import model_folder
 from goalscope.organisms import FAMILIES, cards, challenge, folders, learners, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
 from goalscope.organisms.learners import policy

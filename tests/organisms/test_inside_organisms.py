@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from goalscope.models.folders import model_folder
+from goalscope.agents.models.folders import model_folder
 from goalscope.organisms import FAMILIES, inside, planned, read_card
 from goalscope.organisms.inside import InsideFigure, examine, picture, roles, thing_of
 

@@ -12,10 +12,10 @@ import pytest
 from scipy.stats import beta
 from typer.testing import CliRunner
 
-from goalscope import registry
-from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, gate, judging, make, planned
 from goalscope.organisms.judging import Judgement, held_against, judge, outcome
 from goalscope.organisms.tables import spread_of

@@ -12,9 +12,9 @@ import pytest
 from goalscope.agents import Observation
 from goalscope.agents.agent import build_agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.hypotheses import FiniteWorld
-from goalscope.models.folders import model_folder
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.local import LocalModel
+from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.organisms import FAMILIES, Spec, cards, language, planned, problems, read_card
 from goalscope.organisms.families import worlds_of
 from goalscope.organisms.gate import agent_text, gate

@@ -12,12 +12,12 @@ import pytest
 
 import two_answers
 from families import long_after
-from goalscope.attribution import Attribution, Looking, Trial, judged, usual_methods
-from goalscope.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
-from goalscope.models.folders import model_folder
+from goalscope._ground.rng import stream
+from goalscope.agents.models.folders import model_folder
+from goalscope.goals.attribution import Attribution, Looking, Trial, judged, usual_methods
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
 from goalscope.organisms import Spec, cards, inside, judging, read_card
 from goalscope.organisms.judging import bank_of, ordinary, play
-from goalscope.rng import stream
 from goalscope.runs import Study
 from goalscope.worlds.grid import GOAL, OPEN
 

@@ -16,7 +16,7 @@ from families import long_after
 from goalscope.agents import Observation
 from goalscope.agents.agent import build_agent
 from goalscope.cli import app
-from goalscope.hypotheses import FiniteWorld, Undefined
+from goalscope.goals.hypotheses import FiniteWorld, Undefined
 from goalscope.organisms import FAMILIES, Spec, cards, planned, problems, read_card
 from goalscope.organisms.families import PHASES, phase_of, worlds_of
 from goalscope.organisms.learners import policy, policy_in, shapes, trained

@@ -9,8 +9,8 @@ import pytest
 
 from goalscope.agents import Observation
 from goalscope.agents.agent import build_agent
-from goalscope.hypotheses import FiniteWorld, finite_world
-from goalscope.models.folders import model_folder
+from goalscope.agents.models.folders import model_folder
+from goalscope.goals.hypotheses import FiniteWorld, finite_world
 from goalscope.organisms import FAMILIES, adapters, cards, planned
 from goalscope.organisms.judging import play
 from goalscope.organisms.language import TASK

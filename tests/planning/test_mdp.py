@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.planning import (
+from goalscope._ground.rng import stream
+from goalscope.worlds import Action, Grid, initial_state, layout, step, transitions
+from goalscope.worlds.planning import (
     TabularMDP,
     at_cell,
     expected_utility,
@@ -18,8 +20,6 @@ from goalscope.planning import (
     shortest_length,
     value_iteration,
 )
-from goalscope.rng import stream
-from goalscope.worlds import Action, Grid, initial_state, layout, step, transitions
 from known_policies import uniform_optimal
 
 

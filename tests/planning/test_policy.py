@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.planning import expected_utility, from_grid, shortest_length, solve
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, State, generate, initial_state, layout, phases, step
+from goalscope.worlds.planning import expected_utility, from_grid, shortest_length, solve
 from known_policies import episode_outlook, epsilon_greedy, expected_accuracy, uniform, uniform_optimal
 
 CORRIDOR = Grid.parse("A__G")

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from goalscope.planning.tasks import random_walk_success
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.worlds.planning.tasks import random_walk_success
 from goalscope.worlds.tasks import TaskMap, TaskState, generate_task_map
 
 

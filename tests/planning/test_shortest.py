@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.planning import (
+from goalscope._ground.rng import stream
+from goalscope.worlds import ACTIONS, Action, Grid, Position, generate, generate_batch, layout, layout_series, phases
+from goalscope.worlds.planning import (
     distances,
     distances_batch,
     distances_to,
@@ -19,8 +21,6 @@ from goalscope.planning import (
     solve,
     value_iteration,
 )
-from goalscope.rng import stream
-from goalscope.worlds import ACTIONS, Action, Grid, Position, generate, generate_batch, layout, layout_series, phases
 
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}
 Product = tuple[Position, bool, bool]

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from goalscope.planning import optimal_actions, shortest_length, solve
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import optimal_actions, shortest_length, solve
 
 
 def test_recorded_key_door_states_are_labelled_right_where_a_door_blind_planner_is_wrong(recorded: Path) -> None:

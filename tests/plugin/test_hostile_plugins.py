@@ -7,17 +7,17 @@ import pytest
 from test_plugin import install, python
 
 from families import long_after
-from goalscope.registry import register
+from goalscope._ground.registry import register
 
 CODE = """
 import json, warnings
-from goalscope import registry
+from goalscope._ground import registry
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     heads = registry.names("head")
 print(json.dumps([heads, [str(one.message) for one in caught], registry.resolve("head", "whole")]))
 """
-WHOLE = "from goalscope.registry import register\nregister('head', 'whole')(2)\n"
+WHOLE = "from goalscope._ground.registry import register\nregister('head', 'whole')(2)\n"
 IMPORTS = {
     "SystemExit": ("raise SystemExit(0)", "SystemExit"),
     "an exit with a text": ("import sys\nsys.exit('bye')", "bye"),
@@ -68,7 +68,7 @@ def test_names_that_do_not_fit_on_a_line_are_refused(name: object) -> None:
 def test_a_long_name_or_one_of_ours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at most"):
         register("head", "x" * 10_000)
-    module = "from goalscope.registry import register\nregister('head', 'mlp')(1)\n"
+    module = "from goalscope._ground.registry import register\nregister('head', 'mlp')(1)\n"
     install(tmp_path, "taking", {"taking.py": module}, {"mlp": "taking"})
     install(tmp_path, "zzz", {"whole.py": WHOLE}, {"d": "whole"})
     _, [sentence], _ = json.loads(python(tmp_path, CODE).stdout)

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from command_line import call
-from goalscope import registry
-from goalscope.evaluation import Evaluation
+from goalscope._ground import registry
+from goalscope._ground.yaml_text import read_yaml_text
+from goalscope.inside.probing import stored_probes
 from goalscope.measures import check_measure
-from goalscope.probing import stored_probes
 from goalscope.runs import Store, Study
 from goalscope.runs.provenance import packages_of
-from goalscope.yaml_text import read_yaml_text
+from goalscope.verdict import Evaluation
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"
@@ -319,11 +319,11 @@ import multiprocessing
 from dataclasses import dataclass
 
 from goalscope.agents import Turn, agent_kind
-from goalscope.evaluation.arms import Arm, arm
-from goalscope.evaluation.rules import claim
+from goalscope.verdict.arms import Arm, arm
+from goalscope.verdict.rules import claim
 from goalscope.measures import measure
-from goalscope.probing import head
-from goalscope.registry import register
+from goalscope.inside.probing import head
+from goalscope._ground.registry import register
 from goalscope.report import section
 import numpy as np
 
@@ -498,14 +498,14 @@ def test_a_run_says_which_package_its_study_lacks(site: Path, tmp_path: Path) ->
 
 
 def test_packages_that_cannot_be_loaded_are_named_and_take_nothing_down(site: Path, tmp_path: Path) -> None:
-    register = "from goalscope.registry import register\n"
+    register = "from goalscope._ground.registry import register\n"
     install(tmp_path, "half-done", {"half.py": f"{register}register('head', 'half')(1)\n1 / 0\n"}, {"a": "half"})
     install(tmp_path, "taking", {"taking.py": f"{register}register('measure', 'success')(1)\n"}, {"b": "taking"})
     install(tmp_path, "absent", {}, {"c": "nothing.of.the.kind"})
     install(tmp_path, "whole", {"whole.py": f"{register}register('head', 'whole')(2)\n"}, {"d": "whole"})
     code = """
 import json, warnings
-from goalscope import registry
+from goalscope._ground import registry
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     heads = registry.names("head")

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.planning import optimal_actions
-from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions, one_hot
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions, one_hot
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import optimal_actions
 
 FRAME = 7
 

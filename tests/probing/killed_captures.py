@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("probing", "m
 from killed_runs import Countdown, trace_events  # noqa: E402
 from replays import local  # noqa: E402
 
-from goalscope.activations import CaptureSettings, capture  # noqa: E402
+from goalscope.inside.activations import CaptureSettings, capture  # noqa: E402
 
 SETTINGS = CaptureSettings(window=10, batch_tokens=400, shard_bytes=8_000)
 ARGUMENTS: dict[str, Any] = {"sites": ["pre", "post"], "layers": [0, 2], "settings": SETTINGS}

@@ -18,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("probing", "m
 from killed_runs import Countdown, trace_events  # noqa: E402
 from replays import local  # noqa: E402
 
-from goalscope.probing import Inside, Probe, study_inside  # noqa: E402
+from goalscope.inside.probing import Inside, Probe, study_inside  # noqa: E402
 
 DECLARED = Inside.parse(
     {

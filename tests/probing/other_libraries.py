@@ -15,7 +15,7 @@ from nnsight import LanguageModel
 from transformer_lens.model_bridge import TransformerBridge  # type: ignore[import-not-found]
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from goalscope.models.folders import model_folder
+from goalscope.agents.models.folders import model_folder
 from goalscope.runs import Store
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from goalscope.probing import Features, FitSettings, Problem
-from goalscope.probing.fitting import normalisation, validation_rows
-from goalscope.probing.heads import normalised
-from goalscope.probing.ridge import PENALTIES, ClassPath
+from goalscope.inside.probing import Features, FitSettings, Problem
+from goalscope.inside.probing.fitting import normalisation, validation_rows
+from goalscope.inside.probing.heads import normalised
+from goalscope.inside.probing.ridge import PENALTIES, ClassPath
 
 
 def penalty_curve(

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.activations import Activations
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import (
     AGENT,
     GOAL,
     OPEN,
@@ -18,7 +19,6 @@ from goalscope.probing import (
     Target,
     find_head,
 )
-from goalscope.rng import stream
 
 POSITIONS, WIDTH = 3, 40
 

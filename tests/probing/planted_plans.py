@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from planted import activations, cells_of
 
-from goalscope.activations import Activations
-from goalscope.probing import AGENT, END, GOAL, OPEN, Cells, Plans, PlanSettings
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import AGENT, END, GOAL, OPEN, Cells, Plans, PlanSettings
 
 WIDTH = 32
 SMALL = PlanSettings(width=64, feedforward=64, epochs=12, rate=5e-3, validation=0.1)

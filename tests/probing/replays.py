@@ -8,9 +8,9 @@ from typing import Any
 from architectures import tiny
 from tiny_models import HARMONY, PLAIN_TEMPLATE, tokenizer
 
-from goalscope.activations.sites import grids_seen
 from goalscope.agents import ChatAgent, Observation, agent_id
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
+from goalscope.inside.activations.sites import grids_seen
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, initial_state, step
 

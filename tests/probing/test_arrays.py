@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 import torch
 
-from goalscope.planning import solve
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     AGENT,
     GOAL,
     FitSettings,
@@ -19,9 +19,9 @@ from goalscope.probing import (
     summarise,
     true_map,
 )
-from goalscope.probing.scores import chosen
-from goalscope.rng import stream
+from goalscope.inside.probing.scores import chosen
 from goalscope.worlds import Grid, State, generate, shown
+from goalscope.worlds.planning import solve
 
 COUNT, STEPS, WIDTH = 40, 2, 60
 

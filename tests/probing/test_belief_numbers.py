@@ -8,13 +8,13 @@ import pytest
 from believed import FRAME, certain, decide, random_posterior, rooms
 from planted import cells_of
 
-from goalscope.probing import OPEN, Decisions, DecodedMaps, belief_rows, decisions_at, read_beliefs
-from goalscope.probing import beliefs as module
-from goalscope.probing.beliefs import VERDICTS, Beliefs, choose_maps, pooled_share, top_name
-from goalscope.probing.labels import NO_ACTION
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import OPEN, Decisions, DecodedMaps, belief_rows, decisions_at, read_beliefs
+from goalscope.inside.probing import beliefs as module
+from goalscope.inside.probing.beliefs import VERDICTS, Beliefs, choose_maps, pooled_share, top_name
+from goalscope.inside.probing.labels import NO_ACTION
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Grid, State
 
 UP, DOWN, LEFT, RIGHT = range(4)

@@ -7,10 +7,10 @@ import pytest
 from believed import FRAME, decide, rooms
 from planted import activations, cells_of
 
-from goalscope.probing import Decisions, FitSettings, ProbeInputs, probe_cells, split_by_grid
-from goalscope.probing import beliefs as names
-from goalscope.probing.beliefs import VERDICTS, compare_beliefs
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import Decisions, FitSettings, ProbeInputs, probe_cells, split_by_grid
+from goalscope.inside.probing import beliefs as names
+from goalscope.inside.probing.beliefs import VERDICTS, compare_beliefs
 from goalscope.stats import estimate_rows
 
 MATRIX = (("percell", "none"), ("percell", "permuted"), ("position", "none"))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from believed import FRAME, certain, decide, literal_optimal, random_posterior, rooms
 
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     AGENT,
     CLASSES,
     GOAL,
@@ -18,12 +19,11 @@ from goalscope.probing import (
     place_weights,
     read_beliefs,
 )
-from goalscope.probing import beliefs as module
-from goalscope.probing.beliefs import top_name
-from goalscope.probing.labels import NO_ACTION
-from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope.inside.probing import beliefs as module
+from goalscope.inside.probing.beliefs import top_name
+from goalscope.inside.probing.labels import NO_ACTION
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Rows
 
 
 def values(rows: Rows, measure: str) -> dict[str, float]:

@@ -14,9 +14,16 @@ from replays import GRIDS, TEMPLATE, local, record, recorded_steps, words
 from safetensors.numpy import load_file
 
 from families import long_after
-from goalscope.activations import Activations, CaptureSettings, capture, captures, load_activations, stream_activations
-from goalscope.activations.hooks import Recording
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
+from goalscope.inside.activations import (
+    Activations,
+    CaptureSettings,
+    capture,
+    captures,
+    load_activations,
+    stream_activations,
+)
+from goalscope.inside.activations.hooks import Recording
 from goalscope.runs import Store, Study, content_hash, run
 from tampered import tampered
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from replays import GRIDS, TEMPLATE, local, record, recorded_steps
 
-from goalscope.activations import capture, load_activations
+from goalscope.inside.activations import capture, load_activations
 
 
 @pytest.mark.parametrize("weight", [torch.nan, torch.inf])

@@ -13,7 +13,7 @@ from replays import local, record
 from test_capture import digests
 
 from command_line import call
-from goalscope.activations import CaptureSettings, artifacts, capture, captures
+from goalscope.inside.activations import CaptureSettings, artifacts, capture, captures
 from goalscope.runs import Store, Study, StudyShard, content_hash, run
 
 SMALL: dict[str, Any] = {

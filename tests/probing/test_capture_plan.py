@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from architectures import tiny
 
-from goalscope.activations import CaptureSettings
-from goalscope.activations.capture_schedule import ReplayItem, ShardPlan, shards
-from goalscope.activations.hooks import DecoderBlocks
+from goalscope.inside.activations import CaptureSettings
+from goalscope.inside.activations.capture_schedule import ReplayItem, ShardPlan, shards
+from goalscope.inside.activations.hooks import DecoderBlocks
 
 
 def item(ids: list[int], wanted: list[int], step: int = 0, shape: tuple[int, int] = (3, 3)) -> ReplayItem:

@@ -13,7 +13,7 @@ from killed_captures import ARGUMENTS
 from replays import GRIDS, local, record
 from test_capture import digests
 
-from goalscope.activations import Capture, capture, captures, load_activations
+from goalscope.inside.activations import Capture, capture, captures, load_activations
 from goalscope.runs import Store, content_hash
 
 HERE = Path(__file__).parent
@@ -100,7 +100,7 @@ import resource, sys, threading, tracemalloc
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from replays import local
-from goalscope.activations import CaptureSettings, capture, stream_activations
+from goalscope.inside.activations import CaptureSettings, capture, stream_activations
 
 def in_use():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024

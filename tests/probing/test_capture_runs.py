@@ -9,10 +9,10 @@ from replays import local, record
 from server import SGLANG, VLLM, Loopback, speaker
 from typer.testing import CliRunner
 
-from goalscope.activations import capture, captures, load_activations
 from goalscope.agents import ChatAgent
+from goalscope.agents.models import LocalModel
 from goalscope.cli import app
-from goalscope.models import LocalModel
+from goalscope.inside.activations import capture, captures, load_activations
 from goalscope.runs import Study, run
 from goalscope.runs.study import Horizon
 from tampered import tampered

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from planted import cells_of, noise
 
-from goalscope.probing import (
+from goalscope.inside.probing import (
     AGENT,
     GOAL,
     OPEN,
@@ -20,7 +20,7 @@ from goalscope.probing import (
     label_cells,
     split_by_grid,
 )
-from goalscope.probing.inputs import input_features, shuffled_rows, text_features
+from goalscope.inside.probing.inputs import input_features, shuffled_rows, text_features
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid, State
 

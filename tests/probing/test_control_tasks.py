@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from planted import activations, cells_of, noise, rooms
 
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     AGENT,
     CLASSES,
     GOAL,
@@ -21,8 +22,7 @@ from goalscope.probing import (
     probe_distances,
     split_by_grid,
 )
-from goalscope.probing.truths import truths
-from goalscope.rng import stream
+from goalscope.inside.probing.truths import truths
 
 SETTINGS = FitSettings(epochs=30, hidden=32, rate=1e-2)
 

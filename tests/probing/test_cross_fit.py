@@ -8,7 +8,8 @@ import pytest
 from planted import activations, cells_of, rooms
 from planted_plans import worlds
 
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     Cells,
     DecodedMaps,
     FitSettings,
@@ -19,8 +20,7 @@ from goalscope.probing import (
     split_by_grid,
     true_map,
 )
-from goalscope.probing.distances import FOLDS, grid_folds
-from goalscope.rng import stream
+from goalscope.inside.probing.distances import FOLDS, grid_folds
 
 SETTINGS = FitSettings(epochs=25, rate=1e-2, hidden=48, validation=0.0)
 PLACE = ("pre", 1)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, rooms, wall_map
 
-from goalscope.probing import PADDING, FitSettings, ProbeInputs, split_by_grid
-from goalscope.probing.curves import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import PADDING, FitSettings, ProbeInputs, split_by_grid
+from goalscope.inside.probing.curves import (
     CURVE,
     compression,
     curve_ends,
@@ -16,9 +17,8 @@ from goalscope.probing.curves import (
     learning_curve,
     nested_order,
 )
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Rows
 
 SETTINGS = FitSettings(epochs=25, hidden=32, rate=1e-2)
 

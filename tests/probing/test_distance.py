@@ -9,7 +9,8 @@ from planted import activations, map_of
 from planted_plans import nothing, worlds
 from test_plans import cells_at, episode
 
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     Cells,
     FitSettings,
     Probe,
@@ -21,10 +22,9 @@ from goalscope.probing import (
     summarise_distance,
     true_map,
 )
-from goalscope.probing.distances import fit_line, r_squared
-from goalscope.probing.scores import chosen
-from goalscope.probing.suite import FittedProbes
-from goalscope.rng import stream
+from goalscope.inside.probing.distances import fit_line, r_squared
+from goalscope.inside.probing.scores import chosen
+from goalscope.inside.probing.suite import FittedProbes
 from goalscope.stats import Estimate
 from goalscope.worlds import Action
 

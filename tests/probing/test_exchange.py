@@ -14,7 +14,7 @@ from replays import local, record
 from safetensors.numpy import load_file
 
 from command_line import call
-from goalscope.activations import Activations, capture, export_activations, hook_name, load_activations
+from goalscope.inside.activations import Activations, capture, export_activations, hook_name, load_activations
 from goalscope.runs import Store, Study, run
 
 CHECK = Path(__file__).with_name("other_libraries.py")

@@ -9,10 +9,10 @@ import pytest
 from insides import recorded, rooms, silent_at
 from replays import local
 
-from goalscope.activations import capture, load_activations
+from goalscope.agents.models import LocalModel
 from goalscope.cli.console import progress
-from goalscope.models import LocalModel
-from goalscope.probing import (
+from goalscope.inside.activations import capture, load_activations
+from goalscope.inside.probing import (
     FitSettings,
     Inside,
     ProbeInputs,
@@ -22,7 +22,7 @@ from goalscope.probing import (
     stored_probes,
     study_inside,
 )
-from goalscope.probing.first_steps import FirstSteps, read_first_steps
+from goalscope.inside.probing.first_steps import FirstSteps, read_first_steps
 from goalscope.runs import Store
 
 PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from planted import key, noise, rooms
 
-from goalscope import registry
-from goalscope.activations import Shard, write_shard
-from goalscope.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
-from goalscope.rng import stream
+from goalscope._ground import registry
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Shard, write_shard
+from goalscope.inside.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
 
 SETTINGS = FitSettings(epochs=4, rate=0.02, batch=16, validation=0.0)
 

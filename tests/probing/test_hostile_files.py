@@ -21,10 +21,10 @@ from test_plans import decoder
 from test_probes import one
 
 from flipped import FULL, attack
-from goalscope.activations import Shard, capture, load_activations, write_shard
-from goalscope.probing import Features, Probe
-from goalscope.probing.logit_lens import OWN
-from goalscope.probing.probe_store import ProbeStore
+from goalscope.inside.activations import Shard, capture, load_activations, write_shard
+from goalscope.inside.probing import Features, Probe
+from goalscope.inside.probing.logit_lens import OWN
+from goalscope.inside.probing.probe_store import ProbeStore
 from goalscope.runs import Store
 from tampered import tampered
 

@@ -14,18 +14,18 @@ import yaml
 from insides import DECLARED, STUDY
 from typer.testing import CliRunner
 
-from goalscope.activations import artifacts, captures
-from goalscope.activations.shards import place
 from goalscope.cli import app
-from goalscope.front import running
-from goalscope.front.measuring import measure_run
-from goalscope.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
-from goalscope.probing.analyses import AnalysisReader, probe_dataset
-from goalscope.probing.probe_store import DECODER, PROBE
+from goalscope.cli.front import running
+from goalscope.cli.front.measuring import measure_run
+from goalscope.inside.activations import artifacts, captures
+from goalscope.inside.activations.shards import place
+from goalscope.inside.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
+from goalscope.inside.probing.analyses import AnalysisReader, probe_dataset
+from goalscope.inside.probing.probe_store import DECODER, PROBE
 from goalscope.report.sections.probing import probing_facts
-from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.probing_config import READS, Inside
+from goalscope.stats.rows import Rows
 from tampered import tampered
 
 

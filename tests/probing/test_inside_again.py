@@ -10,10 +10,10 @@ from insides import recorded, rooms
 from planted import cells_of, noise
 from replays import episode, local
 
-from goalscope.activations import load_activations
 from goalscope.agents import ChatAgent, agent_id
 from goalscope.cli.activations import _compared
-from goalscope.probing import (
+from goalscope.inside.activations import load_activations
+from goalscope.inside.probing import (
     CORE,
     Cells,
     Inside,
@@ -24,10 +24,10 @@ from goalscope.probing import (
     study_inside,
     summarise,
 )
-from goalscope.probing.heads import check_device, trains_on
+from goalscope.inside.probing.heads import check_device, trains_on
 from goalscope.report.sections.probing import ProbeRows
-from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Grid
 
 SMALL: dict[str, Any] = {

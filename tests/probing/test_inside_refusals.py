@@ -10,9 +10,9 @@ from insides import STUDY, recorded, rooms, silent_at
 from replays import local, record
 from test_inside import call
 
-from goalscope.activations import capture, captures, load_activations
-from goalscope.activations.replay_target import ReplayTarget
-from goalscope.probing import Inside, study_inside
+from goalscope.inside.activations import capture, captures, load_activations
+from goalscope.inside.activations.replay_target import ReplayTarget
+from goalscope.inside.probing import Inside, study_inside
 from goalscope.runs import Store, Study, run
 
 SMALL: dict[str, Any] = {
@@ -107,7 +107,7 @@ def test_task_worlds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ((identity, (name, description)),) = store.agents().items()
     # A scripted agent has no token ids; a language model in task worlds would.
     target = ReplayTarget(agent=name, agent_id=identity, description=description, steps=1)
-    monkeypatch.setattr("goalscope.probing.pipeline.find_target", lambda *given: target)
+    monkeypatch.setattr("goalscope.inside.probing.pipeline.find_target", lambda *given: target)
     with pytest.raises(ValueError, match=r"probes read maps of grids, .* are task worlds"):
         study_inside(tmp_path / "run")
 

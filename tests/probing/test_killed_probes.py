@@ -15,7 +15,7 @@ from insides import recorded
 from killed_probes import read_inside
 
 from families import long_after
-from goalscope.probing import stored_probes
+from goalscope.inside.probing import stored_probes
 from goalscope.runs import Store, content_hash
 
 SCRIPT = Path(__file__).with_name("killed_probes.py")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from families import long_after
-from goalscope.probing import LabelProbe, probe
+from goalscope.inside.probing import LabelProbe, probe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "probes.md").read_text(encoding="utf-8")
 GROUPS, ROWS, WIDTH = 60, 4, 16

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, wall_map
 
-from goalscope.probing import FitSettings, ProbeInputs, curve_ends, learning_curve, split_by_grid
+from goalscope.inside.probing import FitSettings, ProbeInputs, curve_ends, learning_curve, split_by_grid
 from goalscope.report import lay_out, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.cognitive_map_curves import learning_curves
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,11 @@ from architectures import CONFIGS, tiny
 from insides import rooms
 from replays import local, record
 
-from goalscope.activations import capture, load_activations
-from goalscope.activations.hooks import DecoderBlocks
-from goalscope.planning import optimal_actions
-from goalscope.probing import label_cells
-from goalscope.probing.labels import NO_ACTION
-from goalscope.probing.logit_lens import (
+from goalscope.inside.activations import capture, load_activations
+from goalscope.inside.activations.hooks import DecoderBlocks
+from goalscope.inside.probing import label_cells
+from goalscope.inside.probing.labels import NO_ACTION
+from goalscope.inside.probing.logit_lens import (
     AMONG,
     BLIND,
     HEAD,
@@ -30,9 +29,10 @@ from goalscope.probing.logit_lens import (
     label_tokens,
 )
 from goalscope.report.sections.logit_lens import declared
-from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS
+from goalscope.worlds.planning import optimal_actions
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples
-from goalscope.planning import distances_batch, optimal_batch
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     AGENT,
     CLASSES,
     GOAL,
@@ -23,8 +23,8 @@ from goalscope.probing import (
     likeliest,
     place_weights,
 )
-from goalscope.probing.maps import expected_optimality, optimal_sets
-from goalscope.rng import stream
+from goalscope.inside.probing.maps import expected_optimality, optimal_sets
+from goalscope.worlds.planning import distances_batch, optimal_batch
 
 
 def test_the_map_of_the_truth_is_the_truth() -> None:

@@ -9,7 +9,9 @@ import pytest
 import torch
 from architectures import CONFIGS, LAYERS, VOCABULARY, WIDTH, tiny
 
-from goalscope.activations.hooks import (
+from goalscope._ground.rng import stream
+from goalscope.agents.models import parts_identity
+from goalscope.inside.activations.hooks import (
     PLACES,
     DecoderBlocks,
     check_blocks,
@@ -17,8 +19,6 @@ from goalscope.activations.hooks import (
     shares_prefixes,
     thirds,
 )
-from goalscope.models import parts_identity
-from goalscope.rng import stream
 
 SOME = ("gpt_oss", "llama", "qwen3", "gpt2")
 

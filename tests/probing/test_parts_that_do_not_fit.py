@@ -9,7 +9,7 @@ from believed import rooms as squares
 from planted import cells_of, key, map_of, noise, rooms
 from planted_plans import nothing, random_plans, worlds
 
-from goalscope.probing import (
+from goalscope.inside.probing import (
     Features,
     FitSettings,
     Prediction,
@@ -26,9 +26,9 @@ from goalscope.probing import (
     split_by_grid,
     true_map,
 )
-from goalscope.probing.beliefs import maps_of
-from goalscope.probing.maps import PlanPrediction
-from goalscope.probing.scores import chosen
+from goalscope.inside.probing.beliefs import maps_of
+from goalscope.inside.probing.maps import PlanPrediction
+from goalscope.inside.probing.scores import chosen
 
 PLACES = (("position", "none"),)
 QUICK = FitSettings(epochs=1, hidden=4)

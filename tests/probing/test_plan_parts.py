@@ -10,7 +10,7 @@ from planted import activations, cells_of, key, module_of
 from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
-from goalscope.probing import (
+from goalscope.inside.probing import (
     END,
     UNKNOWN,
     Features,
@@ -21,9 +21,9 @@ from goalscope.probing import (
     fitting,
     label_plans,
 )
-from goalscope.probing.fitting import Callbacks, order, stacks, validation_rows
-from goalscope.probing.heads import initial_weights, scores, weight_shapes
-from goalscope.probing.maps import PlanPrediction
+from goalscope.inside.probing.fitting import Callbacks, order, stacks, validation_rows
+from goalscope.inside.probing.heads import initial_weights, scores, weight_shapes
+from goalscope.inside.probing.maps import PlanPrediction
 from goalscope.worlds import Action
 
 SETTINGS = PlanSettings(width=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=2)

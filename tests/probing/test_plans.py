@@ -10,8 +10,9 @@ from planted import activations, key, module_of
 from planted_plans import QUICK, nothing, random_plans, worlds
 from replays import GRIDS
 
-from goalscope.activations import Shard, write_shard
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Shard, write_shard
+from goalscope.inside.probing import (
     END,
     UNKNOWN,
     Cells,
@@ -24,11 +25,10 @@ from goalscope.probing import (
     label_grid,
     label_plans,
 )
-from goalscope.probing.fitting import order, stacks, validation_rows
-from goalscope.probing.heads import initial_weights, scores
-from goalscope.probing.labels import TOKENS, plan_length
-from goalscope.probing.problem import plan_loss
-from goalscope.rng import stream
+from goalscope.inside.probing.fitting import order, stacks, validation_rows
+from goalscope.inside.probing.heads import initial_weights, scores
+from goalscope.inside.probing.labels import TOKENS, plan_length
+from goalscope.inside.probing.problem import plan_loss
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid, initial_state, shown, step
 

@@ -12,8 +12,8 @@ from planted import map_of
 from planted_plans import random_plans, worlds
 
 from families import long_after
-from goalscope.planning import optimal_actions
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     END,
     UNKNOWN,
     Cells,
@@ -25,7 +25,7 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.plan_scores import (
+from goalscope.inside.probing.plan_scores import (
     PREFIX,
     SUBSETS,
     Subset,
@@ -41,10 +41,10 @@ from goalscope.probing.plan_scores import (
     score_lengths,
     score_prefixes,
 )
-from goalscope.probing.scores import chosen
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
+from goalscope.inside.probing.scores import chosen
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds import ACTIONS, Grid, generate
+from goalscope.worlds.planning import optimal_actions
 
 TAGS: dict[str, Tag] = {"head": "decoder-1", "control": "none", "site": "pre", "layer": 1}
 

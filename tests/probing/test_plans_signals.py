@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
 
-from goalscope.probing import (
+from goalscope.inside.probing import (
     ProbeInputs,
     plan_differences,
     probe_plans,
@@ -15,9 +15,9 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.plan_scores import PREFIX
-from goalscope.probing.scores import chosen
-from goalscope.probing.suite import BLIND, FittedProbes
+from goalscope.inside.probing.plan_scores import PREFIX
+from goalscope.inside.probing.scores import chosen
+from goalscope.inside.probing.suite import BLIND, FittedProbes
 from goalscope.stats import Estimate
 
 

@@ -7,8 +7,9 @@ import pytest
 from planted import activations, cells_of, noise
 
 from families import long_after
-from goalscope.activations import Activations
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import (
     AGENT,
     GOAL,
     OPEN,
@@ -20,8 +21,7 @@ from goalscope.probing import (
     split_by_grid,
     summarise,
 )
-from goalscope.probing.suite import FittedProbes
-from goalscope.rng import stream
+from goalscope.inside.probing.suite import FittedProbes
 
 HEADS = ("percell", "mlp")
 SETTINGS = FitSettings(epochs=30, rate=2e-2, hidden=32)

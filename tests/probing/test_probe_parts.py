@@ -7,11 +7,23 @@ import numpy as np
 import pytest
 from planted import cells_of, key, module_of, noise, rooms
 
-from goalscope.probing import AGENT, CLASSES, OPEN, WALL, Features, FitSettings, Probe, Problem, Source, fit, fitting
-from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
-from goalscope.probing.heads import coordinates, initial_weights, normalised
-from goalscope.probing.problem import CellTarget, class_weights
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
+    AGENT,
+    CLASSES,
+    OPEN,
+    WALL,
+    Features,
+    FitSettings,
+    Probe,
+    Problem,
+    Source,
+    fit,
+    fitting,
+)
+from goalscope.inside.probing.fitting import Callbacks, normalisation, order, stacks
+from goalscope.inside.probing.heads import coordinates, initial_weights, normalised
+from goalscope.inside.probing.problem import CellTarget, class_weights
 
 SETTINGS = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, decay=0.3, validation=0.0, seed=4)
 

@@ -10,7 +10,8 @@ from planted import cells_of, half_walls, noise, rooms
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from families import examples
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     CLASSES,
     OPEN,
     PADDING,
@@ -27,11 +28,10 @@ from goalscope.probing import (
     summarise,
     undetermined,
 )
-from goalscope.probing.inputs import input_features, shuffled_rows, text_features
-from goalscope.probing.scores import rank_scores
-from goalscope.rng import stream
-from goalscope.rows import Tag
+from goalscope.inside.probing.inputs import input_features, shuffled_rows, text_features
+from goalscope.inside.probing.scores import rank_scores
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
+from goalscope.stats.rows import Tag
 from goalscope.worlds import Action, Grid, State
 
 FRAME = 5

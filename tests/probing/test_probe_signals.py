@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, rooms, wall_map
 
-from goalscope.models.initialisation import RANDOM_WEIGHTS
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.inside.probing import (
     FULL,
     OPEN,
     WALL,
@@ -17,9 +18,8 @@ from goalscope.probing import (
     split_by_grid,
     summarise,
 )
-from goalscope.probing.problem import CellTarget, cell_loss, class_weights
-from goalscope.probing.suite import without
-from goalscope.rng import stream
+from goalscope.inside.probing.problem import CellTarget, cell_loss, class_weights
+from goalscope.inside.probing.suite import without
 
 SETTINGS = FitSettings(epochs=30, rate=1e-2, hidden=16)
 QUIET = FitSettings(epochs=10, rate=3e-3, hidden=16)

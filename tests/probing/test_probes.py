@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from planted import activations, key, module_of, noise, rooms, wall_map
 
-from goalscope.activations import Shard, write_shard
-from goalscope.probing import CLASSES, Features, FitSettings, Probe, Problem, fit
-from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
-from goalscope.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Shard, write_shard
+from goalscope.inside.probing import CLASSES, Features, FitSettings, Probe, Problem, fit
+from goalscope.inside.probing.fitting import Callbacks, normalisation, order, stacks
+from goalscope.inside.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
 
 QUICK = FitSettings(epochs=2, hidden=8, batch=16)
 
@@ -156,7 +156,7 @@ def test_the_factorised_first_layer_equals_the_naive_one() -> None:
 def test_the_perceptron_in_pieces_has_the_gradients_of_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from goalscope.probing import modules
+    from goalscope.inside.probing import modules
 
     rng = stream(0, "perceptron")
     shapes = ((2, 7, 6), (2, 9, 6), (2, 6, 5), (2, 5))
@@ -176,7 +176,7 @@ def test_the_perceptron_in_pieces_has_the_gradients_of_the_plain_one(monkeypatch
 def test_the_number_of_threads_changes_no_byte_of_the_perceptron(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from goalscope.probing import modules
+    from goalscope.inside.probing import modules
 
     rng = stream(0, "threads")
     shapes = ((2, 9, 7), (2, 5, 7), (2, 7, 4), (2, 4))
@@ -213,7 +213,7 @@ def test_the_number_of_threads_changes_no_byte_of_the_perceptron(monkeypatch: py
 def test_the_perceptron_computes_in_a_fork_of_a_process_whose_threads_it_used() -> None:
     program = """
 import os, torch
-from goalscope.probing import modules
+from goalscope.inside.probing import modules
 torch.set_num_threads(2)
 modules._PIECE["cpu"] = 8
 given = torch.ones(1, 4, 2), torch.ones(1, 4, 2), torch.ones(1, 2, 3), torch.ones(1, 3)

@@ -11,7 +11,8 @@ from planted import activations, cells_of, key, noise, rooms
 from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
-from goalscope.probing import (
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import (
     AGENT,
     CLASSES,
     OPEN,
@@ -23,10 +24,9 @@ from goalscope.probing import (
     Problem,
     fit,
 )
-from goalscope.probing.fitting import validation_rows
-from goalscope.probing.problem import grid_weights
-from goalscope.probing.ridge import PENALTIES, RidgePath, calibrate
-from goalscope.rng import stream
+from goalscope.inside.probing.fitting import validation_rows
+from goalscope.inside.probing.problem import grid_weights
+from goalscope.inside.probing.ridge import PENALTIES, RidgePath, calibrate
 
 SETTINGS = FitSettings(validation=0.25, penalties=(1e-3, 1e-1, 10.0))
 

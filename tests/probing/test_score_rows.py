@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planted import cells_of
 
-from goalscope.probing import (
+from goalscope.inside.probing import (
     AGENT,
     END,
     GOAL,
@@ -27,7 +27,7 @@ from goalscope.probing import (
     summarise_distance,
     summarise_plans,
 )
-from goalscope.probing.plan_scores import (
+from goalscope.inside.probing.plan_scores import (
     PREFIX,
     chance_matches,
     median_over_grids,
@@ -35,8 +35,8 @@ from goalscope.probing.plan_scores import (
     score_lengths,
     score_prefixes,
 )
-from goalscope.probing.scores import Confusion, chosen, confusion_rows
-from goalscope.rows import Rows, Tag
+from goalscope.inside.probing.scores import Confusion, chosen, confusion_rows
+from goalscope.stats.rows import Rows, Tag
 
 WHO: dict[str, Tag] = {"head": "mlp", "control": "none", "site": "pre", "layer": 1, "scope": "general"}
 

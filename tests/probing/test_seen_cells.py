@@ -8,10 +8,10 @@ import pytest
 from planted import half_walls, wall_map
 from sklearn.metrics import roc_auc_score
 
-from goalscope.probing import WALL, Cells, FitSettings, ProbeInputs, Split, probe_cells, undetermined
-from goalscope.probing.labels import seen_cells
-from goalscope.probing.suite import SEEN
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import WALL, Cells, FitSettings, ProbeInputs, Split, probe_cells, undetermined
+from goalscope.inside.probing.labels import seen_cells
+from goalscope.inside.probing.suite import SEEN
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.worlds import visible
 

@@ -2,9 +2,9 @@
 
 from replays import GRIDS, local
 
-from goalscope.activations import SiteFinder
-from goalscope.activations.sites import Sites
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
+from goalscope.inside.activations import SiteFinder
+from goalscope.inside.activations.sites import Sites
 from goalscope.runs import Step
 from goalscope.worlds import Action, Grid, State
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from replays import GRIDS, harmony, local, record
 
-from goalscope.activations import SITES, SiteFinder
-from goalscope.activations.sites import grids_seen
-from goalscope.models import LocalModel, Message, Sampling
+from goalscope.agents.models import LocalModel, Message, Sampling
+from goalscope.inside.activations import SITES, SiteFinder
+from goalscope.inside.activations.sites import grids_seen
 from goalscope.runs import Step, Store
 from goalscope.worlds import Action, Grid, State
 

@@ -9,13 +9,13 @@ from insides import recorded
 from planted import noise, rooms
 from replays import GRIDS, local, record, recorded_steps
 
-from goalscope.activations import Activations, SiteFinder, capture
-from goalscope.probing import Prediction, score_distance, summarise_distance
-from goalscope.probing.analyses import probe_dataset
-from goalscope.probing.distances import r_squared
-from goalscope.probing.logit_lens import OWN
-from goalscope.probing.scores import members
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Activations, SiteFinder, capture
+from goalscope.inside.probing import Prediction, score_distance, summarise_distance
+from goalscope.inside.probing.analyses import probe_dataset
+from goalscope.inside.probing.distances import r_squared
+from goalscope.inside.probing.logit_lens import OWN
+from goalscope.inside.probing.scores import members
 from goalscope.runs import Step, Store
 from goalscope.runs.probing_config import Inside
 from goalscope.worlds import Grid

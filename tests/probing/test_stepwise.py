@@ -10,11 +10,11 @@ import torch
 from planted import module_of
 from planted_plans import QUICK, SMALL, encoded, nothing, random_plans, run_plans, worlds
 
-from goalscope.probing import UNKNOWN, Probe, ProbeInputs, probe_plans, split_by_grid, summarise_plans
-from goalscope.probing.heads import initial_weights, scores
-from goalscope.probing.plan_scores import PREFIX
-from goalscope.probing.scores import chosen
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import UNKNOWN, Probe, ProbeInputs, probe_plans, split_by_grid, summarise_plans
+from goalscope.inside.probing.heads import initial_weights, scores
+from goalscope.inside.probing.plan_scores import PREFIX
+from goalscope.inside.probing.scores import chosen
 
 WIDTH, HORIZON = 7, 6
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.probing import Features, Probe, Source
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import Features, Probe, Source
 
 FILES = Path(__file__).parents[1] / "data" / "probes"
 NATURAL = {  # sum over 12 steps and 4 cells of the probabilities of each class

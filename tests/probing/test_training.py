@@ -11,8 +11,8 @@ from planted import key, noise, rooms
 from planted_plans import QUICK, nothing, random_plans, worlds
 
 from families import long_after
-from goalscope.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit, fitting
-from goalscope.probing.fitting import Callbacks, Passed, Work, train_stacks
+from goalscope.inside.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit, fitting
+from goalscope.inside.probing.fitting import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
 

@@ -142,7 +142,7 @@ def _messages() -> Iterator[tuple[str, str]]:
                 yield str(file.relative_to(ROOT)), "".join(map(str, texts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield str(file.relative_to(ROOT)), node.value
-    for file in sorted((ROOT / "src" / "goalscope" / "studies").glob("*.yaml")):
+    for file in sorted((ROOT / "src" / "goalscope" / "verdict" / "studies").glob("*.yaml")):
         yield str(file.relative_to(ROOT)), re.sub(r"\n# ?", " ", file.read_text(encoding="utf-8"))
 
 

@@ -9,9 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from goalscope.activations import Activations
-from goalscope.probing import AGENT, GOAL, OPEN, WALL, Cells, FitSettings, ProbeInputs, Split
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import AGENT, GOAL, OPEN, WALL, Cells, FitSettings, ProbeInputs, Split
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "controls.py"
 

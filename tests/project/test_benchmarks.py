@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalscope.evaluation.chance import outcomes
 from goalscope.meg import meg_known
-from goalscope.planning import distances_batch, optimal_batch
 from goalscope.runs import Study
+from goalscope.verdict.chance import outcomes
 from goalscope.worlds import generate_batch
+from goalscope.worlds.planning import distances_batch, optimal_batch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"

@@ -22,9 +22,9 @@ import yaml
 from documented import PAGES, ROOT, blocks, is_form, lines_of, parts_of, problem, words_of
 from typer.testing import CliRunner
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.hypotheses import read_hypotheses
+from goalscope.goals.hypotheses import read_hypotheses
 from goalscope.runs import Study
 
 BLOCKS = {block.name: block for block in blocks()}

@@ -17,6 +17,7 @@ from documented import (
 )
 from typer.testing import CliRunner
 
+from goalscope._ground import registry
 from goalscope.cli import app
 from goalscope.cli.help import EXAMPLES, SUMMARY
 
@@ -107,7 +108,8 @@ def test_the_help_of_the_program_shows_an_example_and_a_whole_sentence_on_each_c
     shown = CliRunner().invoke(app, ["--help"])
     words = " ".join(shown.output.split())
     assert "Examples: goalscope demo" in words and "..." not in words.replace("[ARGS]...", "")
-    registered = {"reproduce"}
+    registered = set(registry.names("command"))
+    assert {"organisms", "reproduce"} <= registered
     assert set(SUMMARY) == set(EXAMPLES) == set(PROGRAM.commands) - registered
     assert not [sentence for sentence in SUMMARY.values() if sentence not in words]
 

@@ -1,4 +1,4 @@
-"""Files are opened, listed, made and removed by `goalscope.folder` alone; exceptions are listed with their reasons."""
+"""Files are opened, listed, made and removed by `_ground.folder` alone; exceptions are listed with their reasons."""
 
 import ast
 from collections.abc import Iterator
@@ -55,34 +55,34 @@ _HUB = "gets a folder that check_folder and check_tokenizer looked at, or a name
 
 # file -> calls -> reason
 ALLOWED: dict[str, dict[str, str]] = {
-    "activations/shards.py": {"safe_open": _CHECKED},
-    "checks.py": {
+    "inside/activations/shards.py": {"safe_open": _CHECKED},
+    "_ground/checks.py": {
         "is_file": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
         "path.lexists": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
     },
     "cli/doctor.py": {"sqlite3.connect": _SQLITE},
     "cli/help.py": {"write_text": "a method of Click's formatter of help texts, not of a path"},
     "environments/textworld.py": {"mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"},
-    "evaluation/merging.py": {"sqlite3.connect": _SQLITE},
-    "importers/archive.py": {"zipfile.ZipFile": _STREAM},
-    "inspect_ai/export.py": {"write_eval_log": _PARTIAL},
-    "inspect_ai/log.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},
-    "inspect_ai/log_process.py": {"read_eval_log": _CHECKED},
+    "verdict/merging.py": {"sqlite3.connect": _SQLITE},
+    "runs/importers/archive.py": {"zipfile.ZipFile": _STREAM},
+    "integrations/inspect_ai/export.py": {"write_eval_log": _PARTIAL},
+    "integrations/inspect_ai/log.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},
+    "integrations/inspect_ai/log_process.py": {"read_eval_log": _CHECKED},
     "meg/causal_tree.py": {"replace": "a method of a causal model, not of a path"},
     "meg/file.py": {"zipfile.ZipFile": _STREAM, "np.load": _STREAM},
-    "models/dialect.py": {"from_pretrained": _HUB},
-    "models/engine_link.py": {"tempfile.TemporaryFile": _ANONYMOUS},
-    "models/engine_process.py": {"os.fdopen": _PIPE},
-    "models/gguf_files.py": {"mmap.mmap": _STREAM},
-    "models/loading.py": {"from_pretrained": _HUB},
-    "bounded_process.py": {
+    "agents/models/dialect.py": {"from_pretrained": _HUB},
+    "agents/models/engine_link.py": {"tempfile.TemporaryFile": _ANONYMOUS},
+    "agents/models/engine_process.py": {"os.fdopen": _PIPE},
+    "agents/models/gguf_files.py": {"mmap.mmap": _STREAM},
+    "agents/models/loading.py": {"from_pretrained": _HUB},
+    "_ground/bounded_process.py": {
         "os.fdopen": _PIPE,
         "exists": "reads /proc/self/statm in a child that imports as little as possible",
         "read_text": "reads /proc/self/statm in a child that imports as little as possible",
     },
     "organisms/adapters.py": {"safe_open": _CHECKED},
     "report/exports.py": {"savefig": _PARTIAL},
-    "reproduction/cliff_figures.py": {"savefig": _PARTIAL},
+    "papers/cliff_figures.py": {"savefig": _PARTIAL},
     "runs/export.py": {"ParquetWriter": _PARTIAL},
     "runs/opening.py": {
         "sqlite3.connect": _SQLITE,
@@ -90,7 +90,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "readlink": "asks /proc/self/fd where an open file lies now",
     },
     "runs/tables.py": {"sqlite3.connect": "a database in memory, which has no file"},
-    "spill.py": {"tempfile.TemporaryFile": _ANONYMOUS},
+    "_ground/spill.py": {"tempfile.TemporaryFile": _ANONYMOUS},
 }
 
 
@@ -121,7 +121,7 @@ def test_files_are_reached_through_a_folder_alone(path: Path) -> None:
     allowed = ALLOWED.get(name, {})
     found = list(file_calls(path.read_text(encoding="utf-8")))
     beyond = [f"{name}:{line}: {call}" for call, line in found if call not in allowed]
-    assert not beyond or name == "folder.py", "use goalscope.folder, or give a reason in ALLOWED"
+    assert not beyond or name == "_ground/folder.py", "use goalscope._ground.folder, or give a reason in ALLOWED"
     assert not set(allowed) - {call for call, _ in found}, "an exception that is no longer needed"
 
 

@@ -140,7 +140,9 @@ def check_works(pip: Sequence[str | Path], place: Path, cwd: Path) -> None:
 def test_the_wheel_runs_a_study_beside_its_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "environment"
     call(*linked(place), "install", "--quiet", "--no-compile", "--no-index", wheel, cwd=tmp_path)
-    assert not list(place.glob("lib/python*/site-packages/torch")) and list(place.glob("**/goalscope/studies/*.yaml"))
+    assert not list(place.glob("lib/python*/site-packages/torch")) and list(
+        place.glob("**/goalscope/verdict/studies/*.yaml")
+    )
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
     call(place / "bin" / "goalscope", "run", "study.yaml", "--out", "one", cwd=tmp_path)
     assert (tmp_path / "one" / "run.db").exists()

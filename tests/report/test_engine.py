@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.rng import stream
 from goalscope.report import (
     Column,
     Curve,
@@ -26,9 +27,8 @@ from goalscope.report import (
 )
 from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, of_agents
 from goalscope.report.specs import of_two_tags
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, estimate_rows, paired_difference
+from goalscope.stats.rows import Rows
 from measured_runs import run_of
 
 GRIDS = [f"grid-{at}" for at in range(12)]

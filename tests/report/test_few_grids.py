@@ -13,9 +13,9 @@ from goalscope.report import sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
 from goalscope.report.charts import Lines, Series
 from goalscope.report.heat_map import HeatMap
-from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_mean, estimate_rows
+from goalscope.stats.rows import Row, Rows, Tag
 from measured_runs import run_of, small_study
 
 OFTEN = "JSD from optimal, excess, 5+ visits"

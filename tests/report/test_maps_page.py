@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
-from goalscope.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
-from goalscope.probing.scores import AREA
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
+from goalscope.inside.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
+from goalscope.inside.probing.scores import AREA
 from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
 from goalscope.report.pictures import map_picture
 from goalscope.report.sections import beliefs as belief_section
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store
 from goalscope.stats import DRAW
+from goalscope.stats.rows import Row, Rows
 from measured_runs import measured, small_study
 
 

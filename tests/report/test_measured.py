@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.parts import PartWarning
 from goalscope.measures import StepTable, behaviour, measure, measure_episodes, measure_store, sample_episodes
 from goalscope.measures.behaviour import measured_parts
-from goalscope.parts import PartWarning
 from goalscope.report import RunData, build_ledger, measured, sections_of, split_probing
 from goalscope.report.measured import MeasuredRows
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 from goalscope.runs.episode_columns import episode_column_parts
+from goalscope.stats.rows import Rows
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from families import long_after
-from goalscope.importers import import_into, write_jsonl
 from goalscope.measures import behaviour_measures, measure_store
 from goalscope.report import build_ledger, definition_of, short, write_report
 from goalscope.report.definitions import POOLED
-from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash, run
+from goalscope.runs.importers import import_into, write_jsonl
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Rows
 from measured_runs import HOSTILE, Talker, measured, small_study
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.report import Declared, lay_out, short, split_probing
 from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
 from goalscope.report.verdicts import MADE_RULE, USED_RULE
-from goalscope.rng import stream
-from goalscope.rows import COLUMNS, Rows
 from goalscope.stats import crossed_difference, estimate_mean, paired_difference
+from goalscope.stats.rows import COLUMNS, Rows
 
 GRIDS = [f"grid-{at}" for at in range(12)]
 

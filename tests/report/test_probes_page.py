@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.probing import CLASSES
+from goalscope._ground.rng import stream
+from goalscope.inside.probing import CLASSES
 from goalscope.report import Declared, lay_out, render_page, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.report.verdicts import RULES
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats import crossed_difference, estimate_mean
+from goalscope.stats.rows import Rows
 from measured_runs import HOSTILE
 
 GRIDS = [f"grid-{at}" for at in range(12)]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from goalscope.reproduction import Item
-from goalscope.rows import Row
+from goalscope.papers import Item
+from goalscope.stats.rows import Row
 
 
 def rows_of(measure: str, values: Any, **tags: Any) -> list[Row]:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.reproduction import Item, ItemReading, ReadAgents, items, read
-from goalscope.reproduction import all_items as reproduce_all
-from goalscope.reproduction.costs import COSTS, SMALL, scale_of, seconds
-from goalscope.reproduction.exact import compute
-from goalscope.reproduction.items import scaled
-from goalscope.reproduction.readings import ItemLine
-from goalscope.reproduction.stored import names_together, overview, printed_in, read_result
-from goalscope.reproduction.working import published_study, read_run
-from goalscope.rows import Row, Rows
+from goalscope.papers import Item, ItemReading, ReadAgents, items, read
+from goalscope.papers import all_items as reproduce_all
+from goalscope.papers.costs import COSTS, SMALL, scale_of, seconds
+from goalscope.papers.exact import compute
+from goalscope.papers.items import scaled
+from goalscope.papers.readings import ItemLine
+from goalscope.papers.stored import names_together, overview, printed_in, read_result
+from goalscope.papers.working import published_study, read_run
+from goalscope.stats.rows import Row, Rows
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT.parent / "shared" / "papers"

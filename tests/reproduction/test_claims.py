@@ -11,12 +11,12 @@ import pytest
 from planted_rows import item_of, rows_of
 from scipy.stats import binom
 
-from goalscope.reproduction import Item, QuotedClaim, ReadAgents, items
-from goalscope.reproduction.claims import decide, decide_exact
-from goalscope.reproduction.exact import exact_value
-from goalscope.reproduction.readings import ItemLine
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows
+from goalscope._ground.rng import stream
+from goalscope.papers import Item, QuotedClaim, ReadAgents, items
+from goalscope.papers.claims import decide, decide_exact
+from goalscope.papers.exact import exact_value
+from goalscope.papers.readings import ItemLine
+from goalscope.stats.rows import Row, Rows
 
 PAPERS = Path(__file__).parents[3] / "shared" / "papers"
 

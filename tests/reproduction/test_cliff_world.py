@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from families import long_after
 from goalscope.cli import app
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
-from goalscope.planning import TabularMDP, value_iteration
-from goalscope.reproduction.cliff_world import (
+from goalscope.papers.cliff_world import (
     GOAL_LENGTHS,
     HORIZON,
     PRINTED,
@@ -28,6 +27,7 @@ from goalscope.reproduction.cliff_world import (
     greedy,
     off_by_one,
 )
+from goalscope.worlds.planning import TabularMDP, value_iteration
 
 Array = npt.NDArray[np.float64]
 
@@ -260,7 +260,7 @@ def test_bad_input_is_refused_in_words() -> None:
 def test_the_command_prints_the_tables_and_writes_figures(
     study: CliffStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.reproduction.cliff_world.cliff_study", lambda: study)
+    monkeypatch.setattr("goalscope.papers.cliff_world.cliff_study", lambda: study)
     result = CliRunner().invoke(app, ["reproduce", "meg table k", "--out", str(tmp_path / "cliff")])
     assert result.exit_code == 0, result.output
     for shown in ("40.2", "37.8", "16.8", "off by one"):

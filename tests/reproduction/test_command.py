@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.models.folders import folder_identity, model_folder
-from goalscope.reproduction import find, items, reproduce
-from goalscope.reproduction.exact import exact_value
-from goalscope.reproduction.page import sentence
-from goalscope.reproduction.working import _made_here
+from goalscope.agents.models.folders import folder_identity, model_folder
+from goalscope.papers import find, items, reproduce
+from goalscope.papers.exact import exact_value
+from goalscope.papers.page import sentence
+from goalscope.papers.working import _made_here
 
 ROOT = Path(__file__).parents[2]
 EXACT = [item.name for item in items().values() if item.exact]

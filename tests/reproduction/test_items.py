@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from planted_rows import item_of, rows_of
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
-from goalscope.preflight.model_defaults import find_out, ready_models, ready_name
-from goalscope.probing import beliefs
-from goalscope.reproduction import ItemReading, ReadAgents, find, items, read, scaled
-from goalscope.reproduction.claims import TESTS
-from goalscope.reproduction.comparable import other_worlds
-from goalscope.rows import Rows
+from goalscope.inside.probing import beliefs
+from goalscope.papers import ItemReading, ReadAgents, find, items, read, scaled
+from goalscope.papers.claims import TESTS
+from goalscope.papers.comparable import other_worlds
 from goalscope.runs import Study
+from goalscope.stats.rows import Rows
+from goalscope.verdict.preflight.model_defaults import find_out, ready_models, ready_name
 
 NUMBERS: dict[str, dict[str, Iterable[int | str]]] = {
     "telos": {"figure": range(1, 17), "table": range(1, 7)},

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from planted_rows import item_of
 
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation, ScriptedAgent
 from goalscope.agents.scripted import Optimal, SideBiased
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
-from goalscope.reproduction import QuotedClaim, ReadAgents, find
-from goalscope.reproduction.claims import Tested as Said
-from goalscope.reproduction.claims import decide
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows
+from goalscope.papers import QuotedClaim, ReadAgents, find
+from goalscope.papers.claims import Tested as Said
+from goalscope.papers.claims import decide
 from goalscope.runs import Store
+from goalscope.stats.rows import Row, Rows
 from goalscope.worlds import Action
 from measured_runs import measured, small_study
 

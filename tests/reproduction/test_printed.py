@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from goalscope.reproduction import items
-from goalscope.reproduction.printed import sizes_that_fit
+from goalscope.papers import items
+from goalscope.papers.printed import sizes_that_fit
 
 REPOSITORY = Path(__file__).parents[2]
 PAPERS = REPOSITORY.parent / "shared" / "papers"

@@ -14,8 +14,8 @@ from goalscope.agents import printed_prompts
 from goalscope.agents.printed_prompts import PRINTED, PrintedPrompt, normalised, recognised
 from goalscope.agents.prompts import PAPER, read_template, system_prompt
 from goalscope.agents.task_chat import TaskChatAgent
-from goalscope.reproduction import find
-from goalscope.reproduction.comparable import as_printed, with_nearest_prompts
+from goalscope.papers import find
+from goalscope.papers.comparable import as_printed, with_nearest_prompts
 from measured_runs import small_study
 
 PAPERS = Path(__file__).parents[3] / "shared" / "papers"

@@ -30,9 +30,9 @@ from typing import Any
 
 from run_agents import Dice, small_study
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import Observation, Optimal, Turn
-from goalscope.front.measuring import measure_run
+from goalscope.cli.front.measuring import measure_run
 from goalscope.runs import Store, Study, opening, run
 from goalscope.runs.journal import Call, Journal
 from goalscope.runs.repair import repair
@@ -197,8 +197,8 @@ def run_local(directory: Path) -> None:
 
 
 def capture(directory: Path) -> None:
-    from goalscope.activations import CaptureSettings
-    from goalscope.activations import capture as replay
+    from goalscope.inside.activations import CaptureSettings
+    from goalscope.inside.activations import capture as replay
 
     settings = CaptureSettings(window=6, batch_tokens=400, shard_bytes=4_000)
     replay(directory, model(), sites=["pre"], layers=[0, 1], settings=settings)

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from run_agents import Dice, small_study
 
-from goalscope.activations.capture_schedule import chosen_steps
-from goalscope.activations.replay_target import find_target
 from goalscope.agents import Optimal, agent_id
 from goalscope.cli.transcripts import Filter
-from goalscope.evaluation.evidence import ArmRun
+from goalscope.inside.activations.capture_schedule import chosen_steps
+from goalscope.inside.activations.replay_target import find_target
 from goalscope.measures import measure_store
-from goalscope.preflight.pace import _pace
 from goalscope.report.measured import episodes_by_agent
 from goalscope.report.run_comparison import _steps_by_episode, horizon_notes
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
+from goalscope.verdict.evidence import ArmRun
+from goalscope.verdict.preflight.pace import _pace
 from stored_steps import steps_as_table
 
 DICE = Dice()

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from command_line import call
+from goalscope._ground.parts import TRACEBACK
 from goalscope.cli import app
-from goalscope.parts import TRACEBACK
 from goalscope.runs import Store
 
 STUDY = """name: small

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.ids import canonical_json
+from goalscope._ground.ids import canonical_json
 from goalscope.measures import measure_episodes
-from goalscope.rows import Rows
 from goalscope.runs import Store, Study, content_hash, row_groups, run
 from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS
 from goalscope.runs.hashing import keep_content_hash, kept_content_hash, ordered_rows
 from goalscope.runs.packed_steps import step_cells
+from goalscope.stats.rows import Rows
 
 CUT = 'a],["b\\"],["row'
 """A name that holds the mark between two lists of JSON, as far as a text can."""

@@ -9,10 +9,10 @@ import pytest
 
 from goalscope.agents.agent import WITHHELD
 from goalscope.measures import StepTable, measure_episodes, measure_store, sample_episodes
-from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
 from goalscope.runs.episode_columns import EpisodeColumns, episode_columns, parts_of, read_episode_columns
 from goalscope.runs.record import NO_ACTION
+from goalscope.stats.rows import Rows
 from goalscope.worlds.tasks import generate_task_map
 from tampered import tampered
 

@@ -62,7 +62,7 @@ def test_small_models_have_a_process_a_core_where_it_is_worth_it(
     theseus, scripted = study().agents()
     assert suited([theseus, scripted], episodes, workers) == found
     assert suited([scripted], 1000, 1) == ("threads", 1)
-    monkeypatch.setattr("goalscope.models.local.SMALL", 1000)  # more parameters than one core computes
+    monkeypatch.setattr("goalscope.agents.models.local.SMALL", 1000)  # more parameters than one core computes
     assert suited([theseus], episodes, workers) == ("threads", workers)
 
 

@@ -8,9 +8,9 @@ import pytest
 from pyarrow import parquet
 from run_agents import Dice, small_study
 
-from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store, export_parquet, run
 from goalscope.runs.export import write_checksums
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, State
 
 

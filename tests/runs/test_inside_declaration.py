@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from goalscope.cli.studies import load_study
-from goalscope.preflight import study_files as studies
 from goalscope.runs import Study
 from goalscope.runs.probing_config import READS, Inside, RandomNetworks
+from goalscope.verdict.preflight import study_files as studies
 
 PLAIN: dict[str, Any] = {
     "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.6], "count": 2}],

@@ -18,7 +18,7 @@ from server import Loopback, speaker
 from test_kill import check_resumed, hash_of, kill_at
 
 from goalscope.agents import Optimal
-from goalscope.front.measuring import measure_run
+from goalscope.cli.front.measuring import measure_run
 from goalscope.runs import Store, run
 from stored_steps import steps_as_table
 

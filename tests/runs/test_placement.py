@@ -9,11 +9,11 @@ import pytest
 
 from command_line import call
 from goalscope.measures import measure_episodes
-from goalscope.planning.shortest import distances_to, shortest_length
 from goalscope.report.sections.attribution import judged_in
 from goalscope.runs import Store, Study, run
 from goalscope.runs.placement import fits, placed
 from goalscope.worlds import Grid
+from goalscope.worlds.planning.shortest import distances_to, shortest_length
 from goalscope.worlds.world import World
 
 GRIDS = {"kind": "grid", "sizes": [7, 9], "densities": [0.3, 0.6], "count": 15}

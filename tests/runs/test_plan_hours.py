@@ -12,12 +12,12 @@ from run_agents import Dice, small_study
 from tiny_models import gpt_oss, tokenizer
 
 from families import long_after
+from goalscope._ground.rng import spread
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.preflight import FirstTurns, Limits, ask_first_turns, forecast, stored_pace
-from goalscope.preflight.first_turns import FEWEST, most_turns
-from goalscope.preflight.usable import found
-from goalscope.rng import spread
 from goalscope.runs import Store, Study, content_hash, run
+from goalscope.verdict.preflight import FirstTurns, Limits, ask_first_turns, forecast, stored_pace
+from goalscope.verdict.preflight.first_turns import FEWEST, most_turns
+from goalscope.verdict.preflight.usable import found
 from tampered import tampered
 
 CHAT = {"kind": "chat", "model": "theseus", "max_tokens": 8}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.columns import Coded, encoded, joined, numbered
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.row_groups import GROUP_ROWS, cut, pack, unpack
+from goalscope.stats.columns import Coded, encoded, joined, numbered
+from goalscope.stats.rows import Row, Rows
 
 TAGS: tuple[Any, ...] = (1, True, 1.0, "1", None, "two words", 0.25, -7, "é")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from run_agents import Dice
 
-from goalscope.preflight.cost import costs
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.record import SECOND
+from goalscope.verdict.preflight.cost import costs
 
 WORLDS = [{"kind": "grid", "sizes": [5], "densities": [0.2], "count": 4}]
 

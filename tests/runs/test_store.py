@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from run_agents import Dice, small_study
 
 from families import examples
-from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, checksums, content_hash, opening, run
 from goalscope.runs.provenance import scrub
+from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, State
 from stored_steps import steps_as_table
 from tampered import reseal

@@ -18,23 +18,23 @@ import pytest
 from typer.testing import CliRunner
 
 from command_line import call
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import UntrustedError
+from goalscope._ground.yaml_text import write_yaml
 from goalscope.cli import app
-from goalscope.evaluation import Evaluation, judging, subject_of
-from goalscope.evaluation.claims import ClaimLedger, Origin
-from goalscope.evaluation.plan import Plan
-from goalscope.evaluation.rules import RULES
-from goalscope.evaluation.subject import Subject
-from goalscope.folder import Folder, NamedFile
-from goalscope.importers import import_path, write_jsonl
 from goalscope.report.blocks import Table
 from goalscope.report.exports import write, write_all
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study, content_hash, export_parquet, merge, run
+from goalscope.runs.importers import import_path, write_jsonl
 from goalscope.runs.merge import grow
 from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair
-from goalscope.untrusted import UntrustedError
-from goalscope.yaml_text import write_yaml
+from goalscope.verdict import Evaluation, judging, subject_of
+from goalscope.verdict.claims import ClaimLedger, Origin
+from goalscope.verdict.plan import Plan
+from goalscope.verdict.rules import RULES
+from goalscope.verdict.subject import Subject
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -310,8 +310,8 @@ def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str
     def work() -> None:
         evaluation = judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("goalscope.evaluation.playing.run", lambda study, store, **_: None)
-            patch.setattr("goalscope.evaluation.playing._measure", lambda *_: None)
+            patch.setattr("goalscope.verdict.playing.run", lambda study, store, **_: None)
+            patch.setattr("goalscope.verdict.playing._measure", lambda *_: None)
             judging.play(evaluation, quiet)
         judging.reopen(directory)
 

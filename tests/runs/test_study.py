@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from goalscope.agents import agent_id
-from goalscope.planning import shortest_length
 from goalscope.runs import Study
 from goalscope.worlds import control, layout, transform
+from goalscope.worlds.planning import shortest_length
 
 GRID: dict[str, Any] = {"kind": "grid", "sizes": [7, 9], "densities": [0.0, 0.6], "count": 3}
 STUDY: dict[str, Any] = {"worlds": [GRID], "agents": [{"kind": "optimal"}, {"kind": "epsilon-greedy", "epsilon": 0.3}]}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from families import long_after
+from goalscope._ground.rng import heads, uniform, uniforms
 from goalscope.agents import Optimal, Uniform
 from goalscope.agents.agent import Observation, Turn
-from goalscope.rng import heads, uniform, uniforms
 from goalscope.runs import Store, Study, content_hash, run, together
 
 AGENTS: list[dict[str, Any]] = [

@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pytest
 from pydantic import BaseModel, Field
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.agents import ChatAgent, Observation, Past, Turn, Uniform
+from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.measures import StepTable, measure_episodes, measure_store
 from goalscope.measures.behaviour import left_out
 from goalscope.measures.table import offers_of
-from goalscope.models import Message, Reply, Request, Sampling
-from goalscope.planning.oracle import oracle
-from goalscope.planning.process import grid_process, process_of
 from goalscope.runs import Episode, Store, Study, content_hash, run, world_kind
 from goalscope.worlds import Grid, Offer, Oracle, Session, View, World
+from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.process import grid_process, process_of
 from goalscope.worlds.world import StoredWorld
 
 NAMES = ("left", "right", "jump", "wait", "leave")

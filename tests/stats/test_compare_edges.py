@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import PairedComparison, Sensitivity, paired_difference, sensitivity, signed_rank
 
 SHARE = (0.0, 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import Family, holm, signed_rank
 
 _BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "coverage.py"

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from goalscope.probing import paired_rows
-from goalscope.probing.distances import r_squared
-from goalscope.rows import Rows
+from goalscope.inside.probing import paired_rows
+from goalscope.inside.probing.distances import r_squared
 from goalscope.stats import (
     Estimate,
     crossed_difference,
@@ -18,6 +17,7 @@ from goalscope.stats import (
     paired_difference,
 )
 from goalscope.stats.crossed import CONDITIONAL, ONE_SEED
+from goalscope.stats.rows import Rows
 
 
 def estimated(model: np.ndarray, control: np.ndarray, **given: object) -> Estimate:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats as scipy_stats
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import PairedComparison, equivalence, paired_difference
 from goalscope.stats.compare import least_p
 from goalscope.stats.equivalence import clusters_needed

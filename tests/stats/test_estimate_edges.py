@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.rows import Rows
 from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled, estimate_rows, exact_binomial
 from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows
 
 SHARE = (0.0, 1.0)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows, Tag
+from goalscope._ground.rng import stream
 from goalscope.stats import clusters_of, distinct, estimate_mean, estimate_pooled, estimate_rows, paired_difference
+from goalscope.stats.rows import Row, Rows, Tag
 
 
 def _rows(count: int = 400) -> Rows:

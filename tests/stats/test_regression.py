@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import indicators, regress
 
 

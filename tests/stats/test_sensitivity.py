@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats import Sensitivity, sensitivity
 
 SHARE = (0.0, 1.0)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from goalscope._ground.ids import content_id
 from goalscope.agents import Agent, Observation
-from goalscope.ids import content_id
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import Report, TaskMap, TaskWorld
 from goalscope.worlds.tasks.world import TaskSession

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.agents import Observation, Turn
-from goalscope.models import Message, Reply, Request, Sampling
+from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.runs import Study
 from goalscope.worlds import ACTIONS
 

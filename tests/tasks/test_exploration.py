@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 from literal_tasks import literal_score, stale
 
+from goalscope._ground.rng import stream
 from goalscope.measures.exploration import StaleScore, TaskMap, score_episode
 from goalscope.measures.exploration.view import MapView
-from goalscope.reproduction.exact import TABLES, counted
-from goalscope.rng import stream
+from goalscope.papers.exact import TABLES, counted
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import PRESETS, TaskState, cooking_map, generate_task_map, task_spec
 from goalscope.worlds.tasks._fast import bits

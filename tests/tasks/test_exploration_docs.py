@@ -11,14 +11,15 @@ import yaml
 from typer.testing import CliRunner
 
 from goalscope.agents import STRATEGIES, TASK_SCRIPTED
+from goalscope.agents.models import TEMPLATE_FORMS
 from goalscope.agents.prompts import system_prompt
 from goalscope.cli import app
 from goalscope.cli.overrides import Overrides
 from goalscope.cli.studies import load_study
-from goalscope.importers import ImportLog, score_task_log
 from goalscope.measures import behaviour_measures
-from goalscope.models import TEMPLATE_FORMS
+from goalscope.measures.task_log import score_task_log
 from goalscope.runs import Study
+from goalscope.runs.importers import ImportLog
 from goalscope.worlds.tasks import PRESETS, Report, report_text
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope._ground.rng import stream
 from goalscope.measures.exploration.errors import PROGRESS_SHARE
 from goalscope.measures.exploration.relation import DRAWS, divergences, log_relation
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows, Tag
+from goalscope.stats.rows import Row, Rows, Tag
 
 ERROR = "exploration error"
 Values = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]

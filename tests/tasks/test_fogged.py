@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from literal_tasks import stale
 
+from goalscope._ground.rng import stream
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.measures import StepTable, check_measure, measure_episodes, roll_out
 from goalscope.measures.exploration import FOGGED, score_fogged_episode
-from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Grid, Position, generate, layout, visible
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from command_line import call
+from goalscope._ground.rng import stream
 from goalscope.measures.exploration import TaskGraph, TaskMap, estimate_errors, score_episode, score_graph
-from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import PRESETS, generate_task_map, task_spec
 

@@ -14,9 +14,9 @@ from test_task_chat import arm
 from command_line import call
 from goalscope.agents.task_scripted import TASK_SCRIPTED, DepthFirst, ExploreFirst, Greedy
 from goalscope.measures.exploration import score_episode
-from goalscope.planning.tasks import TaskProcess
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import ACTIONS, Action
+from goalscope.worlds.planning.tasks import TaskProcess
 from goalscope.worlds.tasks import (
     PRESETS,
     RULES,

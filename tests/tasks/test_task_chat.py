@@ -12,11 +12,11 @@ from literal_tasks import neighbours, observed, unobserved
 from task_run_agents import Parrot, task_study
 
 from families import long_after
+from goalscope._ground.rng import stream
 from goalscope.agents import STRATEGIES, Observation, TaskChatAgent, build_agent
+from goalscope.agents.models import Message
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts import PASSAGES, passage
-from goalscope.models import Message
-from goalscope.rng import stream
 from goalscope.runs import Store, content_hash, run
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (

@@ -11,10 +11,10 @@ from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
 from goalscope.agents import TaskChatAgent
-from goalscope.front.measuring import measured_rows
-from goalscope.models import LocalModel
-from goalscope.preflight import costs
+from goalscope.agents.models import LocalModel
+from goalscope.cli.front.measuring import measured_rows
 from goalscope.runs import Store, Study, run
+from goalscope.verdict.preflight import costs
 from goalscope.worlds.tasks import TaskWorld
 
 # A prompt of one's own: what is told, without the bundled words around it, so that a tiny model reads little.

@@ -12,9 +12,10 @@ import goalscope
 from goalscope.agents import Greedy
 from goalscope.agents.task_scripted import Oscillator
 from goalscope.cli import app
-from goalscope.importers import ImportLog, score_task_log
 from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
+from goalscope.measures.task_log import score_task_log
 from goalscope.runs import Store
+from goalscope.runs.importers import ImportLog
 from goalscope.stats import estimate_rows
 from goalscope.worlds.tasks import generate_task_map
 

@@ -8,8 +8,8 @@ import pytest
 from literal_tasks import achieved, neighbours, observed, pending, unobserved
 
 from families import long_after
+from goalscope._ground.rng import stream
 from goalscope.agents import Observation
-from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
     COOKING,

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from task_run_agents import TaskDice, task_study
 
+from goalscope._ground.rng import stream
+from goalscope.cli.front.measuring import measured_rows
 from goalscope.cli.measuring import report as report_run
 from goalscope.cli.studies import load_study
-from goalscope.front.measuring import measured_rows
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
-from goalscope.preflight import study_files as studies
 from goalscope.report import build_ledger, lay_out
 from goalscope.report.sections.results import error_tables
 from goalscope.report.sections.tasks import MOST_BANDS, progress
-from goalscope.rng import stream
-from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
+from goalscope.stats.rows import Row, Rows, Tag
+from goalscope.verdict.preflight import study_files as studies
 from measured_runs import run_of
 
 TASK_STUDIES = ("demand", "explore-exploit", "harness", "semantic")

@@ -14,11 +14,11 @@ from played import play
 from task_run_agents import TaskDice, task_study
 
 from families import long_after
+from goalscope._ground.rng import stream
 from goalscope.agents import DepthFirst, ExploreFirst, Greedy, TaskOracle
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.exploration import episode_score_rows, score_episode
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, progress_shares
-from goalscope.rng import stream
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import decode_world, encode_world
 from goalscope.worlds.tasks import COOKING, TaskWorld, cooking_map, generate_task_map

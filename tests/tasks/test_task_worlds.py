@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from literal_tasks import distance, literal_optimal_length, neighbours
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
     COOKING,

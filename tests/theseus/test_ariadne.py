@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from goalscope.agents.models import LocalModel
 from goalscope.measures import measure_episodes
-from goalscope.models import LocalModel
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from training.task_vocabulary import vocabulary
@@ -21,7 +21,7 @@ def test_the_shipped_files_are_those_of_the_vocabulary(tmp_path: Path) -> None:
 
 
 def folder() -> Path:
-    from goalscope.models.folders import model_folder
+    from goalscope.agents.models.folders import model_folder
 
     found = model_folder("ariadne")
     assert found is not None

@@ -1,8 +1,8 @@
 """The bundled model acts: it loads like any local model, answers in the format, and is better than chance."""
 
 from goalscope.agents import ChatAgent, Observation
+from goalscope.agents.models import LocalModel, Sampling
 from goalscope.measures import StepTable, action_accuracy, invalid_turns, roll_out
-from goalscope.models import LocalModel, Sampling
 from goalscope.worlds import GridView, GridWorld, generate_batch
 
 

@@ -17,7 +17,7 @@ from determinism import MARGIN, grid_requests, measure_determinism, measure_like
 
 from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.models import LocalModel, Sampling
+from goalscope.agents.models import LocalModel, Sampling
 from goalscope.runs import RunSummary, Store, Study, content_hash, run
 from goalscope.worlds import GridView, generate_batch
 

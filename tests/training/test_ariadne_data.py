@@ -9,9 +9,9 @@ import torch
 from ariadne_prompts import Silent, tokenizer
 
 from families import long_after
+from goalscope._ground.rng import stream
 from goalscope.agents import STRATEGIES, ExploreFirst, Greedy, NoisyGreedy, Observation, TaskChatAgent, parse_action
 from goalscope.measures.exploration import score_episode
-from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import MOVES, AgentKnowledge, Cell, TaskState, TaskView, generate_task_map
 from task_observations import task_observation

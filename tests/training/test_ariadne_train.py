@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from goalscope.models import read_training
+from goalscope.agents.models import read_training
 from training.network import Shape
 from training.task_data import TaskMixture
 from training.task_evaluate import held_out

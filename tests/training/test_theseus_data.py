@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalscope.planning import optimal_actions
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import ACTIONS, Action, Grid, settle, shown
 from goalscope.worlds import step as take
+from goalscope.worlds.planning import optimal_actions
 from training.data import DENSITIES, GOALS, Goal, Mixture, block, draw_worlds, plan, sequences
 from training.keys import KINDS, key_plan, key_worlds
 from training.layout import MOST_MOVES, layout

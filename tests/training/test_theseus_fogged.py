@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from goalscope._ground.rng import stream
 from goalscope.agents import ChatAgent, Observation, Past
-from goalscope.models import LocalModel
-from goalscope.rng import stream
+from goalscope.agents.models import LocalModel
 from goalscope.worlds import ACTIONS, Action, Fog, Grid, GridView, Position
 from training import fogged
 from training.data import SIZES, Batch, Mixture, block, draw_worlds, plan, sequences

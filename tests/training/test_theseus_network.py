@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from goalscope.models import LocalModel
+from goalscope.agents.models import LocalModel
 from training.attention import attend, chunks
 from training.layout import layout
 from training.network import Places, Shape, export, forward, initialise

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from goalscope.models import read_training
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.agents.models import read_training
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from training import checkpoint

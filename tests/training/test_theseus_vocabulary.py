@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from goalscope._ground.rng import stream
 from goalscope.agents.prompts import TEMPLATES, fill, passages, template
-from goalscope.rng import stream
 from goalscope.worlds import Grid, generate
 from goalscope.worlds.grid import symbols
 from training.layout import prompt_layout

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
-from goalscope.planning import solve
 from goalscope.runs import Study
 from goalscope.worlds import Grid
+from goalscope.worlds.planning import solve
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 
 import goalscope
-from goalscope.activations.load import captures, load_activations
 from goalscope.agents import Observation, Turn
-from goalscope.evaluation.claims import runs_in
+from goalscope.inside.activations.load import captures, load_activations
+from goalscope.inside.probing.maps import decode_maps
+from goalscope.inside.probing.pipeline import study_inside
+from goalscope.inside.probing.probe_store import stored_probes
+from goalscope.inside.probing.scores import AREA
 from goalscope.measures.exploration.score import score_recorded
-from goalscope.planning.shortest import solve
-from goalscope.probing.maps import decode_maps
-from goalscope.probing.pipeline import study_inside
-from goalscope.probing.probe_store import stored_probes
-from goalscope.probing.scores import AREA
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Inside
-from goalscope.viewer import view, write_view
-from goalscope.viewer.inside import read_inside
-from goalscope.viewer.notebook import SCRIPT
+from goalscope.verdict.claims import runs_in
+from goalscope.verdict.viewer import view, write_view
+from goalscope.verdict.viewer.inside import read_inside
+from goalscope.verdict.viewer.notebook import SCRIPT
 from goalscope.worlds import Action
 from goalscope.worlds.dynamics import settle
+from goalscope.worlds.planning.shortest import solve
 from measured_runs import measured, small_study
 
 pytestmark = pytest.mark.full

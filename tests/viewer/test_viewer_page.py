@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.interventions.patching import FOLLOWS
+from goalscope.inside.interventions.patching import FOLLOWS
 from goalscope.measures import StepTable
 from goalscope.report.reading import Run
-from goalscope.rows import Row, Rows
 from goalscope.runs import Store
-from goalscope.viewer import serving, write_view
-from goalscope.viewer.patched import patched
+from goalscope.stats.rows import Row, Rows
+from goalscope.verdict.viewer import serving, write_view
+from goalscope.verdict.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
 
 ROOT = Path(__file__).parents[2]
-ASSET = ROOT / "src" / "goalscope" / "viewer" / "viewer.html"
+ASSET = ROOT / "src" / "goalscope" / "verdict" / "viewer" / "viewer.html"
 
 
 def unpacked(packed: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import (
     ACTIONS,
     Fog,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from goalscope.planning import distances_batch
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import Grid, GridBatch, generate, generate_batch, interior_walls
+from goalscope.worlds.planning import distances_batch
 
 SIZES = (5, 7, 9, 11, 13, 15, 21)
 DENSITIES = (0.0, 0.1, 0.2, 0.4, 0.5, 0.6, 0.8, 0.9, 1.0)

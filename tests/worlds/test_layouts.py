@@ -5,8 +5,7 @@ from collections import Counter, deque
 import numpy as np
 import pytest
 
-from goalscope.planning import distances, shortest_length
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import (
     ACTIONS,
     LAYOUTS,
@@ -19,6 +18,7 @@ from goalscope.worlds import (
     layout_series,
     two_path,
 )
+from goalscope.worlds.planning import distances, shortest_length
 
 COUNT = 500
 

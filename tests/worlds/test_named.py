@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from goalscope.agents import ChatAgent, Observation, build_agent
-from goalscope.models import TEMPLATE_FORMS
-from goalscope.planning import distances_to
+from goalscope.agents.models import TEMPLATE_FORMS
 from goalscope.runs import Study
 from goalscope.runs.codec import decode_world, encode_world
 from goalscope.worlds import Action, Grid, GridWorld, NamedView, NamedWorld
+from goalscope.worlds.planning import distances_to
 
 GRID = Grid.parse("#######\n#A___G#\n#_###_#\n#_____#\n#######")
 RIVAL = (3, 3)

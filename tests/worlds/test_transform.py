@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalscope.planning import shortest_length, solve
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.worlds import (
     ACTIONS,
     IDENTITY,
@@ -22,6 +21,7 @@ from goalscope.worlds import (
     step,
     transform,
 )
+from goalscope.worlds.planning import shortest_length, solve
 
 ELEMENTS = [
     Transform(turns=turns, reflected=reflected, swapped=swapped)

@@ -9,7 +9,7 @@ import { List, readFilters, select } from "./list";
 import { solve, stateOf } from "./solver";
 import { visible } from "./text";
 
-// The solver, so that anybody can compare it with goalscope.planning in the console.
+// The solver, so that anybody can compare it with goalscope.worlds.planning in the console.
 Object.assign(globalThis, { goalscopeSolver: { solve, stateOf } });
 
 const MOST_BESIDE = 200; // episodes offered to be put beside one

@@ -1,4 +1,4 @@
-// The records that Python wrote (goalscope.viewer.collect), read out of the page or of the scripts beside it.
+// The records that Python wrote (goalscope.verdict.viewer.collect), read out of the page or of the scripts beside it.
 
 export type Drawn = [number] | [number, number, number]; // number of a drawing, cell of the agent
 

@@ -1,4 +1,4 @@
-// Shortest paths on a grid over (phase, cell), as goalscope.planning.shortest has them: phase 0 without the key, 1 with
+// Shortest paths on a grid over (phase, cell), as goalscope.worlds.planning.shortest has them: phase 0 without the key, 1 with
 // it, 2 with the door open. The recurrence is d(s) = 1 + min over moves a of d(next(s, a)), with d = 0 at the goal.
 
 import type { GridRecord } from "./data";

@@ -9,12 +9,12 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_che
 
 import numpy as np
 
-from goalscope import registry
-from goalscope.ids import content_id
-from goalscope.models.base import MOST_USAGE
-from goalscope.models.http_settings import DECISIVE
-from goalscope.own import is_own, load_own
-from goalscope.rng import stream, uniform
+from goalscope._ground import registry
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import is_own, load_own
+from goalscope._ground.rng import stream, uniform
+from goalscope.agents.models.base import MOST_USAGE
+from goalscope.agents.models.http_settings import DECISIVE
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, Report

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.progress import Arrived, handing_out, takes_arrived
 from goalscope.agents.agent import (
     ANSWERED_BY,
     CHAT,
@@ -25,6 +27,18 @@ from goalscope.agents.agent import (
     agent_kind,
 )
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
+from goalscope.agents.models.base import (
+    TEMPLATE_FORMS,
+    Likelihoods,
+    Message,
+    Model,
+    Reply,
+    Request,
+    Sampling,
+    build_model,
+    check_type,
+)
+from goalscope.agents.models.http_budget import CallBudget
 from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
 from goalscope.agents.printed_prompts import printed_entry, recognised
 from goalscope.agents.prompts import (
@@ -44,21 +58,7 @@ from goalscope.agents.prompts import (
     worked_examples,
 )
 from goalscope.agents.prompts.encodings import encoded_template
-from goalscope.ids import canonical_json
-from goalscope.models.base import (
-    TEMPLATE_FORMS,
-    Likelihoods,
-    Message,
-    Model,
-    Reply,
-    Request,
-    Sampling,
-    build_model,
-    check_type,
-)
-from goalscope.models.http_budget import CallBudget
-from goalscope.progress import Arrived, handing_out, takes_arrived
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.world import View
@@ -356,7 +356,7 @@ class ChatAgent:
             parameters: ``model`` (a folder, a name on the hub, "theseus", or its name at a server or backend),
                 the attributes of the class that `settings` names, ``template``, ``name``, ``history``, the fields of
                 `Sampling`, ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
-                `goalscope.agents.choice.Choice`), ``backend`` and its options, see `goalscope.models.base`.
+                `goalscope.agents.choice.Choice`), ``backend`` and its options, see `goalscope.agents.models.base`.
 
         Raises:
             FileNotFoundError: a folder, a strategy or a template that is not there.

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Observation, Turn
-from goalscope.models.base import Likelihoods, Model, Sampling, Scoring
+from goalscope.agents.models.base import Likelihoods, Model, Sampling, Scoring
 from goalscope.worlds.grid import SYMBOLS
 from goalscope.worlds.gridworld import GridView
 

@@ -9,7 +9,7 @@ Marks
 -----
 
 An answer that still holds a mark of reasoning, of a channel or of the chat format is `markers`: part of it may be
-reasoning, and reasoning only mentions actions. Which texts are marks is said in `goalscope.models.marks.left_over`; it
+reasoning, and reasoning only mentions actions. Which texts are marks is said in `agents.models.marks.left_over`; it
 covers families of marks that the model's settings do not name.
 
 Answers that were cut off
@@ -78,7 +78,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from goalscope.models.marks import left_over
+from goalscope.agents.models.marks import left_over
 from goalscope.worlds.grid import ACTIONS
 
 Failure = Literal["empty", "markers", "no JSON", "truncated", "unknown action", "two different actions"]

@@ -9,7 +9,7 @@ import numpy as np
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.agents.scripted import PROBABILITY, Distribution, Optimal, ScriptedAgent, WrongGoal
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.grid import Position
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 

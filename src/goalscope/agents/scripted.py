@@ -14,12 +14,12 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_probability, check_whole, freeze, is_whole
+from goalscope._ground.rng import uniform
 from goalscope.agents.agent import Observation, Turn, agent_kind
-from goalscope.checks import check_probability, check_whole, freeze, is_whole
-from goalscope.planning.shortest import distances_to, optimal_batch, solve
-from goalscope.rng import uniform
 from goalscope.worlds.grid import ACTIONS, CORNERS, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.worlds.world import View
 
 Distribution = npt.NDArray[np.float64]

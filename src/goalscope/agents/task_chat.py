@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from goalscope.agents.agent import TASK_CHAT, History, Observation, Past, agent_kind
 from goalscope.agents.chat import ChatAgent, example_name
+from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS, Message
 from goalscope.agents.printed_prompts import printed_entry
 from goalscope.agents.prompts import (
     PAPER,
@@ -22,8 +23,7 @@ from goalscope.agents.prompts import (
     system_prompt,
     template_text,
 )
-from goalscope.models.base import COMPLETION, TEMPLATE_FORMS, Message
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, rules_of, write_log
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View

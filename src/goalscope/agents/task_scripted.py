@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+from goalscope._ground.checks import check_whole
 from goalscope.agents.agent import TASK_PREFIX, Observation, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Scripted
-from goalscope.checks import check_whole
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.knowledge import AgentKnowledge

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
+from goalscope._ground.folder import Folder
 from goalscope.cli.help import LAYERS, Executor, Gpus, Reads, RunDirectory, Workers, flag, option
-from goalscope.folder import Folder
 
 if TYPE_CHECKING:
-    from goalscope.probing.pipeline import InsideSummary
+    from goalscope.inside.probing.pipeline import InsideSummary
     from goalscope.report.sections.probing import ProbeRows
-    from goalscope.rows import Rows
+    from goalscope.stats.rows import Rows
 
 
 def capture(
@@ -64,17 +64,17 @@ def capture(
     gpus: Gpus = 0.0,
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
-    from goalscope.activations import CaptureSettings
-    from goalscope.activations import capture as replay
-    from goalscope.activations.capture import capture_elsewhere
-    from goalscope.activations.hooks import DecoderBlocks
+    from goalscope._ground.progress import duration
+    from goalscope._ground.words import counted
+    from goalscope.agents.models.local import LocalModel
     from goalscope.cli.console import progress, say, table
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.models.local import LocalModel
-    from goalscope.progress import duration
+    from goalscope.inside.activations import CaptureSettings
+    from goalscope.inside.activations import capture as replay
+    from goalscope.inside.activations.capture import capture_elsewhere
+    from goalscope.inside.activations.hooks import DecoderBlocks
     from goalscope.report.blocks import size_in_words
     from goalscope.runs import StudyShard
-    from goalscope.words import counted
 
     _check_workers(executor, workers, gpus)
     if executor != "threads" and shard is not None:
@@ -97,7 +97,7 @@ def capture(
     layer_numbers = None if isinstance(requested, str) else requested
     if requested == "all":
         if local_model is None:
-            from goalscope.activations.replay_target import find_target, model_of
+            from goalscope.inside.activations.replay_target import find_target, model_of
             from goalscope.runs import Store
 
             with Store(run) as store:
@@ -180,8 +180,8 @@ def probe(
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
     from goalscope.cli.console import progress, say
+    from goalscope.cli.front.inside import probe as read_inside
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.front.inside import probe as read_inside
 
     given: dict[str, tuple[str, Callable[[str], Any]]] = {
         "reads": (reads, split),
@@ -205,10 +205,10 @@ def probe(
 
 def show_inside(done: "InsideSummary", seconds: float) -> None:
     """Print what probes found: numbers of probes, and the headline of each reading."""
+    from goalscope._ground.progress import duration
+    from goalscope._ground.words import counted
     from goalscope.cli.console import say
-    from goalscope.progress import duration
     from goalscope.report.verdicts import MADE_RULE
-    from goalscope.words import counted
 
     steps = done.steps
     if steps["steps left out"]:
@@ -227,7 +227,7 @@ def show_inside(done: "InsideSummary", seconds: float) -> None:
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site, and its difference to the random networks."""
-    from goalscope import registry
+    from goalscope._ground import registry
     from goalscope.cli.console import table
     from goalscope.report.sections.probing import ProbeRows
 
@@ -244,9 +244,9 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
 
 def _compared(selected: "ProbeRows") -> tuple[str, str, str, str]:
     """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
+    from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
     from goalscope.cli.measuring import written
-    from goalscope.models.initialisation import RANDOM_WEIGHTS
-    from goalscope.probing.scores import paired_rows, summarise
+    from goalscope.inside.probing.scores import paired_rows, summarise
     from goalscope.report.verdicts import strictest
 
     own_rows = selected.where(control="none").rows

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from goalscope._ground.folder import Folder
 from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.hypotheses import Bank
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
-from goalscope.folder import Folder
 
 if TYPE_CHECKING:
-    from goalscope.front.attributing import Attributed
+    from goalscope.cli.front.attributing import Attributed
     from goalscope.runs import Study
 
 
@@ -67,9 +67,9 @@ def attribute(
     actions are then scored. Called again on the same directory it repeats no answer.
     """
     from goalscope.cli.console import json_text, progress, say
+    from goalscope.cli.front import attributing
     from goalscope.cli.hypotheses import study_of
     from goalscope.cli.overrides import split
-    from goalscope.front import attributing
 
     is_run = Folder(agent).is_there() and worlds is None
 
@@ -119,9 +119,9 @@ def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
     """Print what names need in the worlds of a study, phase by phase."""
     from goalscope.cli.console import say
     from goalscope.cli.hypotheses import bound, needs_of
+    from goalscope.goals.hypotheses import load_hypotheses
+    from goalscope.goals.hypotheses.need import LAPSES, sentences
     from goalscope.goals.reading import by_phase
-    from goalscope.hypotheses import load_hypotheses
-    from goalscope.hypotheses.need import LAPSES, sentences
 
     bank = bound(load_hypotheses(hypotheses), study)
     for phase, worlds in by_phase(study.worlds()).items():

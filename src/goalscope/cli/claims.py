@@ -6,17 +6,17 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.progress import duration
+from goalscope._ground.words import counted
 from goalscope.cli.console import console, say, table
 from goalscope.cli.console import show as show_table
-from goalscope.evaluation import Announcement, Evaluation, judging
-from goalscope.evaluation.claims import Claim, ClaimLedger, Difference
-from goalscope.evaluation.compare import differences_table
-from goalscope.evaluation.failures import FAILURES
-from goalscope.evaluation.identity import paragraphs
-from goalscope.evaluation.opening import check_claims, read_ledger
-from goalscope.folder import Folder
-from goalscope.progress import duration
-from goalscope.words import counted
+from goalscope.verdict import Announcement, Evaluation, judging
+from goalscope.verdict.claims import Claim, ClaimLedger, Difference
+from goalscope.verdict.compare import differences_table
+from goalscope.verdict.failures import FAILURES
+from goalscope.verdict.identity import paragraphs
+from goalscope.verdict.opening import check_claims, read_ledger
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46

@@ -7,17 +7,17 @@ from shlex import quote
 
 import numpy as np
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.progress import duration
+from goalscope._ground.words import counted, listed
 from goalscope.cli.console import json_text, progress, say
+from goalscope.cli.front.importing import import_logs
+from goalscope.cli.front.measuring import check_tags, measure_run, write_page_of
+from goalscope.cli.front.measuring import measure as measure_estimates
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline
 from goalscope.cli.studies import load_study, run_study_of
-from goalscope.evaluation.opening import run_folders
-from goalscope.folder import Folder, NamedFile
-from goalscope.front.importing import import_logs
-from goalscope.front.measuring import check_tags, measure_run, write_page_of
-from goalscope.front.measuring import measure as measure_estimates
 from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
-from goalscope.progress import duration
 from goalscope.report.blocks import number, size_in_words
 from goalscope.report.definitions import explain_failed_turns, shown_accuracies
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
@@ -25,7 +25,7 @@ from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, export_parquet
 from goalscope.runs.export import write_checksums
-from goalscope.words import counted, listed
+from goalscope.verdict.opening import run_folders
 
 
 def demo(out: Path) -> None:
@@ -136,7 +136,7 @@ def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequenc
 def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
     with Store(path) as store:
         if formats:  # first, so that formats that cannot be written are refused before the tables
-            from goalscope.activations.exchange import README, export_activations
+            from goalscope.inside.activations.exchange import README, export_activations
 
             folder_path = Folder(out).below("activations").checked()
             with progress("files of activations") as show:

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show
+from goalscope.cli.front import comparing
+from goalscope.cli.front.comparing import compare_places, compare_transformed
 from goalscope.cli.overrides import split, split_names
-from goalscope.folder import Folder, NamedFile
-from goalscope.front import comparing
-from goalscope.front.comparing import compare_places, compare_transformed
 from goalscope.report.blocks import number
 from goalscope.report.comparison import (
     LEVEL,
@@ -23,7 +24,6 @@ from goalscope.report.figures import as_csv
 from goalscope.report.run_comparison import ComparisonSettings
 from goalscope.report.sections.invariance import grids_table, means_table
 from goalscope.runs.probing_config import check_margin
-from goalscope.words import counted
 
 
 def _write(files: Mapping[str, Path | None], records: Sequence[Mapping[str, Any]], **metadata: Any) -> None:

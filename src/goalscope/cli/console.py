@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from goalscope.progress import TALLY, Pace, beating, lines
+from goalscope._ground.progress import TALLY, Pace, beating, lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -44,8 +44,8 @@ def depends(
     Called again on the same directory it goes on where it stopped and asks nothing again.
     """
     from goalscope.cli import console
+    from goalscope.cli.front import depending
     from goalscope.cli.overrides import split
-    from goalscope.front import depending
     from goalscope.report.sections.dependence import dependence_table
 
     options: dict[str, Any] = {"changes": changes, "states": states, "settings": settings or (), "seed": seed}

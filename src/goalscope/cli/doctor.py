@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
+from goalscope._ground.extras import how_to_install
+from goalscope._ground.folder import Folder
 from goalscope.cli.console import table
 from goalscope.cli.errors import WRONG_INPUT
 from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.extras import how_to_install
-from goalscope.folder import Folder
 
 NEEDS = {
     "": ("numpy", "scipy", "pydantic", "PyYAML", "typer", "rich"),

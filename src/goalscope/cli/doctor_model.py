@@ -4,8 +4,8 @@ import math
 from dataclasses import asdict
 
 from goalscope.cli.console import json_text, safe, say, table
-from goalscope.preflight.model_report import SIZES, ModelReport, Sample, report_model
-from goalscope.preflight.server_report import report_server
+from goalscope.verdict.preflight.model_report import SIZES, ModelReport, Sample, report_model
+from goalscope.verdict.preflight.server_report import report_server
 
 _MAX_CHARACTERS = 300  # characters of a sample answer
 

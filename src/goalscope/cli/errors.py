@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import typer
 
+from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope.cli.console import cut, fail, say
-from goalscope.folder import Folder, NamedFile, anything_at
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
@@ -33,8 +33,8 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
-        from goalscope.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
-        from goalscope.progress import TALLY
+        from goalscope._ground.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
+        from goalscope._ground.progress import TALLY
 
         hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
         left_out = list[str]()
@@ -78,7 +78,7 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
 
     What it says of parts of other packages is added to a list.
     """
-    from goalscope.parts import PartWarning
+    from goalscope._ground.parts import PartWarning
 
     printed = set[str]()
 

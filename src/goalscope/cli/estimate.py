@@ -6,18 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.folder import temporary_folder
+from goalscope._ground.words import counted, short
 from goalscope.cli.console import json_text, progress, say, table
-from goalscope.folder import temporary_folder
-from goalscope.front.expected import measure_and_say
-from goalscope.front.measuring import measured_rows
-from goalscope.front.running import size_of
-from goalscope.preflight import beyond_reach
-from goalscope.preflight.cost import Cost, costs
-from goalscope.preflight.pace import SPENT, stored_pace
-from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
+from goalscope.cli.front.expected import measure_and_say
+from goalscope.cli.front.measuring import measured_rows
+from goalscope.cli.front.running import size_of
 from goalscope.runs import Study
 from goalscope.stats import Estimate
-from goalscope.words import counted, short
+from goalscope.verdict.preflight import beyond_reach
+from goalscope.verdict.preflight.cost import Cost, costs
+from goalscope.verdict.preflight.pace import SPENT, stored_pace
+from goalscope.verdict.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 
 _QUIET = 2.0  # seconds before progress is shown
 _WIDTH = 24  # of a cell, so that rows of a table fit on a line

@@ -80,7 +80,7 @@ def evaluate(
     those that are there and repeats no call; the same models or arms and further ones add those. Exit status 1 where
     something failed.
     """
-    from goalscope import evaluation
+    from goalscope import verdict as evaluation
     from goalscope.cli import claims
     from goalscope.cli.overrides import numbers, split
 

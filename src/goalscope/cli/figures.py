@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from goalscope._ground.folder import Folder
 from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.folder import Folder
 
 if TYPE_CHECKING:
     from goalscope.report.exports import Named
@@ -34,11 +34,11 @@ def figure(
     ] = None,
 ) -> None:
     """Write a figure or a table of the page of a run or of an evaluation, list their names, or write all of them."""
+    from goalscope._ground.words import counted
     from goalscope.cli.console import say, table
     from goalscope.cli.errors import check_outputs
     from goalscope.report.blocks import Table
     from goalscope.report.exports import find, title_of, write, write_all
-    from goalscope.words import counted
 
     if (name is None) != (out is None) or [name is not None, listing, every is not None].count(True) != 1:
         raise ValueError("figure must be given one of: NAME with --out FILE, --list, or --all DIR")
@@ -63,10 +63,10 @@ def figure(
 
 def _named(run: Path) -> "Named":
     from goalscope.cli.console import progress
-    from goalscope.evaluation.judging import PLAN
-    from goalscope.evaluation.page import named_of
-    from goalscope.front.measuring import measure_missing
+    from goalscope.cli.front.measuring import measure_missing
     from goalscope.report.exports import named_of_run
+    from goalscope.verdict.judging import PLAN
+    from goalscope.verdict.page import named_of
 
     if Folder(run).has_file(PLAN):
         return named_of(run)

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.cli.errors import guarded
 from goalscope.cli.help import as_lines
 

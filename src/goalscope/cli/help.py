@@ -17,7 +17,6 @@ SUMMARY: Final[Mapping[str, str]] = {
     "separate": "Say which hypotheses some worlds can tell apart.",
     "design": "Choose worlds that tell hypotheses apart.",
     "attribute": "Say which hypothesis an agent's actions follow, or that none does.",
-    "organisms": "Make agents whose goal is known, judge methods by them.",
     "merge": "Put the shards of a study together into one run.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
@@ -78,18 +77,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "attribute": (
         "goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after",
         "goalscope attribute runs/first --hypotheses 'grids;key' --methods meg",
-    ),
-    "organisms": (
-        "goalscope organisms make --at organisms",
-        "goalscope organisms list --at organisms",
-        "goalscope organisms check --at organisms",
-        "goalscope organisms judge score meg --at organisms --out judged",
-        "goalscope organisms gate --at organisms --out gate",
-        "goalscope organisms inside --at organisms --out inside",
-        "goalscope organisms seal --at organisms --out challenge --key key.json",
-        "goalscope organisms claim score --at challenge",
-        "goalscope organisms open --at challenge --key key.json",
-        "goalscope organisms score --at challenge",
     ),
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
@@ -280,7 +267,7 @@ class StudyCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the names, then the examples."""
-        from goalscope import registry
+        from goalscope._ground import registry
 
         with formatter.section("Studies"):
             formatter.write_text(", ".join(sorted(registry.names("study"))))
@@ -292,7 +279,7 @@ class ProbeCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the analyses, then the examples."""
-        from goalscope import registry
+        from goalscope._ground import registry
 
         with formatter.section("Analyses"):
             formatter.write_dl(

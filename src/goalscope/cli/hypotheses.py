@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from goalscope._ground.folder import anything_at
 from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.cli.studies import Count, Densities, Settings, Sizes
-from goalscope.folder import anything_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from goalscope.hypotheses import Hypothesis
-    from goalscope.hypotheses.need import Need
-    from goalscope.hypotheses.separability import Separability
+    from goalscope.goals.hypotheses import Hypothesis
+    from goalscope.goals.hypotheses.need import Need
+    from goalscope.goals.hypotheses.separability import Separability
     from goalscope.runs import Study
     from goalscope.worlds import World
 
@@ -53,9 +53,9 @@ def separate(
 ) -> None:
     """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables."""
     from goalscope.cli.console import json_text, say
-    from goalscope.hypotheses import load_hypotheses
-    from goalscope.hypotheses.need import sentences
-    from goalscope.hypotheses.separability import separability
+    from goalscope.goals.hypotheses import load_hypotheses
+    from goalscope.goals.hypotheses.need import sentences
+    from goalscope.goals.hypotheses.separability import separability
 
     study = study_of(worlds, sizes, densities, count, settings)
     bank, given = bound(load_hypotheses(hypotheses), study), _of_phase(study, phase)
@@ -100,12 +100,12 @@ def design(
     """Choose worlds that tell hypotheses apart, and say what is gained over as many random ones."""
     import numpy as np
 
+    from goalscope._ground.folder import NamedFile
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
-    from goalscope.folder import NamedFile
-    from goalscope.hypotheses import load_hypotheses
-    from goalscope.hypotheses.design import design as designed
-    from goalscope.hypotheses.need import sentences
+    from goalscope.goals.hypotheses import load_hypotheses
+    from goalscope.goals.hypotheses.design import design as designed
+    from goalscope.goals.hypotheses.need import sentences
     from goalscope.runs import Study
 
     check_outputs(out)
@@ -139,7 +139,7 @@ def needs_of(
     bank: "Mapping[str, Hypothesis]", worlds: "Sequence[World]", study: "Study", lapse: float, episodes: int = 1
 ) -> list["Need"]:
     """Return what names need in worlds of a study, also with a lapse rate of one's own; nothing of a single world."""
-    from goalscope.hypotheses.need import LAPSES, needed
+    from goalscope.goals.hypotheses.need import LAPSES, needed
 
     if len({world.cluster or world.id for world in worlds}) < 2:
         return []
@@ -149,7 +149,7 @@ def needs_of(
 
 def bound(bank: "Mapping[str, Hypothesis]", study: "Study") -> "dict[str, Hypothesis]":
     """Return a bank whose places of a phase have the cells of all worlds of a study, whichever phase is looked at."""
-    from goalscope.hypotheses import bind
+    from goalscope.goals.hypotheses import bind
 
     return {name: bind(one, study.worlds()) for name, one in bank.items()}
 
@@ -167,12 +167,12 @@ def study_of(
     text: str, sizes: str | None, densities: str | None, count: int | None, settings: list[str] | None
 ) -> "Study":
     """Return a study of the worlds that an option names, with the changes of others."""
-    from goalscope import registry
+    from goalscope._ground import registry
+    from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.cli.overrides import read_overrides
     from goalscope.cli.studies import load_study
-    from goalscope.preflight.study_files import names
     from goalscope.runs import Study
-    from goalscope.yaml_text import read_yaml_text
+    from goalscope.verdict.preflight.study_files import names
 
     changes = read_overrides(sizes, densities, settings, None, network=False, count=count)
     if text in names() or anything_at(text) or text.endswith((".yaml", ".yml")):
@@ -189,8 +189,8 @@ def study_of(
 
 
 def _print_pairs(found: "Separability") -> None:
+    from goalscope._ground.words import counted
     from goalscope.cli.console import table
-    from goalscope.words import counted
 
     lapse, size = found.lapse, len(found.names)
     rows = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from goalscope.cli.help import Reads, RunDirectory, option
 
 if TYPE_CHECKING:
-    from goalscope.interventions.experiment import InterventionSummary
+    from goalscope.inside.interventions.experiment import InterventionSummary
 
 
 def patch(
@@ -32,10 +32,10 @@ def patch(
     ] = None,
 ) -> None:
     """Find counterfactual pairs, patch activations between them, store rows. What is stored is not done again."""
+    from goalscope._ground.progress import duration
     from goalscope.cli.console import progress, say
+    from goalscope.cli.front.inside import patch as change
     from goalscope.cli.overrides import layers_of, split
-    from goalscope.front.inside import patch as change
-    from goalscope.progress import duration
 
     changes: dict[str, Any] = {"sites": split(sites), "agent": agent}
     changes = {name: value for name, value in changes.items() if value}
@@ -52,10 +52,10 @@ def patch(
 
 def show_intervention(done: "InterventionSummary") -> None:
     """Print the main estimates of an experiment, one line each."""
-    from goalscope import registry
+    from goalscope._ground import registry
     from goalscope.cli.console import say, table
     from goalscope.cli.measuring import written
-    from goalscope.probing.scores import chosen
+    from goalscope.inside.probing.scores import chosen
     from goalscope.stats import estimate_rows
 
     measures, fixed, by = registry.resolve("intervention", done.kind).headline

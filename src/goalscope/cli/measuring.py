@@ -5,15 +5,15 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+from goalscope._ground.words import short
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.front.measuring import write_page_of
+from goalscope.cli.front.measuring import write_page_of
 from goalscope.report.blocks import SPARSE, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.measured import MeasuredRows
-from goalscope.rows import Rows
 from goalscope.stats import Estimate, Grouped
-from goalscope.words import short
+from goalscope.stats.rows import Rows
 
 SCREEN = (
     "success",

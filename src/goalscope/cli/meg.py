@@ -8,12 +8,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.progress import duration
+from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
-from goalscope.front.goals import towards
+from goalscope.cli.front.goals import towards
 from goalscope.goals import RunDirectedness
 from goalscope.meg.file import FileMEG, meg_of_file
-from goalscope.planning.soft import passes_reported_to
-from goalscope.progress import duration
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.meg import (
     belief_words,
@@ -23,7 +23,7 @@ from goalscope.report.sections.meg import (
     note_lines,
     where,
 )
-from goalscope.words import counted
+from goalscope.worlds.planning.soft import passes_reported_to
 
 _QUIET = 5.0  # seconds between two progress messages of a long computation
 
@@ -103,7 +103,7 @@ def _number(value: float) -> str:
 
 
 def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Measure the goals of the agents of a run, see `goalscope.front.goals.towards`, and print them."""
+    """Measure the goals of the agents of a run, see `goalscope.cli.front.goals.towards`, and print them."""
     measured = towards(path, stage=progress, **options)
     if as_json:
         say(json.dumps(measured.to_plain(), indent=2, allow_nan=False))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from goalscope._ground.checks import did_you_mean, near_miss
+from goalscope._ground.own import consent
+from goalscope._ground.untrusted import shorten
+from goalscope._ground.yaml_text import key_path, read_yaml_text, set_key
 from goalscope.agents.agent import CHAT, TASK_CHAT
-from goalscope.checks import did_you_mean, near_miss
+from goalscope.agents.models.base import TEMPLATE_FORMS
 from goalscope.cli.console import say
-from goalscope.models.base import TEMPLATE_FORMS
-from goalscope.own import consent
-from goalscope.preflight import study_files
-from goalscope.preflight.model_defaults import ModelDefaults, find_out, ready_models
 from goalscope.runs import Study
-from goalscope.untrusted import shorten
-from goalscope.yaml_text import key_path, read_yaml_text, set_key
+from goalscope.verdict.preflight import study_files
+from goalscope.verdict.preflight.model_defaults import ModelDefaults, find_out, ready_models
 
 _KINDS = (CHAT, TASK_CHAT)
 # Parameters of the question, not of the model.

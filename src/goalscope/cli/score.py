@@ -5,9 +5,9 @@ from pathlib import Path
 
 from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.errors import check_outputs
+from goalscope.cli.front.scoring import COUNTED, ScoredLog
+from goalscope.cli.front.scoring import score as scored
 from goalscope.cli.measuring import warn_of_few
-from goalscope.front.scoring import COUNTED, ScoredLog
-from goalscope.front.scoring import score as scored
 from goalscope.report.blocks import few_of
 from goalscope.stats import Estimate
 

@@ -94,21 +94,21 @@ def merge(
 
     Evaluations with the same plan become one with the models of each, which are judged together.
     """
-    from goalscope.evaluation.opening import is_evaluation
+    from goalscope.verdict.opening import is_evaluation
 
     whole = [path for path in shards if is_evaluation(path)]
     if whole and len(whole) < len(shards):
         raise ValueError("a merge takes evaluations or shards of a study, got both: leave one kind out")
     if whole:
         from goalscope.cli.claims import show_whole
-        from goalscope.evaluation.merging import merge_evaluations
+        from goalscope.verdict.merging import merge_evaluations
 
         began = time.monotonic()
         show_whole(merge_evaluations(shards, out), time.monotonic() - began)
         return
+    from goalscope._ground.words import counted
     from goalscope.runs import Store, content_hash
     from goalscope.runs import merge as merge_shards
-    from goalscope.words import counted
 
     with progress("episodes") as show:
         done = merge_shards(
@@ -164,7 +164,7 @@ def estimate(
     """
     from goalscope.cli.estimate import print_cost, print_json, print_power
     from goalscope.cli.overrides import read_overrides
-    from goalscope.preflight.power import Assumptions
+    from goalscope.verdict.preflight.power import Assumptions
 
     assumed_values = {
         name: value for name, value in (("mean", assume_mean), ("between", assume_between)) if value is not None
@@ -189,18 +189,18 @@ def estimate(
 
 def load_study(name: str, changes: "Overrides | None" = None) -> "Study":
     """Return a study from a file, or the shipped study of that name, with changes."""
-    from goalscope.preflight.study_files import load
+    from goalscope.verdict.preflight.study_files import load
 
     return load(name, None if changes is None else changes.apply)
 
 
 def run_study_of(study: "Study", out: Path, workers: int = 1, *, as_json: bool = False, **options: Any) -> None:
-    """Run a study, or go on with it, see `goalscope.front.running.stages`, and print each result as it comes."""
+    """Run a study, or go on with it, see `goalscope.cli.front.running.stages`, and print each result as it comes."""
     from goalscope.cli.activations import show_inside
+    from goalscope.cli.front.running import stages
     from goalscope.cli.interventions import show_intervention
-    from goalscope.front.running import stages
-    from goalscope.interventions.experiment import InterventionSummary
-    from goalscope.probing.pipeline import InsideSummary
+    from goalscope.inside.interventions.experiment import InterventionSummary
+    from goalscope.inside.probing.pipeline import InsideSummary
     from goalscope.runs import Store
 
     began = time.monotonic()

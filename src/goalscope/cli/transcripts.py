@@ -7,18 +7,18 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, get_args
 
+from goalscope._ground.checks import did_you_mean
+from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent
-from goalscope.checks import did_you_mean
 from goalscope.cli.console import json_text, say, table
-from goalscope.evaluation.opening import run_folders
-from goalscope.front.measuring import tell_missing
+from goalscope.cli.front.measuring import tell_missing
 from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
 from goalscope.report.reading import Run
 from goalscope.runs import Outcome, Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.export import episode_record, step_records
 from goalscope.runs.record import Episode
-from goalscope.words import counted
+from goalscope.verdict.opening import run_folders
 
 _LISTED = ("episode", "agent", "world", "outcome", "steps", "invalid turns")
 _MIN_ELIDED = 4  # fewer unchanged lines are printed

@@ -16,9 +16,9 @@ from goalscope.cli.errors import PROBLEMS
 from goalscope.cli.help import RunDirectory, flag, option
 
 if TYPE_CHECKING:
-    from goalscope.evaluation.judging import Reopened
     from goalscope.runs import Store
     from goalscope.runs.verify import VerifiedPart
+    from goalscope.verdict.judging import Reopened
 
 
 def verify(
@@ -33,7 +33,7 @@ def verify(
     1 where something is damaged, or a claim, the page or the content hash is another one, 2 where the run cannot be
     opened.
     """
-    from goalscope.evaluation.opening import is_evaluation, run_folders
+    from goalscope.verdict.opening import is_evaluation, run_folders
 
     if expect and is_evaluation(run):
         raise ValueError("--expect is the hash of one run, got an evaluation: give the run of an arm")
@@ -54,8 +54,8 @@ def verify(
 
 def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool) -> bool:
     """Compare the claims and the page of an evaluation with its runs, which are opened and measured once for both."""
-    from goalscope.evaluation.judging import reopened
-    from goalscope.evaluation.opening import AGAIN, compare_claims
+    from goalscope.verdict.judging import reopened
+    from goalscope.verdict.opening import AGAIN, compare_claims
 
     with reopened(directory) as evaluation:
         checked = compare_claims(evaluation)
@@ -74,8 +74,8 @@ def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool)
 
 def _sound_page(evaluation: "Reopened", record: dict[str, Any], *, rebuild: bool) -> bool:
     """Compare the page of an evaluation with its ledger and runs; say and record what was found."""
-    from goalscope.evaluation.opening import AGAIN
-    from goalscope.evaluation.page import compare_page
+    from goalscope.verdict.opening import AGAIN
+    from goalscope.verdict.page import compare_page
 
     found = compare_page(evaluation, rebuild=rebuild)
     record |= {"page": found.deviation, "page_compared_with": found.basis}
@@ -109,8 +109,8 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
 
 def files(store: "Store") -> Iterator["VerifiedPart"]:
     """Check the files of a run: activations against their digests, probes against their content ids."""
-    from goalscope.activations.load import SHARD
-    from goalscope.activations.shards import Artifact, artifacts, open_shard, place
+    from goalscope.inside.activations.load import SHARD
+    from goalscope.inside.activations.shards import Artifact, artifacts, open_shard, place
     from goalscope.runs.verify import VerifiedPart
 
     def shard(artifact: Artifact) -> None:
@@ -120,7 +120,7 @@ def files(store: "Store") -> Iterator["VerifiedPart"]:
             opened.check()
 
     def probe(artifact: Artifact) -> None:
-        from goalscope.probing.probe import Probe
+        from goalscope.inside.probing.probe import Probe
 
         path = place(store, artifact)
         if (loaded := Probe.load(path)).id != artifact.tags.get("content"):
@@ -147,7 +147,7 @@ def doctor_run(path: Path, *, write: bool) -> None:
 
     Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
-    from goalscope.front.measuring import measure_run
+    from goalscope.cli.front.measuring import measure_run
     from goalscope.measures.behaviour import BEHAVIOUR
     from goalscope.runs.repair import DAMAGED, lines, repair
 

@@ -24,11 +24,11 @@ def view(
 
     It is one file to send to somebody, and works without a server. Above 20 MB a folder of its name lies beside it.
     """
+    from goalscope._ground.words import counted
     from goalscope.cli.console import say
     from goalscope.cli.errors import check_outputs
     from goalscope.report.blocks import size_in_words
-    from goalscope.viewer import serving, write_view
-    from goalscope.words import counted
+    from goalscope.verdict.viewer import serving, write_view
 
     if out is None and len(paths) > 1:
         raise ValueError("several directories must be given a page of their own: add --out FILE")

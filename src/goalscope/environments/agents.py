@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_whole
+from goalscope._ground.distributions import to_array, to_shares
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Scripted
-from goalscope.checks import check_whole
-from goalscope.distributions import to_array, to_shares
 from goalscope.environments.world import EnvironmentView, EnvironmentWorld
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import registry
-from goalscope.own import is_own, load_own
+from goalscope._ground import registry
+from goalscope._ground.own import is_own, load_own
 
 S = TypeVar("S", bound=Hashable)
 Registered = TypeVar("Registered")

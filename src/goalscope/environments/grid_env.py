@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_number
+from goalscope._ground.checks import check_number
+from goalscope._ground.extras import lacking
 from goalscope.environments.agents import PLANES, planes
-from goalscope.extras import lacking
-from goalscope.planning.shortest import ShortestPaths, solve
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import ACTIONS, Grid
 from goalscope.worlds.gridworld import GridView, GridWorld
+from goalscope.worlds.planning.shortest import ShortestPaths, solve
 
 try:
     import gymnasium

@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import is_own
+from goalscope._ground.untrusted import shorten
 from goalscope.environments.table import LIMIT
 from goalscope.environments.world import EnvironmentWorld
-from goalscope.ids import content_id
-from goalscope.own import is_own
-from goalscope.rows import Tag
 from goalscope.runs.kinds import OWN, Phased, listed, sequence, world_kind
-from goalscope.untrusted import shorten
+from goalscope.stats.rows import Tag
 
 _MOST_SEED = 2**31 - 1
 _Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from goalscope._ground.ids import content_id
 from goalscope.environments.environment import Environment
 from goalscope.environments.levels import LevelSimulator
 from goalscope.environments.minigrid import LevelAsItIs
@@ -21,9 +22,8 @@ from goalscope.environments.search import VisitedStates
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import enumerate_states
 from goalscope.environments.toy_text import ToyTextAsItIs
-from goalscope.ids import content_id
 from goalscope.meg import RationalityCurve
-from goalscope.planning.mdp import Values, value_iteration
+from goalscope.worlds.planning.mdp import Values, value_iteration
 
 FACTOR: Final = 1.5
 """Decisions of an episode that MEG takes, as a multiple of the shortest path, without chance."""

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import content_id
 from goalscope.environments.bounds import LevelBound
 from goalscope.environments.environment import Observed, StateCopy, environment_kind
 from goalscope.environments.levels import CARRIED, MOVABLE, Key, LevelSimulator
 from goalscope.environments.missions import indicators, tokens
 from goalscope.environments.toy_text import copied, make
-from goalscope.extras import lacking
-from goalscope.ids import content_id
 
 _FACING = ("right", "down", "left", "up")
 _ARROWS = ">v<^"

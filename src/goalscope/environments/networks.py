@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from goalscope.sealed import SealedRecord, Sha256, StrictRecord
+from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord
 
 Array = npt.NDArray[np.float64]
 Cell = Literal["lstm", "gru"]

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.distributions import to_chances, to_shares
+from goalscope._ground.distributions import to_chances, to_shares
+from goalscope._ground.rng import stream
 from goalscope.environments.environment import Environment, Player, StatePlayer
 from goalscope.environments.solution import SolvedTable
 from goalscope.environments.table import StateTable
-from goalscope.rng import stream
 
 EPISODES: Final = 24
 """Episodes of a play-back: a third each by the optimal policy, at random, and by a mixture of both."""

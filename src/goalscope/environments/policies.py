@@ -16,10 +16,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from goalscope._ground.checks import check_whole
+from goalscope._ground.distributions import to_shares
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.sealed import seal, unseal
+from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
 from goalscope.agents.agent import History, Observation, agent_kind
 from goalscope.agents.scripted import Scripted
-from goalscope.checks import check_whole
-from goalscope.distributions import to_shares
 from goalscope.environments.agents import shown_array
 from goalscope.environments.missions import MOST_WORDS, WORDS
 from goalscope.environments.networks import (
@@ -35,11 +39,7 @@ from goalscope.environments.networks import (
     digest_of,
     network_of,
 )
-from goalscope.extras import lacking
-from goalscope.folder import NamedFile
-from goalscope.rows import Tag
-from goalscope.sealed import seal, unseal
-from goalscope.untrusted import UntrustedError, decode_object, shorten
+from goalscope.stats.rows import Tag
 from goalscope.worlds.world import View
 
 MOST_BYTES: Final = 1 << 28

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.environments.environment import Environment, Player, StatePlayer
 from goalscope.environments.playback import EPISODES, Mismatch, Simulated
-from goalscope.rng import stream
 
 Bound = Callable[[Any], float]
 MOST: Final = 200_000

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole, freeze
+from goalscope._ground.checks import check_whole, freeze
 from goalscope.environments.table import StateTable
-from goalscope.planning import value_iteration
+from goalscope.worlds.planning import value_iteration
 
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]

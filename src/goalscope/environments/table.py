@@ -9,10 +9,10 @@ from typing import Any, Generic
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole, freeze
-from goalscope.distributions import note_rounding, to_chances
+from goalscope._ground.checks import check_whole, freeze
+from goalscope._ground.distributions import note_rounding, to_chances
 from goalscope.environments.environment import Environment, S, admissible_actions, goals_of
-from goalscope.planning import TabularMDP
+from goalscope.worlds.planning import TabularMDP
 
 LIMIT = 200_000
 """Default maximum number of states of an enumeration."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import content_id
 from goalscope.environments.environment import Observed, environment_kind
-from goalscope.extras import lacking
-from goalscope.ids import content_id
 
 Facts = frozenset[Any]
 _DISPLAY_COMMANDS = ("look", "inventory", "examine")

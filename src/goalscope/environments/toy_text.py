@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import load_module
 from goalscope.environments.environment import Observed, StatePlayer, environment_kind
-from goalscope.extras import lacking
-from goalscope.ids import content_id
-from goalscope.own import load_module
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import OPEN
 
@@ -27,7 +27,7 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
 
     Raises:
         ValueError: a name that is not registered, or that would import a module; a module that is not there, or that
-            the user did not allow to be imported (`goalscope.own`).
+            the user did not allow to be imported (`goalscope._ground.own`).
         ImportError: Gymnasium is missing.
     """
     try:

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.checks import check_whole
+from goalscope._ground.checks import check_whole
+from goalscope._ground.extras import lacking
 from goalscope.environments.live import KNOWN, LaidOut
-from goalscope.extras import lacking
 from goalscope.meg.curve import SharedCurve
-from goalscope.records import Records
 from goalscope.stats import Estimate, estimate_mean
+from goalscope.stats.records import Records
 
 MEASURES: Final = {
     "success": ("share", (0.0, 1.0)),

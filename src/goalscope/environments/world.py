@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.own import consent
 from goalscope.environments.environment import Environment, Observed, build
 from goalscope.environments.playback import PlayBack, play_back
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.table import LIMIT, StateTable, enumerate_states
-from goalscope.ids import canonical_json
-from goalscope.own import consent
-from goalscope.planning.process import Process
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.planning.process import Process
 from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
 
 Sets = npt.NDArray[np.bool_]

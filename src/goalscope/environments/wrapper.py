@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.extras import lacking
 from goalscope.environments.environment import Environment
 from goalscope.environments.live import LaidOut, LayoutReader, SearchedLayout, StateOf
-from goalscope.extras import lacking
 from goalscope.meg import meg_known
 
 try:

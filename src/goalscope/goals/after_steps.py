@@ -15,11 +15,11 @@ Source: goalscope; the sum over all decisions is definition 3.2 of MacDermott et
 import numpy as np
 
 from goalscope.goals.curves import TOP
-from goalscope.hypotheses.definition import Array, FiniteWorld, Mask
-from goalscope.hypotheses.states import States
-from goalscope.hypotheses.steps import reached_before
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask
+from goalscope.goals.hypotheses.states import States
+from goalscope.goals.hypotheses.steps import reached_before
 from goalscope.meg import RationalityCurve
-from goalscope.planning import TabularMDP
+from goalscope.worlds.planning import TabularMDP
 
 
 def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Array, Array]:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from goalscope.checks import near_miss
-from goalscope.hypotheses.definition import FiniteWorld, Hypothesis
-from goalscope.hypotheses.views import Undefined
-from goalscope.hypotheses.written import bind, parse
-from goalscope.planning.process import process_of
+from goalscope._ground.checks import near_miss
+from goalscope.goals.hypotheses.definition import FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import bind, parse
 from goalscope.worlds.grid import CORNERS
+from goalscope.worlds.planning.process import process_of
 from goalscope.worlds.world import World
 
 IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in CORNERS))
@@ -35,7 +35,7 @@ def asked_hypotheses(
     """Return hypotheses with a utility of states from their written forms, each under the text that the user wrote.
 
     Args:
-        written: as `goalscope.hypotheses.parse` reads them; the default of the worlds where empty.
+        written: as `goalscope.goals.hypotheses.parse` reads them; the default of the worlds where empty.
         worlds: all of the run.
         anywhere: accept a hypothesis that means nothing in any of the worlds: others may give it a meaning.
 

@@ -2,7 +2,7 @@
 
 1. Where more than half of the turns hold no action, or no world has a known decision process, nothing can be told.
 2. Where second answers are known in `FEWEST` clusters of worlds or more, the score of hypotheses decides
-   (`goalscope.hypotheses.score`): it knows how much of its answers the agent itself would repeat, and so it can also
+   (`goals.hypotheses.score`): it knows how much of its answers the agent itself would repeat, and so it can also
    say that an agent follows none of the hypotheses.
 3. Otherwise MEG decides. A hypothesis *explains* if the lower end of its share of what an optimal agent shows exceeds
    `EXPLAINS` after the share of the agent's state-blind baseline is taken off. Of these the one with the most nats is
@@ -25,19 +25,19 @@ import numpy as np
 
 from goalscope.goals.directedness import directedness
 from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, Reason, where_text
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.definition import Hypothesis
+from goalscope.goals.hypotheses.evidence import evidence
+from goalscope.goals.hypotheses.need import needed
+from goalscope.goals.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict, judge
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.states import States
+from goalscope.goals.hypotheses.written import bind, with_sentinels
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.definition import Hypothesis
-from goalscope.hypotheses.evidence import evidence
-from goalscope.hypotheses.need import needed
-from goalscope.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict, judge
-from goalscope.hypotheses.separability import FEWEST
-from goalscope.hypotheses.states import States
-from goalscope.hypotheses.written import bind, with_sentinels
-from goalscope.rows import Tag
 from goalscope.stats import Estimate, Family, holm
 from goalscope.stats.intervals import agreement_bounds
 from goalscope.stats.record import EstimateRecord
+from goalscope.stats.rows import Tag
 
 MARGIN: Final = 0.25
 """Share of its own MEG by which a hypothesis must exceed each other one."""
@@ -76,7 +76,7 @@ def decide(
     """Return what one agent is after in one group of worlds.
 
     Args:
-        states: what it did there, see `goalscope.hypotheses.states.states_of`.
+        states: what it did there, see `goalscope.goals.hypotheses.states.states_of`.
         hypotheses: name -> hypothesis, all that may be named.
         where: tags of the group.
         level: error rate of each one-sided end of an interval of the score, and of both ends of one of MEG.

@@ -17,9 +17,13 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from goalscope.columns import column_of
 from goalscope.goals.after_steps import expected_after, shown_after, soft_gains
 from goalscope.goals.curves import CurveBank, Digest, interval, not_below_random, p_value, with_random
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses.separability import tells_apart
+from goalscope.goals.hypotheses.states import States
+from goalscope.goals.hypotheses.steps import steps_in
+from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import (
     EXACT_NOTE,
@@ -31,17 +35,13 @@ from goalscope.goals.results import (
     one_family,
 )
 from goalscope.goals.state_blind import blind_visits, frequencies
-from goalscope.hypotheses.definition import Array, FiniteWorld, Hypothesis
-from goalscope.hypotheses.separability import tells_apart
-from goalscope.hypotheses.states import States
-from goalscope.hypotheses.steps import steps_in
-from goalscope.hypotheses.views import Undefined
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.meg import RationalityCurve, meg_known
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DIFFERENCES, LESS
+from goalscope.stats.columns import column_of
 from goalscope.stats.groups import natural_order
 from goalscope.stats.intervals import check_confidence
+from goalscope.stats.rows import Rows, Tag
 
 Pairs = Literal["first", "all"]
 """The hypotheses that are compared: the first one with each other one, or each one with each other one."""
@@ -78,7 +78,7 @@ def directedness(
     """Measure the MEG of each agent towards each hypothesis.
 
     Args:
-        states: what the agents did, see `goalscope.hypotheses.states_of`.
+        states: what the agents did, see `goalscope.goals.hypotheses.states_of`.
         hypotheses: name -> place, event or utility of states. One without a meaning in a world is left out there.
         by: tags; each value of each of them is a cell beside the cell of all worlds. They must have been given to
             `states_of`, too.

@@ -5,9 +5,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from goalscope.rows import Tag
-from goalscope.sealed import StrictRecord
+from goalscope._ground.sealed import StrictRecord
 from goalscope.stats.record import EstimateRecord
+from goalscope.stats.rows import Tag
 
 EXPLAINS: Final = 0.1
 """Share of what an optimal agent shows above which a hypothesis explains what an agent does."""

@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 
 from goalscope.goals.finding import Finding
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.definition import Array, Hypothesis
-from goalscope.hypotheses.states import States
-from goalscope.hypotheses.views import Undefined
-from goalscope.hypotheses.written import bind
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.definition import Array, Hypothesis
+from goalscope.goals.hypotheses.states import States
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import bind
 from goalscope.stats import UNBOUNDED, Estimate, estimate_pooled
 from goalscope.stats.record import EstimateRecord
 

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.hypotheses.definition import FiniteWorld
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses.definition import FiniteWorld
 
 _MOST_WALKS: Final = 1 << 20  # simulated at a time
 _BYTE: Final = 256  # values of a byte

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from goalscope.hypotheses import Hypothesis, load_hypotheses
-from goalscope.hypotheses.states import States, states_of_episodes
-from goalscope.hypotheses.views import Undefined
-from goalscope.hypotheses.written import restore_hypotheses
+from goalscope.goals.hypotheses import Hypothesis, load_hypotheses
+from goalscope.goals.hypotheses.states import States, states_of_episodes
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import restore_hypotheses
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study

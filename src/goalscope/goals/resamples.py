@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import narrowed
-from goalscope.rng import stream
-from goalscope.spill import Spill
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
+from goalscope.stats.columns import narrowed
 
 Array = npt.NDArray[np.float64]
 

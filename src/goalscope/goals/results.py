@@ -9,13 +9,13 @@ import numpy as np
 
 from goalscope.goals.curves import METHOD, Array, interval, random_p, with_random
 from goalscope.goals.finding import Finding
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.words import say_all
-from goalscope.hypotheses.separability import FEWEST
-from goalscope.hypotheses.written import noun_of
 from goalscope.meg import chance_note
-from goalscope.records import Records
-from goalscope.rows import Rows, Tag
 from goalscope.stats import corrected
+from goalscope.stats.records import Records
+from goalscope.stats.rows import Rows, Tag
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of omitted results: an agent without actions stays at its start under any goal."""
@@ -185,7 +185,7 @@ def goal_estimate(
 class GoalContrast:
     """The signed MEG of one agent towards the first hypothesis minus that towards another.
 
-    It is measured on the worlds that have both and tell them apart (`goalscope.hypotheses.separability`).
+    It is measured on the worlds that have both and tell them apart (`goalscope.goals.hypotheses.separability`).
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
@@ -198,7 +198,7 @@ class GoalContrast:
         grids: number of clusters of worlds that tell the two apart.
         common: number of clusters of worlds that have both.
         same: number of clusters of worlds in which the two are the same states.
-        step: the one that is a step on every way to the other in all these worlds (`goalscope.hypotheses.steps`), ""
+        step: the one that is a step on every way to the other in all these worlds (`goals.hypotheses.steps`), ""
             for none. Then what the agent does after it decides, see `goalscope.goals.after_steps`.
         after, after_low, after_high: nats of the decisions after the step towards the other one, with their interval.
         after_expected: the same of an agent that is after the other one with the rationality that fits this agent.

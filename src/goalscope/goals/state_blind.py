@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.goals.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses.states import counted_moves, recorded_policies
 from goalscope.goals.random_agents import Utility
-from goalscope.hypotheses.definition import FiniteWorld
-from goalscope.hypotheses.states import counted_moves, recorded_policies
 from goalscope.measures.table import StepTable
 
 Array = npt.NDArray[np.float64]

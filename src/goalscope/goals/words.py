@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from goalscope._ground.words import counted, listed, short
 from goalscope.goals.finding import Finding
-from goalscope.words import counted, listed, short
 
 TEXTS: Final = {
     ("yes", "named"): "{who} {verb} {names}{figures}",

@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from goalscope import registry
-from goalscope.checks import refuse_where
+from goalscope._ground import registry
+from goalscope._ground.checks import refuse_where
+from goalscope._ground.parts import attempt
 from goalscope.measures.definition import Measure
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
-from goalscope.parts import attempt
-from goalscope.planning.oracle import oracle
-from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
 from goalscope.runs.packed_steps import HAS_REWARD
 from goalscope.runs.provenance import note_packages
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.stats.rows import Rows, Tag
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import World
 
 Result = TypeVar("Result")

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.measures.table import ENVIRONMENT, Per, StepTable
-from goalscope.rows import Rows
+from goalscope.stats.rows import Rows
 
 PAPER: Final = "Arghal et al. (2026)"
 OURS: Final = "goalscope"

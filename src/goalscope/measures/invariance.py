@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.checks import near_miss
+from goalscope._ground.checks import near_miss
+from goalscope._ground.rng import stream
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.table import CONDITIONS
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.stats import (
     UNBOUNDED,
     Corrected,
@@ -31,6 +30,7 @@ from goalscope.stats import (
     sensitivity,
 )
 from goalscope.stats.compare import least_p
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.transform import TRANSFORMS
 
 ORIGINAL = "identity"

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.measures.visits import B2, jaccard, visited_cells
-from goalscope.planning.shortest import distances_to
 from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.planning.shortest import distances_to
 
 Mask = npt.NDArray[np.bool_]
 

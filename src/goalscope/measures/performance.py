@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole
-from goalscope.columns import column_of, encoded
+from goalscope._ground.checks import check_whole
 from goalscope.measures.definition import OURS, PAPER, Entries, Values, measure, ratio
 from goalscope.measures.table import StepTable
-from goalscope.rows import Rows
+from goalscope.stats.columns import column_of, encoded
+from goalscope.stats.rows import Rows
 
 _B1 = f"{PAPER}, Appendix B.1"
 

@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_shape, freeze
-from goalscope.columns import Coded, encoded
-from goalscope.planning.oracle import oracle
-from goalscope.rows import WHOLE_EPISODE, Rows, Tag
+from goalscope._ground.checks import check_shape, freeze
 from goalscope.runs.episode_columns import EpisodeColumns, episode_columns
 from goalscope.runs.record import NO_ACTION, Episode
+from goalscope.stats.columns import Coded, encoded
+from goalscope.stats.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.worlds.dynamics import State
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import Oracle, TimedOracle, World
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable", "offers_of"]

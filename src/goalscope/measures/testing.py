@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream, uniform
 from goalscope.agents.agent import Agent, Observation, agent_id
 from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.agents.task_scripted import Greedy, NoisyGreedy, RandomWalk
-from goalscope.ids import content_id
 from goalscope.measures.definition import Measure, StepMeasure
 from goalscope.measures.table import StepTable
-from goalscope.planning.shortest import shortest_length
-from goalscope.rng import stream, uniform
-from goalscope.rows import WHOLE_EPISODE, Row, Rows
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.stats.rows import WHOLE_EPISODE, Row, Rows
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Action
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.layouts import key_door, two_path
+from goalscope.worlds.planning.shortest import shortest_length
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, Transform

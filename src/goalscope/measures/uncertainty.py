@@ -22,7 +22,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from goalscope.checks import check_whole
+from goalscope._ground.checks import check_whole
 from goalscope.measures.definition import (
     OURS,
     PAPER,

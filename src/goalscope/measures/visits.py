@@ -14,9 +14,9 @@ from functools import lru_cache, wraps
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.measures.definition import PAPER, Values, measure, ratio
 from goalscope.measures.table import StepTable
-from goalscope.rng import stream
 
 Counts = npt.NDArray[np.int64]
 

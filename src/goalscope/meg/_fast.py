@@ -1,6 +1,6 @@
 """W between computed rationalities: interpolated to a tolerance, so that most calls need no backup.
 
-The reference is the backup itself, `goalscope.planning.soft.SoftProcess.backup`; tests compare the two.
+The reference is the backup itself, `goalscope.worlds.planning.soft.SoftProcess.backup`; tests compare the two.
 """
 
 import bisect

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
-from goalscope.distributions import to_array, to_distributions
+from goalscope._ground.checks import freeze
+from goalscope._ground.distributions import to_array, to_distributions
 
 Array = npt.NDArray[np.float64]
 Value = str | int | float | bool

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from goalscope.checks import check_probability
+from goalscope._ground.checks import check_probability
 from goalscope.meg.causal import CausalModel, Variable
 from goalscope.meg.causal_target import InfluenceDiagram, with_recall
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, freeze
+from goalscope._ground.checks import check_finite, freeze
 from goalscope.meg.causal import CausalModel, Value, Variable, in_causal_order, names_of
 from goalscope.meg.causal_tree import SMALL, Array, Conjugate, ContextTree, conjugate, conjugate_known
 

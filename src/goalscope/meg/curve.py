@@ -13,13 +13,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.distributions import to_array, to_shares
+from goalscope._ground.checks import check_finite, check_shape, freeze
+from goalscope._ground.distributions import to_array, to_shares
 from goalscope.meg._fast import Knots
 from goalscope.meg.conjugate import at_end, best_rationality
-from goalscope.planning import TabularMDP
-from goalscope.planning.reached import return_range
-from goalscope.planning.soft import SoftProcess
+from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning.reached import return_range
+from goalscope.worlds.planning.soft import SoftProcess
 
 Array = npt.NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.folder import NamedFile
+from goalscope._ground.checks import check_finite, check_shape, freeze
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.progress import TALLY, aloud
+from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
-from goalscope.planning import TabularMDP
-from goalscope.progress import TALLY, aloud
-from goalscope.untrusted import UntrustedError, decode_object
+from goalscope.worlds.planning import TabularMDP
 
 Array = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape
-from goalscope.distributions import to_array
+from goalscope._ground.checks import check_finite, check_shape
+from goalscope._ground.distributions import to_array
 from goalscope.meg.curve import Directedness, RationalityCurve
-from goalscope.planning import TabularMDP
 from goalscope.stats.intervals import agreement_bounds, check_confidence
+from goalscope.worlds.planning import TabularMDP
 
 Array = npt.NDArray[np.float64]
 

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.distributions import to_array
-from goalscope.extras import lacking
-from goalscope.planning import TabularMDP
-from goalscope.planning.reached import reached_process
+from goalscope._ground.checks import check_finite, check_shape, freeze
+from goalscope._ground.distributions import to_array
+from goalscope._ground.extras import lacking
+from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning.reached import reached_process
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -3,11 +3,34 @@
 `make` trains a set of them, `Card` says what each does, as measured. Figures and limits: docs/organisms.md.
 """
 
-from goalscope.organisms.cards import Card, problems, read_card
-from goalscope.organisms.families import FAMILIES, GoalFamily
-from goalscope.organisms.learners import Spec
-from goalscope.organisms.making import folders, make, planned
-from goalscope.organisms.player import OrganismPlayer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from goalscope.organisms.cards import Card as Card
+    from goalscope.organisms.cards import problems as problems
+    from goalscope.organisms.cards import read_card as read_card
+    from goalscope.organisms.families import FAMILIES as FAMILIES
+    from goalscope.organisms.families import GoalFamily as GoalFamily
+    from goalscope.organisms.learners import Spec as Spec
+    from goalscope.organisms.making import folders as folders
+    from goalscope.organisms.making import make as make
+    from goalscope.organisms.making import planned as planned
+    from goalscope.organisms.player import OrganismPlayer as OrganismPlayer
+
+_LATER: Final = {
+    "FAMILIES": "families",
+    "Card": "cards",
+    "GoalFamily": "families",
+    "OrganismPlayer": "player",
+    "Spec": "learners",
+    "folders": "making",
+    "make": "making",
+    "planned": "making",
+    "problems": "cards",
+    "read_card": "cards",
+}
+"""Name -> its module. Imported when they are first asked for: every command names this package."""
 
 __all__ = [
     "FAMILIES",
@@ -21,3 +44,9 @@ __all__ = [
     "problems",
     "read_card",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"goalscope.organisms.{_LATER[name]}"), name)

@@ -17,17 +17,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.folder import Folder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.folder import Folder
-from goalscope.hypotheses import FiniteWorld
-from goalscope.hypotheses.definition import Array
-from goalscope.models.folders import model_folder
+from goalscope.agents.models.folders import model_folder
+from goalscope.goals.hypotheses import FiniteWorld
+from goalscope.goals.hypotheses.definition import Array
 from goalscope.organisms.language import TASK, one_thread, torch_needed
-from goalscope.planning.shortest import distances_to
 from goalscope.worlds.dynamics import State, shown
 from goalscope.worlds.grid import DELTAS, Action, Grid, Position
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import distances_to
 
 BASE: Final = "theseus"
 RANK: Final = 8

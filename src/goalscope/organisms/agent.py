@@ -13,7 +13,7 @@ from goalscope.agents.scripted import Distribution, ScriptedAgent
 from goalscope.worlds.gridworld import GridView
 
 if TYPE_CHECKING:
-    from goalscope.hypotheses.definition import Array
+    from goalscope.goals.hypotheses.definition import Array
     from goalscope.organisms.cards import Card
 
 

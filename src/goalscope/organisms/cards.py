@@ -18,19 +18,19 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from goalscope.attribution.by_arrival import arrivals
-from goalscope.extras import lacking
-from goalscope.folder import Folder
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.hypotheses.definition import Array
-from goalscope.hypotheses.separability import LAPSES
-from goalscope.ids import content_id
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.sealed import Ends, SealedRecord, Sha256, ShareEnds, content_id_of, read_sealed, write_sealed
+from goalscope._ground.untrusted import shorten
+from goalscope.goals.attribution.by_arrival import arrivals
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.definition import Array
+from goalscope.goals.hypotheses.separability import LAPSES
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import CORNER, FAMILIES, MODELS, Placed, worlds_of
 from goalscope.organisms.learners import Spec, Weights, policy_in, shapes, solved, visits
-from goalscope.sealed import Ends, SealedRecord, Sha256, ShareEnds, content_id_of, read_sealed, write_sealed
 from goalscope.stats.intervals import mean_interval
-from goalscope.untrusted import shorten
 
 FOLLOWS: Final = 0.8
 """Least share of its steps that an organism takes as its rule says."""

@@ -25,7 +25,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from goalscope.attribution import (
+from goalscope._ground.folder import Folder, anything_at
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.sealed import SealedRecord, Sha256, Share, StrictRecord, content_id_of, read_sealed, write_sealed
+from goalscope._ground.untrusted import shorten
+from goalscope.goals.attribution import (
     Asking,
     Attribution,
     FrozenClaim,
@@ -36,18 +40,14 @@ from goalscope.attribution import (
     read_claim,
     scored,
 )
-from goalscope.folder import Folder, anything_at
-from goalscope.hypotheses import FiniteWorld, finite_world, parse
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.definition import Array
-from goalscope.ids import canonical_json
+from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.definition import Array
 from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, held, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
 from goalscope.organisms.judging import Outcome, alike, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
 from goalscope.runs import Study
-from goalscope.sealed import SealedRecord, Sha256, Share, StrictRecord, content_id_of, read_sealed, write_sealed
-from goalscope.untrusted import shorten
 from goalscope.worlds.grid import bounded_grid
 from goalscope.worlds.gridworld import GridWorld
 

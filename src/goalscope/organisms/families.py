@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, finite_world, parse
-from goalscope.hypotheses.separability import ENOUGH, separability
-from goalscope.ids import content_id
-from goalscope.rng import stream
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, finite_world, parse
+from goalscope.goals.hypotheses.separability import ENOUGH, separability
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.worlds.gridworld import GridWorld

@@ -11,22 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from goalscope.attribution.definition import Attribution, kind_of
-from goalscope.evaluation import evaluate
-from goalscope.folder import Folder
+from goalscope._ground.folder import Folder
+from goalscope._ground.progress import Display, lines
+from goalscope._ground.sealed import StrictRecord
+from goalscope.goals.attribution.definition import Attribution, kind_of
 from goalscope.goals.decision import groups
+from goalscope.goals.hypotheses.answers import answers_of
 from goalscope.goals.reading import read_states
-from goalscope.hypotheses.answers import answers_of
 from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
 from goalscope.organisms.judging import Outcome, alike, held_against, ordinary
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import of_each
-from goalscope.progress import Display, lines
 from goalscope.runs import Store
-from goalscope.sealed import StrictRecord
 from goalscope.stats.intervals import exact_binomial
+from goalscope.verdict import evaluate
 
 ALLOWED: Final = 0.10
 """Greatest share of organisms with a false claim that the gate lets pass, by its upper bound."""

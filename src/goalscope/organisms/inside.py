@@ -22,29 +22,29 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from pydantic import Field
 
+from goalscope._ground.folder import Folder
+from goalscope._ground.progress import Display, lines
+from goalscope._ground.rng import stream
+from goalscope._ground.sealed import Ends, SealedRecord, Sha256, StrictRecord, read_sealed, write_sealed
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.attribution import Looking
-from goalscope.attribution.by_decoding import likeliest
-from goalscope.counterfactual.changes import elsewhere
-from goalscope.folder import Folder
-from goalscope.hypotheses import FiniteWorld
-from goalscope.hypotheses.definition import Array, Numbers
-from goalscope.interventions.edits import EMBEDDING, Edit
-from goalscope.interventions.forward import Batch, score_answers
-from goalscope.interventions.pairs import best, local_model
-from goalscope.interventions.reading import layers_of, read_activations
-from goalscope.models.local import LocalModel
+from goalscope.agents.models.local import LocalModel
+from goalscope.goals.attribution import Looking
+from goalscope.goals.attribution.by_decoding import likeliest
+from goalscope.goals.counterfactual.changes import elsewhere
+from goalscope.goals.hypotheses import FiniteWorld
+from goalscope.goals.hypotheses.definition import Array, Numbers
+from goalscope.inside.interventions.edits import EMBEDDING, Edit
+from goalscope.inside.interventions.forward import Batch, score_answers
+from goalscope.inside.interventions.pairs import best, local_model
+from goalscope.inside.interventions.reading import layers_of, read_activations
 from goalscope.organisms.adapters import view_of
 from goalscope.organisms.cards import Card, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
-from goalscope.progress import Display, lines
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.vector import Drawn
-from goalscope.rng import stream
-from goalscope.sealed import Ends, SealedRecord, Sha256, StrictRecord, read_sealed, write_sealed
 from goalscope.stats import Estimate
 from goalscope.stats.intervals import mean_interval
 from goalscope.worlds.grid import Action, Grid

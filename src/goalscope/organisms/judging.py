@@ -23,25 +23,25 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from goalscope.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
-from goalscope.attribution.claim import Stratum, Test
-from goalscope.attribution.joint import TOGETHER, parts_of
-from goalscope.folder import Folder
-from goalscope.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
-from goalscope.hypotheses.answers import Answers, answers_of
-from goalscope.hypotheses.definition import Array, Numbers
-from goalscope.hypotheses.separability import separability
-from goalscope.hypotheses.states import States, walked
-from goalscope.ids import content_id
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.progress import Display, lines
+from goalscope._ground.rng import stream
+from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
+from goalscope.goals.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
+from goalscope.goals.attribution.claim import Stratum, Test
+from goalscope.goals.attribution.joint import TOGETHER, parts_of
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.definition import Array, Numbers
+from goalscope.goals.hypotheses.separability import separability
+from goalscope.goals.hypotheses.states import States, walked
 from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
 from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.organisms.making import of_each
-from goalscope.progress import Display, lines
-from goalscope.rng import stream
-from goalscope.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 
 SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the ordinary worlds that tell goal and proxy apart."""
@@ -65,7 +65,7 @@ class Judgement(StrictRecord):
         apart: number of ordinary worlds that tell the rule from its nearest rival; 0 where none do.
         kind, names, claim: the verdict, and the id under which it was frozen.
         outcome: see above.
-        log_score, random, ceiling: nats an action in the separating worlds, see `goalscope.attribution.claim`.
+        log_score, random, ceiling: nats an action in the separating worlds, see `goalscope.goals.attribution.claim`.
         calibration: mean distance of predicted probabilities from how often these actions were taken.
         turns: answers that the method asked for beyond those of its episodes.
         seconds: processor time of the method.

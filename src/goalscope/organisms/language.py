@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.extras import lacking
-from goalscope.folder import Folder
-from goalscope.hypotheses.definition import Array, Mask, Numbers
-from goalscope.models.dialect import Dialect
-from goalscope.models.folders import model_folder
-from goalscope.models.initialisation import initialise_gpt2
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.initialisation import initialise_gpt2
+from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.worlds.grid import ACTIONS, AGENT, GOAL, KEY, OPEN, WALL, Grid
 from goalscope.worlds.gridworld import GridView
 

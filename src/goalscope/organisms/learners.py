@@ -15,14 +15,14 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field, field_validator
 
-from goalscope.extras import lacking
-from goalscope.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.hypotheses.definition import Array, Mask, Numbers
+from goalscope._ground.extras import lacking
+from goalscope._ground.rng import stream
+from goalscope._ground.sealed import Share, StrictRecord
+from goalscope._ground.untrusted import shorten
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import FAMILIES, MODELS, Kind, Phase, Placed, worlds_of
-from goalscope.rng import stream
-from goalscope.sealed import Share, StrictRecord
-from goalscope.untrusted import shorten
 from goalscope.worlds.grid import DELTAS, Grid
 
 HIDDEN: Final = 256

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from goalscope.checks import near_miss
-from goalscope.folder import Folder
+from goalscope._ground.checks import near_miss
+from goalscope._ground.folder import Folder
+from goalscope._ground.progress import TALLY, Display, lines
 from goalscope.organisms.adapters import STYLES
 from goalscope.organisms.cards import CARD, Card, read_card, write
 from goalscope.organisms.families import AGREEMENTS, FAMILIES, MODELS, Kind
 from goalscope.organisms.learners import Spec, trained
-from goalscope.progress import TALLY, Display, lines
 from goalscope.runs.executors import lost_worker, open_executor
 
 Done = TypeVar("Done")

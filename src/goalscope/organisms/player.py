@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.environments.agents import PLANES
-from goalscope.hypotheses.definition import Array
+from goalscope.goals.hypotheses.definition import Array
 from goalscope.organisms.cards import read_card, read_weights
 from goalscope.organisms.learners import policy
 from goalscope.worlds.grid import Grid, Position

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from goalscope._ground.sealed import Ends
 from goalscope.organisms.judging import Judgement, Outcome
-from goalscope.sealed import Ends
 from goalscope.stats.intervals import exact_binomial, mean_interval
 
 

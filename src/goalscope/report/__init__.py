@@ -1,5 +1,6 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
+from goalscope._ground.words import short
 from goalscope.report.comparison import Compared, SideRows, compare_pairs
 from goalscope.report.definitions import definition_of
 from goalscope.report.exports import figure
@@ -21,7 +22,6 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
-from goalscope.words import short
 
 __all__ = [
     "AgentGroups",

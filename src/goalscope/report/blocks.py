@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from goalscope._ground.words import counted, short
 from goalscope.stats import FEWEST, Estimate, Grouped
-from goalscope.words import counted, short
 
 SPARSE = (
     f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "

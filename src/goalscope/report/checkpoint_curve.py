@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.words import short
 from goalscope.measures.behaviour import measure_bounds
-from goalscope.records import Records
 from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
 from goalscope.report.charts import Lines, Series
 from goalscope.report.comparison import Compared, SideRows, compare_pairs, comparison_records, p_text, worlds_of
@@ -30,9 +30,9 @@ from goalscope.report.run_comparison import (
     kept_apart,
 )
 from goalscope.report.specs import SHARE, Figure
-from goalscope.rows import Rows
 from goalscope.stats import Estimate, estimate_rows
-from goalscope.words import short
+from goalscope.stats.records import Records
+from goalscope.stats.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

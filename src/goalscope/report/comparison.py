@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from goalscope._ground.words import counted, short
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import CorrectedComparison, TransformTest, both_sides, bounds_of, check_family, judge
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
 from goalscope.report.definitions import title_of
 from goalscope.report.ledger import json_number
-from goalscope.rows import Rows, Tag
 from goalscope.stats import DRAW, equivalence, numbers_of, paired_difference, unpaired_difference
 from goalscope.stats.groups import natural_order
-from goalscope.words import counted, short
+from goalscope.stats.rows import Rows, Tag
 
 LEVEL = 0.05
 

@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.words import listed, short
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
 from goalscope.measures.exploration.errors import TASK_DEFINITIONS
-from goalscope.rows import Tag
 from goalscope.stats import Estimate
 from goalscope.stats.crossed import ONE_SEED
-from goalscope.words import listed, short
+from goalscope.stats.rows import Tag
 
 CITED = (
     "Arghal et al. (2026): A Behavioural and Representational Evaluation of Goal-Directedness in Language Model "

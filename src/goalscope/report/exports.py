@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from goalscope.checks import near_miss
-from goalscope.folder import Folder, NamedFile
+from goalscope._ground.checks import near_miss
+from goalscope._ground.folder import Folder, NamedFile
 from goalscope.report.blocks import Cell, Phrase, Table
 from goalscope.report.figures import as_csv, csv_text, standalone, visible
 from goalscope.report.ledger import RunData, json_number

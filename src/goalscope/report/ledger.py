@@ -13,12 +13,12 @@ from goalscope.measures.invariance import ORIGINAL
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
 from goalscope.report.measured import AgentEpisodes, Counts, MeasuredRows, episodes_by_agent
-from goalscope.rows import Rows, Tag
 from goalscope.runs.hashing import kept_content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 from goalscope.stats import LESS, Estimate, Grouped, clusters_of, estimate_pooled, estimate_rows
+from goalscope.stats.rows import Rows, Tag
 
 Key = Mapping[str, Tag]
 """Measure and tags of an estimate; ``less`` names the control of a difference. Missing tags are None."""

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import constant
 from goalscope.goals import TOWARDS, goal_measure
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.report.definitions import named_in, scale_tags
-from goalscope.rows import Rows, Tag
 from goalscope.runs.episode_columns import EpisodeHead, read_heads
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped, clusters_of, distinct, estimate_rows, numbers_of
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows, Tag
 
 Counts = npt.NDArray[np.int64]
 

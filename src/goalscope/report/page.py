@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from goalscope import registry
-from goalscope.extras import lacking
-from goalscope.folder import Folder, NamedFile
-from goalscope.parts import attempt
+from goalscope._ground import registry
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.parts import attempt
+from goalscope._ground.words import counted
 from goalscope.report.blocks import Table, estimates_table, number, numbers_table
 from goalscope.report.charts import Lines, Series
 from goalscope.report.definitions import in_words
@@ -42,7 +43,6 @@ from goalscope.report.specs import (
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
-from goalscope.words import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment

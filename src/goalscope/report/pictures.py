@@ -7,12 +7,12 @@ from html import escape
 
 import numpy as np
 
-from goalscope.planning import solve
 from goalscope.report.figures import INK, Record, drawing
 from goalscope.report.vector import Picture
 from goalscope.runs.record import Episode
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.planning import solve
 
 _CELL = 20
 """Side of a cell in units of the view box."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from goalscope.measures.behaviour import BEHAVIOUR
 from goalscope.measures.transcript import TranscriptStep, agent_of, transcript
-from goalscope.records import Records, html_table
 from goalscope.report.measured import MeasuredRows
-from goalscope.rows import Rows
 from goalscope.runs.export import episode_record, step_records
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
+from goalscope.stats.records import Records, html_table
+from goalscope.stats.rows import Rows
 
 if TYPE_CHECKING:
     from goalscope.runs.study import Study

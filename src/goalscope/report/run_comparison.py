@@ -6,7 +6,8 @@ from itertools import combinations, groupby, product
 from pathlib import Path
 from typing import Any
 
-from goalscope.checks import did_you_mean
+from goalscope._ground.checks import did_you_mean
+from goalscope._ground.words import counted
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family
 from goalscope.measures.table import PROVENANCE
@@ -15,12 +16,11 @@ from goalscope.report.comparison import Compared, SideRows, compare_pairs, share
 from goalscope.report.definitions import scale_tags
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
-from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import DRAW, numbers_of
 from goalscope.stats.groups import PARTS, natural_order
-from goalscope.words import counted
+from goalscope.stats.rows import Rows, Tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
-from goalscope import registry
+from goalscope._ground import registry
 from goalscope.report.blocks import number
 from goalscope.report.charts import Series
 from goalscope.report.definitions import in_sentence, title_of
@@ -17,8 +17,8 @@ from goalscope.report.heat_map import WIDE
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
 from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
-from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
+from goalscope.stats.rows import Tag
 
 MEAN = "mean and 95 % interval over grids"
 """In captions of tables that only grids have; of others see `mean_over`."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from goalscope.extras import lacking
+from goalscope._ground.extras import lacking
 from goalscope.report.figures import INK, Record
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from goalscope._ground.words import listed
 from goalscope.report.definitions import RULE, interval_in_words
 from goalscope.stats import Estimate
-from goalscope.words import listed
 
 NETWORKS: Final[Mapping[str, str]] = {
     "permuted": "permuted weights",

@@ -14,12 +14,12 @@ from pydantic import (
     model_validator,
 )
 
-from goalscope.checks import freeze, near_miss
-from goalscope.ids import content_id
-from goalscope.rng import stream, words
-from goalscope.rows import Tag
+from goalscope._ground.checks import freeze, near_miss
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream, words
 from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
 from goalscope.runs.placement import Rule, goal_as_far, placed, with_key
+from goalscope.stats.rows import Tag
 from goalscope.worlds.generate import GridBatch, check_density, check_size, generate_batch
 from goalscope.worlds.grid import MAX_SIDE, Grid, Position, Side, bounded_grid
 from goalscope.worlds.gridworld import GridWorld, NamedWorld

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from sys import byteorder
 from typing import Any, get_args
 
-from goalscope import registry
+from goalscope._ground import registry
+from goalscope._ground.checks import check_text
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import DamagedError, UntrustedError, decode_object
 from goalscope.agents.agent import Turn
-from goalscope.checks import check_text
-from goalscope.ids import canonical_json
-from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
-from goalscope.untrusted import DamagedError, UntrustedError, decode_object
+from goalscope.stats.rows import Tag
 from goalscope.worlds.world import StoredWorld, World
 
 Cell = int | float | str | bytes | None

@@ -11,11 +11,11 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Final
 
+from goalscope._ground.checks import check_text
+from goalscope._ground.progress import TALLY, StoppedError, takes_arrived
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
-from goalscope.checks import check_text
-from goalscope.models.base import NotSentError
-from goalscope.models.http_budget import CallBudget
-from goalscope.progress import TALLY, StoppedError, takes_arrived
+from goalscope.agents.models.base import NotSentError
+from goalscope.agents.models.http_budget import CallBudget
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.executors import Recipe, answer, answer_in_worker, lost_worker
 from goalscope.runs.journal import Call, Journal, call_for
@@ -60,7 +60,7 @@ class Caller:
     An agent may have an attribute ``largest_batch``, the maximum number of observations of a call. It is 1 for an agent
     whose answers arrive one by one (behind a server): each answer is then committed when it arrives. Its attribute
     ``concurrency``, where it is a number, replaces ``workers``. Where ``hands_out`` is true, ``act`` has a parameter
-    ``arrived`` and hands out answers during a call (`goalscope.progress.Arrived`): each is committed at once.
+    ``arrived`` and hands out answers during a call (`goalscope._ground.progress.Arrived`): each is committed at once.
 
     Args:
         agent: the agent.

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from goalscope.agents.agent import History, Observation, Past, Turn
-from goalscope.rows import Tag
 from goalscope.runs.record import SECOND, Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import FailurePolicy, Study
+from goalscope.stats.rows import Tag
 from goalscope.worlds.world import View, World
 
 _AGAIN: Final = 1001

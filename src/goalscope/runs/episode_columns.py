@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import freeze
+from goalscope._ground.progress import Progress
 from goalscope.agents.agent import WITHHELD
-from goalscope.checks import freeze
-from goalscope.progress import Progress
-from goalscope.rows import Tag
 from goalscope.runs.checksums import said_sum, walk_sum
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
 from goalscope.runs.packed_steps import WALK_WIDTH, unpack_failures, unpack_walk, walk_numbers
 from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
+from goalscope.stats.rows import Tag
 from goalscope.worlds.grid import ACTIONS
 
 _HEAD_NAMES = ("episode_id", "agent", "outcome", "cluster", "trajectory", "seed", "horizon", "tags")

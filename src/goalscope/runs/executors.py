@@ -18,14 +18,14 @@ from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
-from goalscope import own
+from goalscope._ground import own
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.parts import sign
+from goalscope._ground.progress import Arrived
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, build_agent
-from goalscope.extras import lacking
-from goalscope.ids import canonical_json
-from goalscope.models.local import LocalModel
-from goalscope.models.threads import own_cores, share_cores
-from goalscope.parts import sign
-from goalscope.progress import Arrived
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import own_cores, share_cores
 from goalscope.runs.study import AgentEntry
 
 EXECUTORS: Final = ("threads", "processes", "ray")

@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from goalscope.extras import lacking
-from goalscope.folder import Folder, NamedFile
-from goalscope.ids import canonical_json
-from goalscope.rows import Tag
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import UntrustedError
 from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
-from goalscope.untrusted import UntrustedError
+from goalscope.stats.rows import Tag
 from goalscope.worlds.world import World
 
 if TYPE_CHECKING:

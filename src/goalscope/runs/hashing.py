@@ -18,17 +18,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
+from goalscope._ground.spill import Spill
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS
-from goalscope.columns import encoded
-from goalscope.rng import stream
-from goalscope.rows import Rows, Tag
 from goalscope.runs.codec import EPISODE_COLUMNS, Cell, decode_json, encode_json, encode_tags
 from goalscope.runs.packed_steps import step_cells, walk_numbers
 from goalscope.runs.record import NO_ACTION
 from goalscope.runs.row_groups import GROUP_ROWS, pack, unpack
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
-from goalscope.spill import Spill
+from goalscope.stats.columns import encoded
+from goalscope.stats.rows import Rows, Tag
 
 MAX_SORTED_ROWS: Final = 1 << 19
 """Number of rows from which on those of a measure are sorted in parts, of about half as many on average."""

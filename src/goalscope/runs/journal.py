@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from goalscope._ground.ids import content_id
 from goalscope.agents.agent import Agent, Observation, Turn, check_usage
-from goalscope.ids import content_id
-from goalscope.models.http_budget import CallKey
+from goalscope.agents.models.http_budget import CallKey
 from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, Cell, decode_json, decode_turn, encode_json, encode_turn
 from goalscope.runs.store import Store

@@ -21,8 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from goalscope import registry
-from goalscope.untrusted import shorten
+from goalscope._ground import registry
+from goalscope._ground.untrusted import shorten
 from goalscope.worlds.recorded import RecordedWorld
 from goalscope.worlds.world import StoredWorld, View, World
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.folder import Folder
 from goalscope.agents.agent import agent_id
-from goalscope.folder import Folder
 from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn
 from goalscope.runs.provenance import FIRST_TURNS, session

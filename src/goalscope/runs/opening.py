@@ -11,10 +11,10 @@ from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
 
-from goalscope.folder import Folder, NamedFile
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import StrangeFileError
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE, check_tables, create_tables
-from goalscope.untrusted import StrangeFileError
 
 _LOCK = "run.lock"
 _PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # of folders that a killed start may leave behind

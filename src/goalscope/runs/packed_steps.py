@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from goalscope import untrusted
+from goalscope._ground import untrusted
 from goalscope.runs.codec import (
     EMPTY,
     Cell,

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator
 
-from goalscope.checks import near_miss
-from goalscope.planning.shortest import distances_batch, distances_to
+from goalscope._ground.checks import near_miss
 from goalscope.worlds.grid import CORNERS, Grid, Position, Side
+from goalscope.worlds.planning.shortest import distances_batch, distances_to
 
 ANYWHERE: Final = "anywhere"
 RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))

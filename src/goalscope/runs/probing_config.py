@@ -16,11 +16,11 @@ from pydantic import (
     model_serializer,
 )
 
-from goalscope import registry
-from goalscope.checks import near_miss
-from goalscope.models.initialisation import RandomWeights
+from goalscope._ground import registry
+from goalscope._ground.checks import near_miss
+from goalscope._ground.untrusted import explain, shorten
+from goalscope.agents.models.initialisation import RandomWeights
 from goalscope.runs.kinds import STORED, Interventions, StudyPart, listed, sequence
-from goalscope.untrusted import explain, shorten
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
 """The built-in analyses of activations; the name of an analysis is the source of its rows in the store."""
@@ -104,7 +104,7 @@ class Decoders(StudyPart):
 class RandomNetworks(StudyPart):
     """The random networks a model is compared with: `seeds` of each of `kinds`, the first with the seed `first`.
 
-    See `goalscope.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
+    See `goalscope.agents.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
     """
 
     kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Distinct] = (
@@ -230,7 +230,7 @@ class Analysis(StudyPart):
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
     memory summary; pairs whose agents are not both run are omitted. `inside` declares the probing of activations,
-    `interventions` the changes to them: entries of registered kinds (`goalscope.interventions`). `hypotheses` are those
+    `interventions` the changes to them: entries of registered kinds (`inside.interventions`). `hypotheses` are those
     that agents are judged by where each step is answered twice: written forms, or mappings of `name` and `is`, the
     form (docs/hypotheses.md). `failed_turns` says how turns without an action count in the accuracy that tables show,
     those that a server withheld among them: as wrong, left out, or both figures side by side.

@@ -13,17 +13,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope import __version__, registry
-from goalscope.folder import temporary_folder
-from goalscope.models.http_keys import hide
+from goalscope import __version__
+from goalscope._ground import registry
+from goalscope._ground.folder import temporary_folder
+from goalscope._ground.untrusted import printable, shorten
+from goalscope.agents.models.http_keys import hide
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.untrusted import printable, shorten
 
 HIDDEN = "(hidden)"
 _PACKAGES = "packages"
 FIRST_TURNS: Final = "first turns"
-"""Name of a run's note with what the measured batch of each agent told, see `goalscope.preflight.first_turns`."""
+"""Name of a run's note with what the measured batch of each agent told, see `verdict.preflight.first_turns`."""
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
 """Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
@@ -147,7 +148,7 @@ def scrub(value: Any) -> Any:
     """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts.
 
     Those of the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in each form that
-    `goalscope.models.http_keys` names.
+    `goalscope.agents.models.http_keys` names.
     """
     if isinstance(value, Mapping):
         return {

@@ -9,8 +9,8 @@ from functools import cached_property
 from json import JSONEncoder
 from typing import Any, Literal
 
-from goalscope.ids import content_id, id_of_text
-from goalscope.rows import Tag
+from goalscope._ground.ids import content_id, id_of_text
+from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state
 from goalscope.worlds.world import World
 

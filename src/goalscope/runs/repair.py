@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.folder import Folder
 from goalscope.agents.agent import Agent, agent_id
-from goalscope.folder import Folder
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS

@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import Coded, Column, column_of, constant, encoded
-from goalscope.ids import canonical_json
-from goalscope.rows import Rows
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.runs.codec import encode_tags
-from goalscope.untrusted import UntrustedError, decode_object
+from goalscope.stats.columns import Coded, Column, column_of, constant, encoded
+from goalscope.stats.rows import Rows
 
 GROUP_ROWS: Final = 16_384
 """Maximum number of rows of a group."""

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import printable
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
 from goalscope.agents.chat import CALLED, ChatAgent
-from goalscope.ids import content_id
-from goalscope.models.http import HttpModel
-from goalscope.models.http_budget import BELIEVED, DOUBTED
-from goalscope.models.http_checks import (
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
+from goalscope.agents.models.http_checks import (
     ServerInfo,
     ServerReport,
     apply_report,
@@ -17,9 +18,8 @@ from goalscope.models.http_checks import (
     other_names,
     read_server_info,
 )
-from goalscope.models.http_trials import START_WITH_PARSER, ServerNeeds, most_trial_tokens
+from goalscope.agents.models.http_trials import START_WITH_PARSER, ServerNeeds, most_trial_tokens
 from goalscope.runs.store import Store
-from goalscope.untrusted import printable
 
 INFO: Final = "servers"
 """Name of the setting with the checks of servers, one entry for each trial."""
@@ -118,7 +118,7 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
     Raises:
         NotSentError: a cap leaves no room for the trials.
         ValueError: the study cannot be run on this server.
-        ConnectionError, PermissionError: see `goalscope.models.http_checks.check_server`.
+        ConnectionError, PermissionError: see `goalscope.agents.models.http_checks.check_server`.
     """
     model = getattr(agent, "model", None)
     if not isinstance(agent, ChatAgent) or not isinstance(model, HttpModel):

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from goalscope.folder import Folder
-from goalscope.untrusted import DamagedError
+from goalscope._ground.folder import Folder
+from goalscope._ground.untrusted import DamagedError
 
 _FULL = "{} must have room to grow, but the disk is full: what was stored is kept, free some room and run again"
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from goalscope.folder import Folder
-from goalscope.own import note_found
+from goalscope._ground.folder import Folder
+from goalscope._ground.own import note_found
 from goalscope.runs import checksums, codec
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, Cell

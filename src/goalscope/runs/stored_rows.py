@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.rows import Rows
+from goalscope._ground.untrusted import DamagedError, UntrustedError, decode_json
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.row_groups import GROUP_ROWS, cut, labels_of, pack, unpack
-from goalscope.untrusted import DamagedError, UntrustedError, decode_json
+from goalscope.stats.rows import Rows
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
 _KIND: Final = "rows"  # of the checksums

@@ -10,20 +10,20 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from goalscope import own, registry
+from goalscope._ground import own, registry
+from goalscope._ground.checks import check_texts
+from goalscope._ground.ids import canonical_json, content_id
+from goalscope._ground.untrusted import decode_object, explain, shorten
+from goalscope._ground.yaml_text import read_yaml
 from goalscope.agents import Agent, History, agent_id, build_agent
 from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
-from goalscope.checks import check_texts
-from goalscope.ids import canonical_json, content_id
-from goalscope.planning.oracle import oracle
 from goalscope.runs import kinds
 from goalscope.runs.kinds import STORED, StudyPart, sequence
 from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
-from goalscope.untrusted import decode_object, explain, shorten
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, View, World
-from goalscope.yaml_text import read_yaml
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MAX_SEED = 2**63 - 1

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from goalscope._ground.untrusted import DamagedError
 from goalscope.runs.store import Store
-from goalscope.untrusted import DamagedError
 
 Item = TypeVar("Item")
 

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.untrusted import MOST_FILE_BYTES, printable, shorten
 from goalscope.runs import checksums
 from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS, Cell, encode_world
 from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.sqlite_errors import damaged
 from goalscope.runs.study import Study
-from goalscope.untrusted import MOST_FILE_BYTES, printable, shorten
 from goalscope.worlds.world import World
 
 DATABASE = "run.db"

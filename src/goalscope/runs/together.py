@@ -11,9 +11,9 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import heads, uniforms
 from goalscope.agents.agent import Agent
 from goalscope.agents.scripted import Scripted, ScriptedAgent
-from goalscope.rng import heads, uniforms
 from goalscope.runs.codec import encode_head, encode_tags
 from goalscope.runs.packed_steps import PackedSteps, pack_numbers
 from goalscope.runs.record import EpisodeSpec

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from goalscope._ground.ids import content_id
 from goalscope.agents.agent import check_usage
-from goalscope.ids import content_id
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_json, decode_turn

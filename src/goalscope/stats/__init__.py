@@ -1,5 +1,6 @@
 """Statistics: rows in, estimates with intervals over clusters out."""
 
+from goalscope._ground.rng import stream
 from goalscope.stats.compare import PairedComparison, SignedRank, paired_difference, signed_rank
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.equivalence import Equivalence, equivalence
@@ -17,6 +18,7 @@ from goalscope.stats.power import (
     simulate_power,
 )
 from goalscope.stats.regression import Regression, indicators, regress
+from goalscope.stats.rows import Rows
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
 from goalscope.stats.unpaired import UnpairedComparison, unpaired_difference
 
@@ -35,6 +37,7 @@ __all__ = [
     "PairedComparison",
     "PairedDesign",
     "Regression",
+    "Rows",
     "Sensitivity",
     "SignedRank",
     "SimulatedPower",
@@ -61,5 +64,6 @@ __all__ = [
     "sensitivity",
     "signed_rank",
     "simulate_power",
+    "stream",
     "unpaired_difference",
 ]

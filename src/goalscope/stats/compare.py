@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
+from goalscope._ground.checks import freeze
 from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check_bounds, from_codes, vector
 from goalscope.stats.intervals import Bounds, Vector, check_confidence, mean_interval
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.columns import column_of, numbered
+from goalscope.stats.columns import column_of, numbered
 from goalscope.stats.intervals import Bounds, Interval, Vector, check_confidence, mean_interval
 
 Labels = Sequence[Any] | npt.NDArray[Any]

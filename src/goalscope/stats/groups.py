@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.rows import Rows, Tag
 from goalscope.stats.crossed import estimate_crossed
 from goalscope.stats.estimate import UNBOUNDED, Estimate, from_codes
 from goalscope.stats.intervals import check_confidence
+from goalscope.stats.rows import Rows, Tag
 
 PARTS: Final = ("distance", "distance_band", "progress")
 """Tags of parts of an episode. They select steps, not clusters: a group has the clusters of all of its parts."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from goalscope.rng import stream
+from goalscope._ground.rng import stream
 from goalscope.stats.compare import least_p, smallest
 from goalscope.stats.equivalence import chance_beyond
 from goalscope.stats.intervals import Vector, mean_interval

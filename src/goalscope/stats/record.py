@@ -5,9 +5,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from goalscope.sealed import StrictRecord
+from goalscope._ground.sealed import StrictRecord
+from goalscope._ground.words import short
 from goalscope.stats.estimate import Estimate
-from goalscope.words import short
 
 
 class EstimateRecord(StrictRecord):

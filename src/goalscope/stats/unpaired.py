@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
+from goalscope._ground.checks import freeze
 from goalscope.stats.compare import PairedComparison, SignedRank, smallest_level
 from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check_bounds
 from goalscope.stats.intervals import Bounds, Vector, check_confidence, mean_interval

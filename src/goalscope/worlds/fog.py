@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_shape, check_whole, freeze
+from goalscope._ground.checks import check_shape, check_whole, freeze
 from goalscope.worlds.grid import Grid, Position, check_inside
 
 _RADIUS = "a radius of sight"

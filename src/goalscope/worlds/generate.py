@@ -13,8 +13,8 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_number, check_whole, freeze, is_whole
-from goalscope.rng import words
+from goalscope._ground.checks import check_number, check_whole, freeze, is_whole
+from goalscope._ground.rng import words
 from goalscope.worlds.grid import DELTAS, Grid
 
 _MOST_ATTEMPTS = 1000

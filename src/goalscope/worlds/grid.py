@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze, is_whole
+from goalscope._ground.checks import freeze, is_whole
 
 Position = tuple[int, int]
 Side = Literal["left", "right", "top", "bottom"]

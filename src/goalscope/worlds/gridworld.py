@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from goalscope.checks import check_whole
-from goalscope.rows import Tag
+from goalscope._ground.checks import check_whole
+from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.fog import Fog

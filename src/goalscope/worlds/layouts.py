@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole
-from goalscope.rng import stream
+from goalscope._ground.checks import check_whole
+from goalscope._ground.rng import stream
 from goalscope.worlds.generate import GridBatch, generate, path_lengths
 from goalscope.worlds.grid import Grid, Position
 

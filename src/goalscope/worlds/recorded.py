@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from goalscope.checks import check_text
-from goalscope.rows import Tag
+from goalscope._ground.checks import check_text
+from goalscope.stats.rows import Tag
 from goalscope.worlds.world import Session, State, View, World, read_plain
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtim
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole
-from goalscope.ids import canonical_json, content_id
-from goalscope.rng import stream
-from goalscope.rows import Tag
+from goalscope._ground.checks import check_whole
+from goalscope._ground.ids import canonical_json, content_id
+from goalscope._ground.rng import stream
+from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class World(_Reads, ABC):
         return recorded
 
     def oracle(self) -> Oracle | None:
-        """Return the exact optimal policy, None where it is not known; grids have theirs in `goalscope.planning`."""
+        """Return the exact optimal policy, None where it is not known; grids have theirs in `worlds.planning`."""
         return None
 
     def drawing(self, state: State) -> Drawing | None:
@@ -281,7 +281,7 @@ class World(_Reads, ABC):
         return None
 
     def process(self) -> Any:
-        """Return the decision process, a `goalscope.planning.process.Process`; None where it is not known."""
+        """Return the decision process, a `goalscope.worlds.planning.process.Process`; None where it is not known."""
         return None
 
 

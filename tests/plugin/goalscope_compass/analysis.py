@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from goalscope.activations import Activations
-from goalscope.probing import AnalysisReader, Place, ProbeInputs, analysis
-from goalscope.rows import Rows
+from goalscope.inside.activations import Activations
+from goalscope.inside.probing import AnalysisReader, Place, ProbeInputs, analysis
+from goalscope.stats import Rows
 
 SPREAD = "spread of the activations"
 

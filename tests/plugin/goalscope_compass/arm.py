@@ -1,6 +1,6 @@
 """Small open grids, on which an agent needs few steps."""
 
-from goalscope.evaluation.arms import Arm, arm
+from goalscope.verdict.arms import Arm, arm
 
 arm(
     Arm(

@@ -1,7 +1,7 @@
 """A method that says what an agent is after: where its episodes end."""
 
-from goalscope.attribution import Attribution, PredictedPart, Trial, attribution
-from goalscope.hypotheses import Undefined
+from goalscope.goals.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.hypotheses import Undefined
 
 
 @attribution("last place")

@@ -1,7 +1,7 @@
 """Whether an agent takes back few of its moves, decided like the claims of goalscope."""
 
-from goalscope.evaluation.evidence import ArmData, Evidence
-from goalscope.evaluation.rules import claim
+from goalscope.verdict.evidence import ArmData, Evidence
+from goalscope.verdict.rules import claim
 
 
 @claim(

@@ -6,11 +6,11 @@ from pathlib import Path
 import typer
 
 from goalscope.cli.further import command
-from goalscope.importers import Format, importer
-from goalscope.importers.problems import Context
-from goalscope.preflight.study_files import register_studies
 from goalscope.runs import Store
+from goalscope.runs.importers import Format, importer
+from goalscope.runs.importers.problems import Context
 from goalscope.runs.record import Episode
+from goalscope.verdict.preflight.study_files import register_studies
 
 register_studies(__package__)  # each YAML file in the folder of the package, under the name of its file
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from goalscope.probing import HeadSizes, head
+from goalscope.inside.probing import HeadSizes, head
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,6 +1,6 @@
 """Two hypotheses about what an agent is after."""
 
-from goalscope.hypotheses import FiniteWorld, Hypothesis, hypothesis
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, hypothesis
 from goalscope.worlds import Position
 from goalscope.worlds.world import View
 

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from goalscope.interventions import Edit, Pair
-from goalscope.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
-from goalscope.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
-from goalscope.rows import Rows
+from goalscope.inside.interventions import Edit, Pair
+from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
+from goalscope.inside.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
+from goalscope.stats import Rows
 
 Array = npt.NDArray[np.float32]
 

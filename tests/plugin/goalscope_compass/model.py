@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.models import Message, Reply, Request, Sampling, model_backend
+from goalscope.agents.models import Message, Reply, Request, Sampling, model_backend
 
 DIRECTIONS = ("UP", "DOWN", "LEFT", "RIGHT")
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from goalscope._ground.checks import note_namesake
+from goalscope._ground.folder import NamedFile, package_text
 from goalscope.agents.agent import Past
+from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.agents.printed_prompts import said_in, with_our_slots
-from goalscope.checks import note_namesake
-from goalscope.folder import NamedFile, package_text
-from goalscope.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import RULES

@@ -25,9 +25,9 @@ from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measur
 from goalscope.measures.exploration.score import AllSteps, EpisodeScore, Outcome, Summary, counted, judge, score_episode
 from goalscope.measures.exploration.view import CASES, MapView
 from goalscope.measures.table import NO_ACTION, StepTable
-from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.stats.estimate import Estimate, estimate_mean, estimate_pooled
+from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.tasks._fast import Board, bits

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, StringConstraints
 
-from goalscope.ids import content_id
+from goalscope._ground.ids import content_id
 from goalscope.measures.exploration.score import Outcome, Summary, counted
 from goalscope.measures.exploration.view import StaleScore
 from goalscope.runs.kinds import StudyPart

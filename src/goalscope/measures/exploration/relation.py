@@ -11,10 +11,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.rng import stream
 from goalscope.measures.exploration.errors import PROGRESS_SHARE, TENTHS
-from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.stats.estimate import Estimate, estimate_mean
+from goalscope.stats.rows import Rows
 
 Values = npt.NDArray[np.float64]
 

@@ -5,6 +5,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from goalscope._ground.words import counted, listed
+from goalscope._ground.yaml_text import write_yaml
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Table, number, numbers_table
 from goalscope.report.definitions import (
@@ -25,8 +27,6 @@ from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
-from goalscope.words import counted, listed
-from goalscope.yaml_text import write_yaml
 
 _MAX_CHARACTERS = 4000
 _MAX_UNDEFINED = 40

@@ -5,6 +5,7 @@ from itertools import combinations, islice
 
 import numpy as np
 
+from goalscope._ground.words import counted
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import number
@@ -13,9 +14,8 @@ from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.pictures import drawn_picture, episode_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
-from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.words import counted
+from goalscope.stats.rows import Rows, Tag
 
 
 @section("agents compared", worlds="grids")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from goalscope._ground.words import counted
 from goalscope.measures.performance import with_distance_bands
 from goalscope.report.blocks import Table, number
 from goalscope.report.definitions import CURVES, MAPS, SIZE_FIGURES, UNCERTAINTY, UNCERTAINTY_FIGURES, title_of
@@ -27,9 +28,8 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
-from goalscope.rows import Tag
 from goalscope.runs.provenance import noted
-from goalscope.words import counted
+from goalscope.stats.rows import Tag
 
 _KEY_MEASURES = (
     "accuracy on the way to the key",

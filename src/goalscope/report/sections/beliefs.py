@@ -5,8 +5,8 @@ Source: behavioural and representational evaluation, section 5.2, Table 2, Figur
 
 from collections.abc import Iterator, Sequence
 
-from goalscope.probing import beliefs as names
-from goalscope.probing.heads import CELL_HEADS
+from goalscope.inside.probing import beliefs as names
+from goalscope.inside.probing.heads import CELL_HEADS
 from goalscope.report.blocks import Table, estimates_table, number
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
@@ -37,8 +37,8 @@ from goalscope.report.specs import (
     TableSpec,
 )
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats.rows import Tag
 
 _TAGS = ("head", "control", "site", "layer")
 _TOPS = {count: names.top_name(count) for count in names.TOPS}

@@ -6,11 +6,12 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from goalscope.probing.curves import TRAINED_ON
-from goalscope.probing.heads import CELL_HEADS, COUNTED
-from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import AREA, CALLED, KEY, summarise
-from goalscope.probing.suite import FULL
+from goalscope._ground.words import listed
+from goalscope.inside.probing.curves import TRAINED_ON
+from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
+from goalscope.inside.probing.labels import CLASSES
+from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
+from goalscope.inside.probing.suite import FULL
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
@@ -41,8 +42,7 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.rows import Tag
-from goalscope.words import listed
+from goalscope.stats.rows import Tag
 
 _PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from goalscope.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
-from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import AREA, summarise
+from goalscope._ground.words import short
+from goalscope.inside.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
+from goalscope.inside.probing.labels import CLASSES
+from goalscope.inside.probing.scores import AREA, summarise
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,
@@ -25,9 +26,8 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, Line, TableSpec
 from goalscope.report.verdicts import NETWORKS
-from goalscope.rows import Tag
 from goalscope.stats import Grouped
-from goalscope.words import short
+from goalscope.stats.rows import Tag
 
 INNER, AVERAGE = "cell accuracy without padding and border", "average precision"
 OVERALL = "cell accuracy without padding"

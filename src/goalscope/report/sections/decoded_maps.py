@@ -5,19 +5,19 @@ Source: behavioural and representational evaluation, section 5.1, Figure 6.
 
 from collections.abc import Iterator, Mapping
 
-from goalscope.probing import beliefs as names
-from goalscope.probing.beliefs import RULE, SOURCE, ShownMap
-from goalscope.probing.curves import TRAINED_ON
-from goalscope.probing.scores import AREA, KEY, summarise
+from goalscope._ground.words import listed
+from goalscope.inside.probing import beliefs as names
+from goalscope.inside.probing.beliefs import RULE, SOURCE, ShownMap
+from goalscope.inside.probing.curves import TRAINED_ON
+from goalscope.inside.probing.scores import AREA, KEY, summarise
 from goalscope.report.blocks import number
 from goalscope.report.ledger import Key, RunData
 from goalscope.report.pictures import framed, map_picture, picture
 from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, probe_name
 from goalscope.report.specs import Declared, Figure, section
 from goalscope.report.verdicts import MADE, NETWORKS, claim_in_words, verdict
-from goalscope.rows import Tag
 from goalscope.runs.record import Episode
-from goalscope.words import listed
+from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Action
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from goalscope.counterfactual.dependence import (
+from goalscope.goals.counterfactual.dependence import (
     ENOUGH,
     LEAST,
     NAMES,
@@ -11,8 +11,8 @@ from goalscope.counterfactual.dependence import (
     dependences,
     sentence,
 )
-from goalscope.counterfactual.turns import asked_of
-from goalscope.counterfactual.worlds import ChangedWorlds
+from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.worlds import ChangedWorlds
 from goalscope.report.blocks import Cell, Footnotes, Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, section

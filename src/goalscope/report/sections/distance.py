@@ -5,8 +5,8 @@ Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 
 from collections.abc import Iterable, Iterator
 
-from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
-from goalscope.probing.heads import NUMBER_HEADS
+from goalscope.inside.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
+from goalscope.inside.probing.heads import NUMBER_HEADS
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     HEADS,
@@ -26,8 +26,8 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats.rows import Tag
 
 _MANHATTAN = {"none": "decoded map", "true map": "true map"}
 _RIVALS = {

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 
+from goalscope._ground.words import listed
 from goalscope.measures.exploration.errors import FOGGED, KINDS, UNDER_FOG
 from goalscope.report.blocks import Cell, Table, estimates_table
 from goalscope.report.comparison import LEVEL, SideRows, family_table
@@ -26,9 +27,8 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
-from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate
-from goalscope.words import listed
+from goalscope.stats.rows import Rows, Tag
 
 Group = Mapping[str, Tag]
 Columns = Mapping[tuple[str, bool], Group]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from goalscope._ground.words import counted, short
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import TransformTest, check_transformed, compare_transforms
 from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
@@ -12,7 +13,6 @@ from goalscope.report.comparison import p_text, tests_table
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, section
-from goalscope.words import counted, short
 
 _TRANSFORM_TITLES = {
     "reflect": "Reflection",

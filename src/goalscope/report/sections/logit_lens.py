@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from goalscope.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
-from goalscope.probing.scores import summarise
+from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
+from goalscope.inside.probing.scores import summarise
 from goalscope.report.sections.probing import CONTROLS, TAGS, ProbeRows, over_layers, probe_section, probe_table
 from goalscope.report.specs import Column, Curve, Declared
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 
 _TEXT = (
     "The model's own final norm and unembedding, applied to the activations of each place: nothing is fitted. Best "

@@ -5,17 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from goalscope._ground.words import counted, short
 from goalscope.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.charts import DifferenceBar, Forest
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.verdicts import NETWORKS
-from goalscope.rows import Tag
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate
-from goalscope.words import counted, short
+from goalscope.stats.rows import Tag
 
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from goalscope.interventions.experiment import INFO, TAG
-from goalscope.interventions.passes import PATCHES
-from goalscope.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
-from goalscope.probing.scores import chosen, pairs
+from goalscope._ground.words import counted
+from goalscope.inside.interventions.experiment import INFO, TAG
+from goalscope.inside.interventions.passes import PATCHES
+from goalscope.inside.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
+from goalscope.inside.probing.scores import chosen, pairs
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.specs import (
     MEAN,
@@ -26,10 +27,9 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE
-from goalscope.rows import Rows, Tag
 from goalscope.runs.provenance import noted
 from goalscope.stats import estimate_rows
-from goalscope.words import counted
+from goalscope.stats.rows import Rows, Tag
 
 _SITES: Final = {
     "grid": "all cells of the grid",

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from goalscope.probing.plan_scores import (
+from goalscope.inside.probing.plan_scores import (
     DECODER_LAYERS,
     LENGTHS,
     MAIN_DECODER,
@@ -34,8 +34,8 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
-from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
+from goalscope.stats.rows import Tag
 
 _CONTROLS = {
     "shuffled": "plans of other grids",

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from goalscope import registry
-from goalscope.activations.sites import SITES
-from goalscope.probing.pipeline import INFO
-from goalscope.probing.scores import pairs
+from goalscope._ground import registry
+from goalscope._ground.words import counted, listed
+from goalscope.inside.activations.sites import SITES
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.inside.probing.scores import pairs
 from goalscope.report.charts import Series
 from goalscope.report.ledger import Estimates, Key, RunData, number_of
 from goalscope.report.specs import (
@@ -31,11 +32,10 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
-from goalscope.rows import Rows, Tag
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
-from goalscope.words import counted, listed
+from goalscope.stats.rows import Rows, Tag
 
 TAGS = ("site", "layer", "head", "control")
 """Tags that identify the probe of a row."""

@@ -8,6 +8,7 @@ Source: measuring exploration and exploitation errors, Section 5 (normalisation)
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from goalscope._ground.words import counted
 from goalscope.measures.exploration.errors import KINDS
 from goalscope.report.blocks import Cell, Table, estimates_table
 from goalscope.report.charts import DifferenceBar, Forest
@@ -27,10 +28,9 @@ from goalscope.report.specs import (
     mean_over,
     section,
 )
-from goalscope.rows import Rows, Tag
 from goalscope.runs.provenance import packages_of
 from goalscope.stats import Estimate, estimate_pooled
-from goalscope.words import counted
+from goalscope.stats.rows import Rows, Tag
 
 _ARRIVED = "steps of successful episodes"
 TASK_MAIN = (

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from goalscope.interventions import ablation, reasoning, steering
-from goalscope.interventions.directions import MEAN as DIFFERENCE
-from goalscope.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
-from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
-from goalscope.probing.scores import chosen, pairs
+from goalscope.inside.interventions import ablation, reasoning, steering
+from goalscope.inside.interventions.directions import MEAN as DIFFERENCE
+from goalscope.inside.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
+from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
+from goalscope.inside.probing.scores import chosen, pairs
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.sections.patching import by_thing, pair_facts, site_name
 from goalscope.report.specs import (
@@ -25,8 +25,8 @@ from goalscope.report.specs import (
     section,
 )
 from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
-from goalscope.rows import Rows
 from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats.rows import Rows
 
 _STEERED: Final = (
     "A direction for another cell of goal or agent is added to the run on one grid of a pair, after one layer. Doses "

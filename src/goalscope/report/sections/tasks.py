@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from goalscope._ground.words import counted, short
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
 from goalscope.report.blocks import TextColumns, interval, plain_table
@@ -17,7 +18,6 @@ from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estim
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, Line, TableSpec, section
 from goalscope.stats import Grouped, estimate_rows
-from goalscope.words import counted, short
 
 MOST_BANDS = 6
 """Maximum number of lines of a figure with drawn intervals."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from goalscope.folder import package_text
-from goalscope.rng import stream
+from goalscope._ground.folder import package_text
+from goalscope._ground.rng import stream
 from goalscope.worlds.tasks.coordinates import Frame, TaskNode
 from goalscope.worlds.tasks.generate import random_names
 from goalscope.worlds.tasks.taskmap import TaskMap

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.checks import is_whole
+from goalscope._ground.checks import is_whole
 from goalscope.worlds.grid import Action, Position
 
 Cell = tuple[int, int]

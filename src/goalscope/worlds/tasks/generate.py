@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from goalscope.checks import check_number, check_whole
-from goalscope.ids import canonical_json
-from goalscope.rng import stream
+from goalscope._ground.checks import check_number, check_whole
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.rng import stream
 from goalscope.worlds.tasks.coordinates import Cell, TaskNode
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 

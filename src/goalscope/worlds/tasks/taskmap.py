@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_number
-from goalscope.ids import canonical_json, content_id
+from goalscope._ground.checks import check_number
+from goalscope._ground.ids import canonical_json, content_id
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 from goalscope.worlds.tasks._fast import Board
 from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode, check_cell

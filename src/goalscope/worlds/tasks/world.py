@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from goalscope.rows import Tag
+from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid

@@ -1,0 +1,1 @@
+"""What every other room stands on: files that are checked, registries, random streams, identifiers. Nothing public."""

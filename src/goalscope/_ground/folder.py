@@ -1,0 +1,671 @@
+"""The one way to files: a `Folder` that a user named and everything below it, and a `NamedFile` that a user typed.
+
+A directory may come from a stranger. It can hold links, second names of files that lie elsewhere (hard links), pipes,
+devices, files of enormous size and files with holes. The path that a user names may lead through links; below it no
+part of a path may be a link, and a file is a regular file. Folders are opened one inside of the other and files
+relative to them, so that a part that is exchanged for a link after it was checked is noticed when it is opened.
+
+Nothing else in this package opens, lists, makes or removes files (`tests/project/test_file_access.py`).
+"""
+
+import errno
+import fnmatch
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files as resources
+from io import BufferedReader
+from pathlib import Path, PurePath
+from shutil import copyfileobj, rmtree
+from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
+
+from goalscope._ground.untrusted import (
+    MOST_FILE_BYTES,
+    MOST_LINE_BYTES,
+    StrangeFileError,
+    UntrustedError,
+    decode_json,
+    decode_object,
+    decode_text,
+    printable,
+)
+from goalscope._ground.untrusted import lines as lines_of
+
+MOST_LOG_BYTES: Final = 16 * 2**30
+"""Maximum size of a file that is read piece by piece, such as a log."""
+MOST_HOLE_BYTES: Final = MOST_LINE_BYTES
+"""Maximum bytes that were never written (the holes of a sparse file) in a file that is read piece by piece."""
+MOST_ENTRIES: Final = 1_000_000
+"""Maximum number of entries of a folder."""
+
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_NO_LINK: Final = os.O_NOFOLLOW
+_INSIDE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # to reach what lies inside
+_LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class FolderEntry(NamedTuple):
+    """An entry of a folder: its name, and its own status (of a link, not of what the link leads to)."""
+
+    name: str
+    status: os.stat_result
+
+
+class Folder:
+    """A directory, and the only way to what lies below it.
+
+    Args:
+        path: the directory as the user named it; it may lead through links, and need not exist.
+        links: follow links below it, too. Folders of models need this, since hubs download into folders of links.
+            Files must still be regular files. Nothing is written into such a folder.
+
+    Paths below it are given as names or relative paths. Every method raises
+
+        StrangeFileError: a part is a link, leads upwards or is absolute, or another thing than a regular file lies
+            where a file must be.
+        OSError: the system refuses the path; the error names the whole path.
+    """
+
+    __slots__ = ("_links", "_names", "_root")
+
+    def __init__(self, path: str | os.PathLike[str], *, links: bool = False) -> None:
+        self._root = Path(path)
+        self._names: tuple[str, ...] = ()
+        self._links = links
+
+    def __repr__(self) -> str:
+        return f"Folder({str(self.path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """The path of the directory, for messages."""
+        return self._root.joinpath(*self._names)
+
+    def below(self, *parts: str) -> "Folder":
+        """Return a folder below this one, which need not exist; links in its path are refused when it is used."""
+        inner = Folder(self._root, links=self._links)
+        inner._names = self._split(parts)
+        return inner
+
+    def checked(self) -> Path:
+        """Return the path of the directory, for a library.
+
+        It may not exist yet. A link or a file in its place is refused.
+        """
+        with suppress(FileNotFoundError), self._opened(self._names):
+            pass
+        return self.path
+
+    # What is there
+
+    def is_there(self) -> bool:
+        """Return whether the directory is there."""
+        return self.has_folder()
+
+    def is_free(self, name: str) -> bool:
+        """Return whether a new folder can be put there: nothing lies there, or an empty folder."""
+        with suppress(FileNotFoundError), self._opened(self._names) as folder:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return stat.S_ISDIR(status.st_mode) and not self.names(name)
+        return True
+
+    def has_folder(self, *parts: str) -> bool:
+        """Return whether a folder lies there; False for a file, for a link, and where nothing lies."""
+        if "\0" in str(self._root):
+            return False
+        try:
+            with self._opened(self._split(parts)):
+                return True
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return False
+            raise
+
+    def has_file(self, *parts: str) -> bool:
+        """Return whether a regular file lies there.
+
+        Raises:
+            StrangeFileError: something other than a regular file lies there.
+        """
+        return self.status(*parts) is not None
+
+    def status(self, *parts: str) -> os.stat_result | None:
+        """Return the status of a regular file, None where nothing lies there."""
+        try:
+            return self._look(self._split(parts))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def size(self, *parts: str) -> int:
+        """Return the number of bytes of a file.
+
+        Raises:
+            FileNotFoundError: nothing lies there.
+        """
+        return self._look(self._split(parts)).st_size
+
+    def file(self, *parts: str, one_name: bool = False, content: bool = True) -> Path:
+        """Return the checked path of a file, for a library that opens paths itself. The file may not exist yet.
+
+        Args:
+            parts: the path.
+            one_name: refuse a file that has a second name (a hard link), whose content would change with this one.
+            content: whether the content of the file is wanted; False where it is replaced.
+        """
+        names = self._split(parts)
+        with suppress(FileNotFoundError):
+            self._look(names, one_name, content)
+        return self._root.joinpath(*names)
+
+    def entries(self, *parts: str) -> list[FolderEntry]:
+        """Return all entries of a folder by name, links as links; an empty list where there is no such folder.
+
+        Raises:
+            UntrustedError: more than `MOST_ENTRIES`.
+            NotADirectoryError: a file lies there.
+        """
+        names = self._split(parts)
+        found = list[FolderEntry]()
+        try:
+            with self._opened(names, _LIST) as number, os.scandir(number) as listing:
+                for entry in listing:
+                    if len(found) >= MOST_ENTRIES:
+                        path = self._root.joinpath(*names)
+                        raise UntrustedError(f"{path} must have at most {MOST_ENTRIES} entries", "more")
+                    with suppress(FileNotFoundError):  # removed since it was listed
+                        found.append(FolderEntry(entry.name, entry.stat(follow_symlinks=self._links and _leads(entry))))
+        except FileNotFoundError:
+            return []
+        return sorted(found, key=lambda entry: entry.name)
+
+    def names(self, *parts: str) -> list[str]:
+        """Return the names of all entries of a folder, sorted; see `entries`."""
+        return [entry.name for entry in self.entries(*parts)]
+
+    def files(self, pattern: str = "*", *parts: str) -> list[Path]:
+        """Return the regular files of a folder whose names match a pattern, sorted by name.
+
+        Folders are left out; a link, pipe or device of such a name is refused, not left out.
+        """
+        return [self._placed(parts, entry) for entry in self.entries(*parts) if _is_file(entry, pattern, self, parts)]
+
+    def folders(self, *parts: str) -> "list[Folder]":
+        """Return the folders in a folder, sorted by name. A link is refused; files are left out."""
+        found = self.entries(*parts)
+        for entry in found:
+            if stat.S_ISLNK(entry.status.st_mode) and not self._links:
+                raise _outside(self.path, self._placed(parts, entry), entry.status)
+        return [self.below(*parts, name) for name, status in found if stat.S_ISDIR(status.st_mode)]
+
+    # Reading
+
+    def open_file(self, *parts: str, most: int = MOST_LOG_BYTES, sparse: bool = False) -> BufferedReader:
+        """Open a file to be read piece by piece; ``sparse`` lets it have holes, as files of weights may.
+
+        Raises:
+            UntrustedError: more than ``most`` bytes, or holes of more than `MOST_HOLE_BYTES` together.
+            FileNotFoundError: nothing lies there.
+        """
+        names = self._split(parts)
+        path = self._root.joinpath(*names)
+        self._look(names)  # a device may act when it is opened
+        if self._links:
+            return _checked_stream(os.open(path, _READ), path, most, sparse)
+        with self._opened(names[:-1]) as folder, _naming(path):
+            number = os.open(names[-1], _READ | _NO_LINK, dir_fd=folder)
+        return _checked_stream(number, path, most, sparse)
+
+    def load_bytes(self, *parts: str, most: int = MOST_FILE_BYTES) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            UntrustedError: more than ``most`` bytes; nothing was read then.
+            FileNotFoundError: nothing lies there.
+        """
+        return _load(self.open_file(*parts, most=most), most)
+
+    def load_text(self, *parts: str, most: int = MOST_FILE_BYTES) -> str:
+        """Return the content of a file of UTF-8 text; see `load_bytes` and `decode_text`."""
+        return decode_text(self.load_bytes(*parts, most=most))
+
+    def load_json(self, *parts: str, most: int = MOST_FILE_BYTES, strict: bool = True, finite: bool = True) -> Any:
+        """Return the value of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_json`."""
+        return decode_json(self.load_bytes(*parts, most=most), strict=strict, finite=finite)
+
+    def load_object(
+        self, *parts: str, most: int = MOST_FILE_BYTES, strict: bool = True, finite: bool = True
+    ) -> dict[str, Any]:
+        """Return the object of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_object`."""
+        return decode_object(self.load_bytes(*parts, most=most), strict=strict, finite=finite)
+
+    def lines(self, *parts: str, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
+        """Yield the numbered lines of a file; see `open_file` and `goalscope._ground.untrusted.lines`."""
+        with self.open_file(*parts, most=most) as stream:
+            yield from lines_of(stream)
+
+    # Writing
+
+    def make(self, *parts: str) -> "Folder":
+        """Make a folder with all folders that lead to it, where it is missing, and return it."""
+        names = self._split(parts)
+        self._root.mkdir(parents=True, exist_ok=True)
+        for depth, name in enumerate(names):
+            path = self._root.joinpath(*names[: depth + 1])
+            with self._opened(names[:depth]) as number, suppress(FileExistsError), _naming(path):
+                os.mkdir(name, dir_fd=number)
+        with self._opened(names):  # what was there may be a link or a file
+            return self.below(*parts)
+
+    @contextmanager
+    def replacing(self, *parts: str, sync: bool = False) -> Iterator[Path]:
+        """Yield the path of a new, empty file, which takes the place of a file once all of it is written.
+
+        On an error the new file is removed and the place stays as it was. A process that is killed leaves the old
+        content, and a partial file that the next attempt removes.
+
+        Args:
+            parts: the path of the file; its folder must exist.
+            sync: flush the file and its folder to the disk.
+        """
+        names = self._split(parts)
+        path = self._root.joinpath(*names)
+        partial = f".{names[-1]}.partial"
+        with suppress(FileNotFoundError):
+            self._look(names, content=False)
+        with self._opened(names[:-1]) as folder:
+            with _naming(path.with_name(partial)):
+                # A partial file of a killed process is removed; so is a link, which is never written through.
+                with suppress(FileNotFoundError):
+                    os.unlink(partial, dir_fd=folder)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                os.close(os.open(partial, flags, 0o666, dir_fd=folder))
+            try:
+                yield path.with_name(partial)
+                with _naming(path):
+                    if sync:
+                        _sync(os.open(partial, _READ | _NO_LINK, dir_fd=folder))
+                    os.replace(partial, names[-1], src_dir_fd=folder, dst_dir_fd=folder)
+                    if sync:
+                        _sync(os.open(".", _LIST, dir_fd=folder))
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(partial, dir_fd=folder)
+
+    @contextmanager
+    def writing(self, *parts: str, sync: bool = False) -> Iterator[BinaryIO]:
+        """Yield a stream of bytes to a new file, which takes the place of a file at the end; see `replacing`."""
+        with self.replacing(*parts, sync=sync) as partial, _stream_to(partial) as stream:
+            yield stream
+            stream.flush()
+
+    @contextmanager
+    def writing_text(self, *parts: str, newline: str = "\n") -> Iterator[TextIO]:
+        """Yield a stream of UTF-8 text to a new file, which takes the place of a file at the end; see `replacing`."""
+        with self.replacing(*parts) as partial, _text_to(partial, newline) as stream:
+            yield stream
+            stream.flush()
+
+    def save_bytes(self, octets: bytes, *parts: str, sync: bool = False) -> Path:
+        """Write a file, whole or not at all, and return its path; see `replacing`."""
+        with self.writing(*parts, sync=sync) as stream:
+            stream.write(octets)
+        return self._root.joinpath(*self._split(parts))
+
+    def save_text(self, text: str, *parts: str, newline: str = "\n") -> Path:
+        """Write a file of UTF-8 text, whole or not at all, and return its path; see `replacing`."""
+        with self.writing_text(*parts, newline=newline) as stream:
+            stream.write(text)
+        return self._root.joinpath(*self._split(parts))
+
+    def copy_file(self, *parts: str, into: "Folder", most: int = MOST_LOG_BYTES) -> Path:
+        """Copy a file to the same path below another folder, which is made where it is missing."""
+        names = self._split(parts)[len(self._names) :]
+        into.make(*names[:-1])
+        with self.open_file(*parts, most=most) as source, into.writing(*names) as target:
+            copyfileobj(source, target, 2**20)
+        return into.path.joinpath(*names)
+
+    def open_to_change(self, *parts: str) -> int:
+        """Open a file whose content does not matter, made where it is missing, to be changed; return its number.
+
+        Raises:
+            StrangeFileError: another thing than a regular file with one name lies there; it was not changed.
+        """
+        names = self._split(parts)
+        path = self._root.joinpath(*names)
+        self.file(*parts, one_name=True, content=False)  # a device may act, and a pipe wait, when it is opened
+        with self._opened(names[:-1]) as folder, _naming(path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | _NO_LINK
+            number = os.open(names[-1], flags, 0o644, dir_fd=folder)
+        try:
+            _check(path, os.fstat(number), one_name=True, content=False)
+        except BaseException:
+            os.close(number)
+            raise
+        return number
+
+    def move(self, old: str, new: str) -> None:
+        """Move a file or folder below this one to another path below it, over a file or an empty folder there."""
+        before, after = self._split((old,)), self._split((new,))
+        with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
+            os.replace(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target)
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file below this folder a second name, where nothing lies yet."""
+        before, after = self._split((old,)), self._split((new,))
+        self._look(before)
+        with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
+            os.link(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+
+    def remove_file(self, *parts: str) -> None:
+        """Remove a file, if it is there; of a link the link itself, never what it leads to."""
+        names = self._split(parts)
+        with (
+            suppress(FileNotFoundError),
+            self._opened(names[:-1]) as folder,
+            _naming(self._root.joinpath(*names)),
+        ):
+            os.unlink(names[-1], dir_fd=folder)
+
+    def remove_folder(self, *parts: str) -> None:
+        """Remove a folder as far as that is possible; what is no folder, such as a link to one, stays."""
+        names = self._split(parts)
+        with suppress(FileNotFoundError), self._opened(names[:-1]) as folder:
+            # rmtree opens what it is given before it looks at it, and waits forever where that leads to a pipe.
+            if stat.S_ISDIR(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode):
+                rmtree(names[-1], ignore_errors=True, dir_fd=folder)
+
+    def sync(self, *parts: str) -> None:
+        """Flush a file, or the entries of a folder (this one where no path is given), to the disk."""
+        names = self._split(parts)
+        path = self._root.joinpath(*names)
+        with self._opened(names[:-1]) as folder, _naming(path):
+            if names:
+                _sync(os.open(names[-1], _READ | _NO_LINK, dir_fd=folder))
+            else:
+                _sync(os.open(".", _LIST, dir_fd=folder))
+
+    @contextmanager
+    def temporary(self, prefix: str) -> "Iterator[Folder]":
+        """Yield a new folder in this one, which is removed at the end."""
+        with (
+            self._opened(self._names),
+            tempfile.TemporaryDirectory(prefix=prefix, dir=self.path, ignore_cleanup_errors=True) as folder,
+        ):
+            yield Folder(folder)
+
+    # Checks
+
+    def _split(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names below the root that lead to a path below this folder."""
+        below = PurePath(*parts)
+        if below.is_absolute() or ".." in below.parts or any("\0" in name for name in below.parts):
+            raise StrangeFileError(f"a path must lie inside of {self.path}", printable(str(below)))
+        return (*self._names, *below.parts)
+
+    def _placed(self, parts: tuple[str, ...], entry: FolderEntry) -> Path:
+        return self._root.joinpath(*self._split(parts), entry.name)
+
+    @contextmanager
+    def _opened(self, names: tuple[str, ...], flags: int = _INSIDE) -> Iterator[int]:
+        """Yield the number of an open folder; its path below the root leads through no link."""
+        path = self._root
+        number = os.open(self._root, _INSIDE if names else flags)
+        try:
+            for depth, name in enumerate(names, start=1):
+                path /= name
+                inner = self._step(number, name, path, flags if depth == len(names) else _INSIDE)
+                os.close(number)
+                number = inner
+            yield number
+        finally:
+            os.close(number)
+
+    def _step(self, folder: int, name: str, path: Path, flags: int) -> int:
+        """Return the number of a folder that is opened in an open folder."""
+        with _naming(path):
+            try:
+                return os.open(name, flags if self._links else flags | _NO_LINK, dir_fd=folder)
+            except OSError:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode) and not self._links:
+                    raise _outside(self._root, path, status) from None
+                raise
+
+    def _look(self, names: tuple[str, ...], one_name: bool = False, content: bool = True) -> os.stat_result:
+        """Return the status of a regular file; a FileNotFoundError where nothing lies there."""
+        path = self._root.joinpath(*names)
+        with self._opened(names[:-1]) as folder, _naming(path):
+            if not names:
+                raise IsADirectoryError(errno.EISDIR, "a file must lie there, not a folder", str(path))
+            status = os.stat(names[-1], dir_fd=folder, follow_symlinks=self._links)
+        _check(path, status, one_name, content)
+        return status
+
+
+class NamedFile:
+    """A single file that the user typed, to be read or written.
+
+    To be read it may be a link, but must lead to a regular file; pipes, devices and folders are refused before they
+    are opened. A file that is written may be new or may replace a regular file: a link in its place is refused, but
+    `/dev/stdout` and others in `/dev` are written to directly.
+
+    Every method raises StrangeFileError where another thing than a file lies there, and OSError where the system
+    refuses the path.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def is_there(self) -> bool:
+        """Return whether the path leads to a regular file; False for anything else."""
+        return self.path.is_file()
+
+    def status(self) -> os.stat_result:
+        """Return the status of the file that the path leads to.
+
+        Raises:
+            FileNotFoundError: nothing lies there.
+        """
+        status = self.path.stat()
+        _check(self.path, status, one_name=False, content=True)
+        return status
+
+    def checked(self) -> Path:
+        """Return the path of an existing file for a library that opens paths itself."""
+        self.status()
+        return self.path
+
+    def open_file(self, most: int = MOST_LOG_BYTES, *, sparse: bool = False) -> BufferedReader:
+        """Open it to be read piece by piece; see `Folder.open_file`."""
+        self.status()  # a device may act when it is opened
+        return _checked_stream(os.open(self.path, _READ), self.path, most, sparse)
+
+    def load_bytes(self, most: int = MOST_FILE_BYTES) -> bytes:
+        """Return its content; see `Folder.load_bytes`."""
+        return _load(self.open_file(most), most)
+
+    def load_text(self, most: int = MOST_FILE_BYTES) -> str:
+        """Return its content as UTF-8 text; see `Folder.load_text`."""
+        return decode_text(self.load_bytes(most))
+
+    def load_json(self, most: int = MOST_FILE_BYTES, *, strict: bool = True, finite: bool = True) -> Any:
+        """Return its JSON value; see `Folder.load_json`."""
+        return decode_json(self.load_bytes(most), strict=strict, finite=finite)
+
+    def load_object(self, most: int = MOST_FILE_BYTES, *, strict: bool = True, finite: bool = True) -> dict[str, Any]:
+        """Return its JSON object; see `Folder.load_object`."""
+        return decode_object(self.load_bytes(most), strict=strict, finite=finite)
+
+    def lines(self, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
+        """Yield its numbered lines; see `Folder.lines`."""
+        with self.open_file(most) as stream:
+            yield from lines_of(stream)
+
+    @contextmanager
+    def replacing(self) -> Iterator[Path]:
+        """Yield the path of a new file that takes its place at the end; see `Folder.replacing`."""
+        if os.path.normpath(self.path).startswith("/dev/"):
+            yield self.path
+            return
+        with Folder(self.path.parent).replacing(self.path.name) as partial:
+            yield partial
+
+    @contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        """Yield a stream of bytes to a new file that takes its place at the end; see `Folder.replacing`."""
+        with self.replacing() as partial, _stream_to(partial) as stream:
+            yield stream
+            stream.flush()
+
+    @contextmanager
+    def writing_text(self, newline: str = "\n") -> Iterator[TextIO]:
+        """Yield a stream of UTF-8 text to a new file that takes its place at the end; see `Folder.replacing`."""
+        with self.replacing() as partial, _text_to(partial, newline) as stream:
+            yield stream
+            stream.flush()
+
+    def save_bytes(self, octets: bytes) -> Path:
+        """Write it, whole or not at all, and return its path."""
+        with self.writing() as stream:
+            stream.write(octets)
+        return self.path
+
+    def save_text(self, text: str, *, newline: str = "\n") -> Path:
+        """Write it as UTF-8 text, whole or not at all, and return its path."""
+        with self.writing_text(newline) as stream:
+            stream.write(text)
+        return self.path
+
+
+def anything_at(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file, folder or anything else lies at a path that the user typed; links are followed."""
+    return Path(path).exists()
+
+
+@contextmanager
+def temporary_folder(prefix: str = "goalscope-") -> Iterator[Folder]:
+    """Yield a new folder in the system's place for temporary files, which is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        yield Folder(folder)
+
+
+def package_text(package: str, *parts: str) -> str:
+    """Return the text of a file that ships with a package."""
+    return resources(package).joinpath(*parts).read_text(encoding="utf-8")
+
+
+def package_files(package: str) -> list[str]:
+    """Return the names of the files and folders that ship with a package, sorted."""
+    return sorted(entry.name for entry in resources(package).iterdir())
+
+
+def described(path: Path, status: os.stat_result) -> str:
+    """Return a description of what lies at a path, by its own status."""
+    if stat.S_ISLNK(status.st_mode):
+        return f"a link to {printable(str(path.readlink()))}"
+    if stat.S_ISREG(status.st_mode):
+        return f"a file with {status.st_nlink} names (hard links)"
+    return {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}.get(stat.S_IFMT(status.st_mode), "a device or socket")
+
+
+def _is_file(entry: FolderEntry, pattern: str, folder: Folder, parts: tuple[str, ...]) -> bool:
+    if not fnmatch.fnmatchcase(entry.name, pattern) or stat.S_ISDIR(entry.status.st_mode):
+        return False
+    _check(folder._placed(parts, entry), entry.status, one_name=False, content=True)
+    return True
+
+
+def _leads(entry: "os.DirEntry[str]") -> bool:
+    """Return whether what an entry leads to is there."""
+    try:
+        entry.stat()
+    except OSError:
+        return False
+    return True
+
+
+def _outside(root: Path, path: Path, status: os.stat_result) -> StrangeFileError:
+    advice = "remove the link, and copy what it leads to if you trust it"
+    return StrangeFileError(f"{path} must lie inside of {root}", f"{described(path, status)}: {advice}")
+
+
+def _check(path: Path, status: os.stat_result, one_name: bool, content: bool) -> None:
+    if not stat.S_ISREG(status.st_mode) or (one_name and status.st_nlink > 1):
+        file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        advice = "remove it, or give the path of a file" if not file else "remove it"
+        advice = "put a copy of the file in its place if you trust it" if file and content else advice
+        raise StrangeFileError(f"{path} must be a file of its own", f"{described(path, status)}: {advice}")
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors of the system name a whole path: relative to an open folder they name its last part alone."""
+    try:
+        yield
+    except OSError as error:
+        if not isinstance(error.filename, str) or Path(error.filename).is_absolute():
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from error.__cause__
+
+
+def _checked_stream(number: int, path: Path, most: int, sparse: bool) -> BufferedReader:
+    """Return a stream of an open file that is regular and not too large; else it is closed."""
+    try:
+        status = os.fstat(number)
+        _check(path, status, one_name=False, content=True)
+        if status.st_size > most:
+            raise UntrustedError(f"a file must have at most {most} bytes", f"one of {status.st_size}")
+        if not sparse and status.st_blocks * 512 < status.st_size - MOST_HOLE_BYTES:
+            _check_holes(number, status.st_size)
+        return os.fdopen(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def _check_holes(number: int, size: int) -> None:
+    """Refuse a file with large holes; file systems that compress have fewer blocks than bytes, but no holes."""
+    if not hasattr(os, "SEEK_HOLE"):
+        return
+    offset = holes = 0
+    while offset < size and holes <= MOST_HOLE_BYTES:
+        hole = os.lseek(number, offset, os.SEEK_HOLE)
+        try:
+            offset = os.lseek(number, hole, os.SEEK_DATA) if hole < size else size
+        except OSError:  # no data follow
+            offset = size
+        holes += offset - hole if hole < size else 0
+    os.lseek(number, 0, os.SEEK_SET)
+    if holes > MOST_HOLE_BYTES:
+        raise UntrustedError(
+            "a file must have been written from its beginning to its end",
+            f"a sparse file with holes of more than {MOST_HOLE_BYTES} bytes",
+        )
+
+
+def _load(stream: BufferedReader, most: int) -> bytes:
+    with stream:
+        octets = stream.read(most + 1)
+    if len(octets) > most:  # it grew since it was opened
+        raise UntrustedError(f"a file must have at most {most} bytes", "a larger one")
+    return octets
+
+
+def _stream_to(path: Path) -> BinaryIO:
+    return cast(BinaryIO, os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC), "wb"))
+
+
+def _text_to(path: Path, newline: str) -> TextIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC), "w", encoding="utf-8", newline=newline)
+
+
+def _sync(number: int) -> None:
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

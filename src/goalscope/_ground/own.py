@@ -1,0 +1,244 @@
+"""User classes and functions, ``module:Class``, from the working directory, and the consent to import them.
+
+Whoever writes a run, an evaluation, a claim or a card can write the name of any module into it. A module of the working
+directory is therefore imported only if its name comes from the user: typed in this command or this call, read from a
+study, hypotheses or model file that this command was given, or allowed with ``--own-code`` (in Python:
+`allowed`). Where such a name enters, `consent` is called; whether a name may be imported, `may_import` alone decides.
+
+A module is imported from the working directory only, where the user put it, never in place of an installed one, and a
+line on standard error says so before its code runs. Installed packages register their parts instead, see
+`goalscope._ground.registry`.
+"""
+
+import importlib.util
+import multiprocessing
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.folder import NamedFile
+
+_OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
+"""What stands around a name in a written hypothesis or a setting, as in ``policy mine:hug if (event mine:near)``."""
+_files: dict[str, Path] = {}
+"""The modules imported by this file, by name: one of another working directory may replace them."""
+_sources: dict[str, str] = {}
+"""Name -> the directory or file in which it was found, for messages."""
+_IN_PYTHON: Final = "if the file is yours, write `with goalscope.own.allowed(): ...` around the call"
+
+
+@dataclass
+class Consent:
+    """What the user allowed to be imported.
+
+    Attributes:
+        names: names that the user typed, and names that stand in a file which the user gave.
+        everything: whether every name is allowed (``--own-code``).
+        advice: how the user allows what is refused, the end of the error message.
+    """
+
+    names: set[str] = field(default_factory=set)
+    everything: bool = False
+    advice: str = _IN_PYTHON
+
+
+_consents: list[Consent] = [Consent()]
+"""The last entry decides. The first one belongs to calls from Python, each further one to a command."""
+
+
+def imported() -> frozenset[str]:
+    """Return the names of the modules of the working directory that were imported."""
+    return frozenset(_files)
+
+
+def is_own(source: str) -> bool:
+    """Return whether a text has the form ``module:Class``."""
+    return _OWN.fullmatch(source) is not None
+
+
+def names_in(value: Any) -> set[str]:
+    """Return all names of the form ``module:Class`` in plain values: keys, texts and the words of texts.
+
+    The entries of a setting ``modules`` are names of whole modules (`load_module`), written ``module:*``.
+    """
+    if isinstance(value, str):
+        return {word for word in _SEPARATORS.split(value) if is_own(word)} if ":" in value else set()
+    if isinstance(value, Mapping):
+        modules = value.get("modules")
+        listed = modules if isinstance(modules, list | tuple) else ()
+        whole = {f"{module}:*" for module in listed if isinstance(module, str)}
+        return whole | names_in(list(value.keys())) | names_in(list(value.values()))
+    return set().union(*map(names_in, value)) if isinstance(value, list | tuple) else set()
+
+
+def consent(value: Any) -> None:
+    """Allow the names in plain values that the user typed, or in a file that the user gave to this command.
+
+    Never call it with what was read from a run, an evaluation, a claim or a card.
+    """
+    _consents[-1].names.update(names_in(value))
+
+
+def may_import(name: str) -> bool:
+    """Return whether the user allowed a name, ``module:Class``; nothing else decides what is imported."""
+    return _consents[-1].everything or name in _consents[-1].names
+
+
+def note_found(value: Any, place: str | Path) -> None:
+    """Remember in which directory or file names were found, for the message that refuses them."""
+    _sources.update(dict.fromkeys(names_in(value), str(place)))
+
+
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Allow every name meanwhile, also those that stand in a run, as ``--own-code`` does for a command."""
+    before = _consents[-1]
+    _consents.append(Consent(before.names, everything=True, advice=before.advice))
+    try:
+        yield
+    finally:
+        _consents.pop()
+
+
+@contextmanager
+def command(*, own_code: bool, advice: str) -> Iterator[None]:
+    """Begin a command, to which nothing but what it is given itself consents.
+
+    Args:
+        own_code: whether the user said ``--own-code``.
+        advice: how the user allows what is refused, the end of the error message.
+    """
+    _consents.append(Consent(everything=own_code, advice=advice))
+    try:
+        yield
+    finally:
+        _consents.pop()
+
+
+def current() -> Consent:
+    """Return what the user allowed, a copy that can be sent to a worker process, see `adopt`."""
+    last = _consents[-1]
+    return Consent(set(last.names), last.everything, last.advice)
+
+
+def adopt(given: Consent) -> None:
+    """Decide in this worker process as in the process that began it."""
+    _consents[:] = [given]
+
+
+def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., Any]:
+    """Return a class of a module in the working directory.
+
+    Args:
+        source: ``module:Class``.
+        methods: names that the class must have.
+        what: expected kind of part, for messages.
+
+    Raises:
+        ValueError: no such module or class there, a class without the methods, or a name that the user did not allow.
+    """
+    loaded = _attribute(source, what)
+    lacking = [name for name in methods if not callable(getattr(loaded, name, None))]
+    if not isinstance(loaded, type) or lacking:
+        raise ValueError(
+            f"{source} must be a class with the methods {', '.join(methods)}, lacking: {', '.join(lacking)}"
+        )
+    return loaded
+
+
+def load_function(source: str, what: str) -> Callable[..., Any]:
+    """Return a function of a module in the working directory.
+
+    Args:
+        source: ``module:function``.
+        what: expected kind of part, for messages.
+
+    Raises:
+        ValueError: no such module or function there, or a name that the user did not allow.
+    """
+    if not is_own(source):
+        raise ValueError(f"{what} must be given as module:function, got {source!r}: name its file and its name")
+    loaded = _attribute(source, what)
+    if not callable(loaded):
+        raise ValueError(f"{source} must be {what}: define a function of that name in the module")
+    function: Callable[..., Any] = loaded
+    return function
+
+
+def load_module(module: str, what: str) -> None:
+    """Import a module of the working directory for what it registers elsewhere, such as levels of MiniGrid.
+
+    Args:
+        module: its name, as in an import statement.
+        what: expected kind of part, for messages.
+
+    Raises:
+        ValueError: `module` is not the name of a module, or the directory has no such module.
+    """
+    if not isinstance(module, str) or not is_own(f"{module}:_"):
+        raise ValueError(f"{what} must be given by its name, as in an import statement, got {module!r:.80}")
+    _attribute(f"{module}:*", what)
+
+
+def _attribute(source: str, what: str) -> Any:
+    """Return an attribute of a module of the working directory, None where it is missing."""
+    module, _, name = source.partition(":")
+    file = Path.cwd().joinpath(*module.split("."))
+    path = next(
+        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if NamedFile(candidate).is_there()),
+        None,
+    )
+    if path is None:
+        raise ValueError(
+            f"{source} must be {what} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
+            "run goalscope from its folder, or register it in a package (docs/plugins.md)"
+        )
+    if not may_import(source):
+        place = f", which {_sources[source]} names," if source in _sources else ""
+        raise ValueError(
+            f"{source}{place} must be imported for this, which runs the code of {str(path)!r}; a name that was found "
+            "in a directory does not allow that, since somebody else may have written it: "
+            f"{_consents[-1].advice}"
+        )
+    return getattr(_imported(module, path, source), name, None)
+
+
+def _imported(module: str, path: Path, source: str) -> Any:
+    """Return a module of the working directory, imported under its own name but never in place of an installed one."""
+    existing = sys.modules.get(module)
+    file = _files.get(module) or Path(getattr(existing, "__file__", None) or "").resolve()
+    if existing is not None and file == path.resolve():
+        return existing
+    if (existing is not None and module not in _files) or _is_installed(module):
+        raise ValueError(f"the module {module} of the working directory must have a name of its own, it is taken")
+    spec = importlib.util.spec_from_file_location(module, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} must be a Python module")
+    if multiprocessing.parent_process() is None:  # the first process has said it
+        sys.stderr.write(f"{source}: the code of {str(path)!r} is run (a part of the working directory)\n")
+    imported = importlib.util.module_from_spec(spec)
+    sys.modules[module] = imported
+    _files[module] = path.resolve()
+    folder = str(Path.cwd())
+    sys.path.append(folder)  # for its imports of neighbouring modules; last, so that it shadows nothing
+    try:
+        spec.loader.exec_module(imported)
+    except BaseException:
+        del sys.modules[module], _files[module]
+        raise
+    finally:
+        sys.path.remove(folder)
+    return imported
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a module's package is found outside of the working directory; nothing is imported."""
+    package, here = module.partition(".")[0], Path.cwd().resolve()
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != here]
+    return package in sys.stdlib_module_names or PathFinder.find_spec(package, elsewhere) is not None

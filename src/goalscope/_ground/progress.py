@@ -1,0 +1,287 @@
+"""How work tells how far it is: callbacks, stages, answers as they arrive, and a tally of what models do meanwhile."""
+
+import inspect
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, TypeVar
+
+from goalscope._ground.folder import NamedFile
+
+Answer = TypeVar("Answer")
+
+LOG: Final = logging.getLogger("goalscope")
+"""Gets each line on what goes on (`Tally.tell`) that no display listens to, at the level INFO."""
+
+QUIET_SECONDS: Final = 5.0
+"""Seconds between two lines on the progress of a piece of work."""
+_BEAT_SECONDS: Final = 0.25  # between two looks at what models do
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total), in any unit."""
+Stage = Callable[[str], AbstractContextManager[Progress]]
+"""Begins a named stage of work; its context value is called with (done, total)."""
+
+Display = Callable[[str], AbstractContextManager[Callable[..., None]]]
+"""The same, whose context value also takes the seconds that are left, where the work knows them."""
+
+Arrived = Callable[[Sequence[tuple[int, Answer]]], None]
+"""Called during a batch of questions with what was answered since the last call, each with its index; from any thread.
+
+It is also called without answers, often enough to end the work: what it raises does.
+"""
+
+
+class StoppedError(Exception):
+    """Raised by an `Arrived` to end the work: what was answered before is kept, the rest was not asked."""
+
+
+def takes_arrived(method: Callable[..., Any]) -> bool:
+    """Return whether a method hands out answers one by one: it has a parameter ``arrived``, see `Arrived`."""
+    return "arrived" in inspect.signature(method).parameters
+
+
+def handing_out(
+    method: Callable[..., Sequence[Answer]],
+    arrived: Arrived[Answer],
+    questions: Sequence[Any],
+    *arguments: Any,
+    **options: Any,
+) -> None:
+    """Ask a method and hand out its answers: as they arrive where it does so itself, else all at its end."""
+    if takes_arrived(method):
+        method(questions, *arguments, **options, arrived=arrived)
+    else:
+        answers = method(questions, *arguments, **options)
+        arrived(list(zip(range(len(questions)), answers, strict=True)))
+
+
+class Tally:
+    """What the models of this process have done since it began; threads add to it, a display reads it.
+
+    Its counts: ``begun`` (readings of weights and calls), ``under_way`` (calls now), ``answers``, ``invalid`` (those
+    without an action), ``computed_prompt`` and ``computed_output`` (tokens that passed through models here),
+    ``told_prompt`` and ``told_output`` (tokens of answers).
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._counts = threading.Lock(), Counter[str]()
+        self._listeners: list[Callable[[str], None]] = []
+        self._silent: dict[str, float] = {}  # address of a server -> monotonic time since when it has sent nothing
+
+    def add(self, **counts: int) -> None:
+        """Add to some counts."""
+        with self._lock:
+            self._counts.update(counts)
+
+    def read(self) -> Counter[str]:
+        """Return all counts as they are now."""
+        with self._lock:
+            return self._counts.copy()
+
+    def show_silence(self, address: str, since: float | None) -> None:
+        """Have progress lines show since when a server has sent nothing (monotonic time); None to end that."""
+        with self._lock:
+            if since is None:
+                self._silent.pop(address, None)
+            else:
+                self._silent[address] = since
+
+    @property
+    def silent(self) -> Mapping[str, float]:
+        """Since when servers have sent nothing that is waited for, by address."""
+        with self._lock:
+            return dict(self._silent)
+
+    def tell(self, line: str) -> None:
+        """Hand a line on what goes on to whoever began to listen last; where nobody listens, to `LOG`."""
+        (self._listeners or [LOG.info])[-1](line)
+
+    @property
+    def heard(self) -> bool:
+        """Whether somebody listens."""
+        return bool(self._listeners)
+
+    @contextmanager
+    def heard_by(self, listener: Callable[[str], None]) -> Iterator[None]:
+        """Call a function with each line on what goes on."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def labelled(self, label: str) -> AbstractContextManager[None]:
+        """Put a label before each line, for whoever listens now."""
+        hear = (self._listeners or [LOG.info])[-1]
+        return self.heard_by(lambda line: hear(f"{label}: {line}"))
+
+
+TALLY: Final = Tally()
+
+
+@contextmanager
+def silent(label: str) -> Iterator[Progress]:
+    """Begin a stage without any output."""
+    yield lambda done, total: None
+
+
+class Pace:
+    """Progress of a piece of work: the time left, or taken at its end, and what models do meanwhile.
+
+    ``write`` is called with the amount done, the total (None before either is told) and the text on time and models, at
+    most once in ``quiet`` seconds: when the work tells its progress, and at `beat` while models are at work.
+    """
+
+    def __init__(self, write: Callable[[int, int | None, str], None], quiet: float = 0.0) -> None:
+        self._write, self._quiet, self._lock = write, quiet, threading.Lock()
+        self._start = self._last_shown = time.monotonic()
+        self._first_done: int | None = None
+        self._told: tuple[float, int, int | None, float | None] = self._start, 0, None, None
+        self._models = ModelsAtWork(self._start)
+
+    def __call__(self, done: int, total: int, left: float | None = None) -> None:
+        """Show ``done`` of ``total``; ``left`` seconds replace the estimate from the pace so far."""
+        now = time.monotonic()
+        if self._first_done is None:
+            self._first_done = done
+        if left is None and done > self._first_done:
+            left = (now - self._start) * (total - done) / (done - self._first_done)
+        self._told = now, done, total, left
+        self._show(now)
+
+    def beat(self) -> None:
+        """Show what models do, if they do; from a thread of its own, since the work may tell nothing for minutes."""
+        if self._models.begun:
+            self._show(time.monotonic())
+
+    def _show(self, now: float) -> None:
+        with self._lock:
+            if now - self._last_shown < self._quiet:
+                return
+            self._last_shown = now
+            told_at, done, total, left = self._told
+            if left is not None and now > told_at > self._start:  # nothing was done since: the pace is lower
+                left *= (now - self._start) / (told_at - self._start)
+            words = f"time left {'unknown' if left is None else duration(left)}"
+            if total is not None and done >= total:
+                words = f"in {duration(now - self._start)}"
+            self._write(done, total, "; ".join([words, *self._models.words(now)]))
+
+
+class ModelsAtWork:
+    """What the models of this process do from some time on, in words."""
+
+    def __init__(self, now: float) -> None:
+        self._first = TALLY.read()
+        self._samples = [(now, self._first)]
+
+    @property
+    def begun(self) -> bool:
+        """Whether weights were read or a model was asked."""
+        return TALLY.read()["begun"] > self._first["begun"]
+
+    def words(self, now: float) -> list[str]:
+        """Return answers, invalid ones, tokens a second over the last seconds, and memory; nothing without models."""
+        if not self.begun:
+            return []
+        counts = TALLY.read()
+        self._samples.append((now, counts))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - QUIET_SECONDS:
+            self._samples.pop(0)
+        since, earlier = self._samples[0]
+        seconds = max(now - since, 1e-3)
+        answers, invalid = (counts[name] - self._first[name] for name in ("answers", "invalid"))
+        if not answers and not counts["under_way"]:  # weights are read, or prompts written
+            return memory_words()
+        # The answers of models elsewhere tell their tokens when they arrive.
+        here = counts["computed_prompt"] > self._first["computed_prompt"]
+        read, written = (
+            (counts[name] - earlier[name]) / seconds
+            for name in (("computed_prompt", "computed_output") if here else ("told_prompt", "told_output"))
+        )
+        return [
+            f"{answers} answers ({counts['under_way']} under way)"
+            + (f", {100 * invalid / answers:.0f} % invalid" if answers else ""),
+            f"{read + written:.0f} tokens/s ({written:.0f} written)",
+            *(f"nothing from {address} for {duration(now - since)}" for address, since in TALLY.silent.items()),
+            *memory_words(),
+        ]
+
+
+def memory_words() -> list[str]:
+    """Return the resident memory of this process, where the system tells it (Linux), and of GPUs where one is used."""
+    sizes, torch, found = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
+    if sizes.is_there():
+        octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        found.append(f"{octets / 1e9:.1f} GB of memory")
+    if torch is not None and torch.cuda.is_initialized():
+        reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
+        found.append(f"{reserved / 1e9:.1f} GB of GPU memory")
+    return [", ".join(found)] if found else []
+
+
+@contextmanager
+def lines(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
+    """Tell the progress of a piece of work and its time left in lines (`Tally.tell`), `QUIET_SECONDS` apart or more.
+
+    Work that ends within ``quiet`` seconds is not told of. While models are at work, a thread tells what they do.
+    """
+
+    def line(done: int, total: int | None, words: str) -> None:
+        share = 100 * done / total if total else 100
+        amount = "" if total is None else f"{done} of {total} ({share:.0f} %), "
+        TALLY.tell(f"{amount}{words}")
+
+    pace = Pace(line, quiet or QUIET_SECONDS)
+    with beating(pace), TALLY.labelled(label):
+        yield pace
+
+
+@contextmanager
+def aloud() -> Iterator[None]:
+    """Write lines on what goes on to standard error, unless a display listens or the caller set up `LOG`."""
+    if TALLY.heard or (LOG.hasHandlers() and LOG.isEnabledFor(logging.INFO)):
+        yield
+        return
+
+    def write(line: str) -> None:
+        from goalscope._ground.untrusted import printable  # it is not light
+
+        sys.stderr.write(f"{printable(line)}\n")
+
+    with TALLY.heard_by(write):
+        yield
+
+
+@contextmanager
+def beating(pace: Pace) -> Iterator[None]:
+    """Have a thread look after what models do."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_BEAT_SECONDS):
+            pace.beat()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as ``42 s``, ``3 min 05 s`` or ``2 h 10 min``."""
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"

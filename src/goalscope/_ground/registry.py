@@ -1,0 +1,303 @@
+"""Registry of named parts: agents, measures and other kinds, built-in ones and those of plugin packages.
+
+A part registers under a name with a decorator. Built-in modules are imported when their kind is first used. A plugin
+package declares a module as an entry point of the group ``goalscope``; it is imported once, after the built-in ones,
+and registers its parts, as those for papers, shipped studies and Inspect do. A package that fails to import is named
+in a warning and in the error of every unknown name; its registrations up to then are removed, and all other names stay.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
+from typing import Any, Final, TypeVar
+
+from goalscope._ground.checks import near_miss
+from goalscope._ground.untrusted import printable, shorten
+
+KINDS: Final = (
+    *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
+    *("arm", "hypothesis", "analysis", "study", "command", "importer", "exporter"),
+)
+"""The kinds of parts that have names."""
+
+GROUP: Final = "goalscope"
+"""The group of entry points of plugin packages."""
+
+_LONGEST_NAME: Final = 200
+
+_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "world": tuple(
+        f"goalscope.{name}"
+        for name in ("runs.builtin_worlds", "goals.counterfactual.worlds", "environments.kinds", "runs.kinds")
+    ),
+    "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
+    "head": ("goalscope.inside.probing.builtin_heads",),
+    "intervention": tuple(
+        f"goalscope.inside.interventions.{name}" for name in ("patching", "steering", "ablation", "reasoning")
+    ),
+    "agent": (
+        *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
+        "goalscope.environments.agents",
+        "goalscope.goals.hypotheses.twins",
+    ),
+    "model": ("goalscope.agents.models.local", "goalscope.agents.models.http", "goalscope.agents.models.engine"),
+    "measure": tuple(
+        f"goalscope.measures.{name}"
+        for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
+    ),
+    "hypothesis": tuple(f"goalscope.goals.hypotheses.{name}" for name in ("rules", "places")),
+    "attribution": tuple(
+        f"goalscope.goals.attribution.{name}"
+        for name in (
+            *("by_score", "by_arrival", "by_meg", "by_likelihood", "by_reasoning", "by_counterfactual"),
+            *("by_decoding", "by_patching"),
+        )
+    ),
+    "analysis": ("goalscope.inside.probing.builtin_analyses",),
+    "claim": tuple(f"goalscope.verdict.{name}" for name in ("questions", "aims", "depends", "inside")),
+    "arm": tuple(f"goalscope.verdict.{name}" for name in ("arms", "aims", "depends", "inside")),
+    # In the order of the page.
+    "section": tuple(
+        f"goalscope.report.sections.{name}"
+        for name in (
+            *(
+                "results",
+                "invariance",
+                "probing",
+                "cognitive_map",
+                "cognitive_map_curves",
+                "decoded_maps",
+                "beliefs",
+                "plans",
+                "distance",
+            ),
+            *(
+                "logit_lens",
+                "patching",
+                "steering",
+                "dependence",
+                "attribution",
+                "environments",
+                "behaviour",
+                "tasks",
+                "meg",
+                "agents",
+                "about",
+            ),
+        )
+    ),
+}
+"""The modules that register the built-in parts of a kind, in the order in which their names are listed."""
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    part: Any
+    module: str
+    path: str
+    package: str = ""  # the distribution that was being loaded, with its version
+
+    @property
+    def built_in(self) -> bool:
+        return self.module.startswith("goalscope.")
+
+
+_entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
+_broken: dict[str, str] = {}
+_loading: list[str] = []
+_packages: dict[str, str] = {}
+"""First name of the modules of a package -> its distribution and version."""
+_loaded: set[str] = set()
+_lock = RLock()
+
+
+def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part], Part]:
+    """Return a decorator that registers a part and returns it unchanged.
+
+    A function or class that is defined again in its module, as in a notebook, replaces itself.
+
+    Args:
+        kind: one of `KINDS`.
+        name: its name in studies, commands and reports.
+        made_of: the function or class behind a part that is another object.
+
+    Raises:
+        ValueError: an unknown kind, a name that is empty or does not fit on one line, or one already in use.
+    """
+    _check_kind(kind)
+    line = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
+    if not line or ";" in name:
+        raise ValueError(
+            f"the name of a registered {kind} must be one line of text of at most {_LONGEST_NAME} characters, without "
+            f"';' and without blanks around it, got {shorten(name)}"
+        )
+
+    def add(part: Part) -> Part:
+        source = part if made_of is None else made_of
+        while isinstance(source, partial):
+            source = source.func  # a partial object is of functools, its function of whoever wrote it
+        path = getattr(source, "__qualname__", type(source).__qualname__)
+        # Code executed outside of a module has no module name.
+        module = getattr(source, "__module__", type(source).__module__) or "__main__"
+        entry = _Entry(part, module, path, _loading[-1] if _loading else "")
+        with _lock:
+            if not entry.built_in:
+                _load_built_in(kind)
+            existing = _entries[kind].get(name)
+            if existing is not None and (
+                (existing.module, existing.path) != (entry.module, path) or "<locals>" in path
+            ):
+                raise ValueError(
+                    f"the name of a registered {kind} must be its own, but {name!r} of {entry.module} is taken by "
+                    f"{existing.module}: choose another name"
+                )
+            _entries[kind][name] = entry
+        return part
+
+    return add
+
+
+def resolve(kind: str, name: str) -> Any:
+    """Return a registered part.
+
+    Args:
+        kind: one of `KINDS`.
+        name: its name.
+
+    Raises:
+        ValueError: an unknown kind; an unknown name; the message has near misses and the packages that could not be
+            imported.
+    """
+    _check_kind(kind)
+    with _lock:
+        _load_built_in(kind)
+        if name not in _entries[kind]:
+            _load_packages()
+        if name not in _entries[kind]:
+            broken = "".join(f"; {sentence}" for sentence in _broken.values())
+            close = near_miss(name, sorted(_entries[kind]), most=3)
+            raise ValueError(f"the {kind} must be a registered one, got {shorten(name)}{close}{broken}")
+        return _entries[kind][name].part
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Return the names of a kind, the built-in ones first, regardless of the order of imports.
+
+    Raises:
+        ValueError: an unknown kind.
+    """
+    _check_kind(kind)
+    with _lock:
+        _load_built_in(kind)
+        _load_packages()
+        order = {module: index for index, module in enumerate(_BUILT_IN.get(kind, ()))}
+        entries = _entries[kind]
+        return tuple(sorted(entries, key=lambda name: order.get(entries[name].module, len(order))))
+
+
+def broken_packages() -> Mapping[str, str]:
+    """Return the distributions that could not be imported, each with the reason in a sentence."""
+    with _lock:
+        _load_packages()
+        return dict(_broken)
+
+
+def registered(kind: object, name: object) -> bool:
+    """Return whether there is such a part here; kind and name may be text of unknown origin."""
+    return kind in KINDS and name in names(str(kind))
+
+
+def built_in(kind: str, name: str) -> bool:
+    """Return whether a registered part is one of goalscope itself."""
+    return name in _entries[kind] and _entries[kind][name].built_in
+
+
+def package_of(module: str) -> str:
+    """Return the distribution and version of the package that a module belongs to, "" for none that registers parts."""
+    return _packages.get(module.partition(".")[0], "")
+
+
+def package_with(kind: str, name: str) -> str:
+    """Return the distribution and version that registered a part, or the module that did."""
+    entry = _entries[kind][name]
+    return entry.package or package_of(entry.module) or entry.module
+
+
+def part_at(module: str, path: str) -> tuple[str, str] | None:
+    """Return kind and name of the part that a function belongs to, by its module and qualified name; None for none."""
+    found = [
+        (kind, name)
+        for kind, entries in _entries.items()
+        for name, entry in entries.items()
+        if entry.module == module and (path == entry.path or path.startswith(f"{entry.path}."))
+    ]
+    return found[0] if len(found) == 1 else None  # several functions without a name have one path
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"a kind of parts must be one of {', '.join(KINDS)}, got {kind!r}")
+
+
+def _load_built_in(kind: str) -> None:
+    if kind not in _loaded:
+        _loaded.add(kind)  # first, since these modules may look up names during their import
+        try:
+            for module in _BUILT_IN.get(kind, ()):
+                import_module(module)
+        except BaseException:
+            _loaded.discard(kind)  # a missing library may be installed later
+            raise
+
+
+def _load_packages() -> None:
+    if GROUP in _loaded:
+        return
+    _loaded.add(GROUP)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
+        before = {kind: dict(entries) for kind, entries in _entries.items()}
+        _loading.append(_distribution(point))
+        try:
+            if point.pattern.match(point.value) is None:
+                raise ValueError("its entry point must name a module")
+            if (first := point.module.partition(".")[0]) != "goalscope":
+                _packages.setdefault(first, _distribution(point))
+            point.load()
+        except KeyboardInterrupt:
+            _loaded.discard(GROUP)  # the user's
+            raise
+        except BaseException as error:  # noqa: BLE001 - an import may raise anything, an exit too; other names stay
+            # Built-in parts that its modules imported stay: they are not imported again.
+            for kind, entries in _entries.items():
+                remaining = {
+                    name: entry for name, entry in entries.items() if entry.built_in or before[kind].get(name) is entry
+                }
+                _entries[kind] = remaining
+            name = _distribution(point)
+            sentence = (
+                f"the package {name} could not be loaded from {printable(point.value)} ({_told(error)}), mend or "
+                "uninstall it"
+            )
+            _broken[name] = sentence
+            warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+        finally:
+            _loading.pop()
+
+
+def _told(error: BaseException) -> str:
+    """Return type and message of a package's error on one line."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - its own code writes it
+        message = "no message"
+    return printable(f"{type(error).__name__}: {message}")
+
+
+def _distribution(point: EntryPoint) -> str:
+    return printable(f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name)

@@ -1,0 +1,148 @@
+"""Files of JSON that goalscope writes and reads back: each has a schema, and a seal over every byte.
+
+The schema is a `StrictRecord` with a ``version``. Types are strict, unknown keys are refused, numbers are finite, and
+texts are bounded. The seal is the entry ``digest``, the content id of all other values. A file must be the very text
+that goalscope writes for its values (line ends aside). So any other byte is noticed, even one that leaves every value
+as it was, such as a capital letter in an escape.
+
+A seal tells damage and edits by hand. It is no signature: who changes a file and also computes the digest anew is not
+noticed by it. What must resist that is compared with what it was made from, as `goalscope verify` does.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import MOST_FILE_BYTES, decode_object, explain, shorten
+
+_LONGEST_TEXT: Final = 1_000_000  # characters of one text
+
+Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+"""A SHA-256 in hexadecimal digits."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A share or a probability."""
+
+_ROUNDING: Final = 1e-6  # what the ends of an interval may be off by, in units of the larger end
+
+
+def content_id_of(kind: str) -> Any:
+    """Return what a text must be that is a content id of a kind, see `content_id`; for ``Annotated``."""
+    return Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")
+
+
+def _check_ends(ends: tuple[float, float, float]) -> tuple[float, float, float]:
+    value, low, high = ends
+    slack = _ROUNDING * max(1.0, abs(low), abs(high))
+    if not low - slack <= value <= high + slack:
+        raise ValueError(f"must be a value, the lower and the upper end of its interval, got {shorten(list(ends))}")
+    return ends
+
+
+def _check_shares(ends: tuple[float, float, float]) -> tuple[float, float, float]:
+    if not all(-_ROUNDING <= end <= 1 + _ROUNDING for end in ends):
+        raise ValueError(f"must be a share from 0 to 1 with its interval, got {shorten(list(ends))}")
+    return ends
+
+
+Ends = Annotated[tuple[float, float, float], AfterValidator(_check_ends)]
+"""A mean over worlds, the lower and the upper end of its 95 % interval."""
+
+ShareEnds = Annotated[Ends, AfterValidator(_check_shares)]
+"""The same of a share."""
+
+
+class StrictRecord(BaseModel):
+    """Values of a file: strict types, no unknown keys, finite numbers, bounded texts; it cannot be changed."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, str_max_length=_LONGEST_TEXT
+    )
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, as JSON holds them."""
+        return self.model_dump(mode="json")
+
+
+class SealedRecord(StrictRecord):
+    """A `StrictRecord` that is a file of its own. Each class of them has a ``version`` of its form.
+
+    Attributes:
+        what: what the file holds, in a word or two.
+        advice: how to mend a file that was changed.
+        most: maximum bytes of the file.
+    """
+
+    what: ClassVar[str]
+    advice: ClassVar[str]
+    most: ClassVar[int] = MOST_FILE_BYTES
+
+
+Sealed = TypeVar("Sealed", bound=SealedRecord)
+
+
+def seal(record: SealedRecord) -> str:
+    """Return a record as JSON, with a digest of its values; the same values give the same text."""
+    values = record.plain()
+    sealed_values = {**values, "digest": content_id("sealed", values)}
+    return json.dumps(sealed_values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+
+
+def write_sealed(path: Path, record: SealedRecord) -> Path:
+    """Write a sealed record, whole or not at all.
+
+    Raises:
+        ValueError: it is larger than what would be read again.
+        OSError: it cannot be written.
+    """
+    text = seal(record) + "\n"
+    if len(text) > record.most:
+        raise ValueError(f"a {record.what} must have at most {record.most} bytes, got {len(text)} for {path}")
+    return Folder(path.parent).save_text(text, path.name)
+
+
+def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Sealed:
+    """Read a record that `write_sealed` wrote.
+
+    Args:
+        kind: its class.
+        path: its file.
+        edited: whether a file without a digest is taken, too, which somebody wrote or changed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds something else, was changed since it was written, or is of another version.
+    """
+    what, advice = kind.what, kind.advice
+    try:
+        text = Folder(path.parent).load_text(path.name, most=kind.most)
+        return unseal(kind, text, edited=edited)
+    except ValidationError as error:
+        faults = explain(error, {"": list(kind.model_fields)}, str(path), what)
+        changed = "it was changed since it was written, or goalscope did not write it"
+        raise ValueError(f"{faults}\n{changed}: {advice}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
+
+
+def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
+    """Return the record of a text that `seal` made; arguments are those of `read_sealed`.
+
+    Raises:
+        ValidationError: other values than those of the class.
+        ValueError: no JSON, another version, or a text that was changed.
+    """
+    fields = decode_object(text)
+    if (given := fields.get("version")) != (version := kind.model_fields["version"].default) or given is True:
+        raise ValueError(f"version {version} is needed, got {shorten(given)}: another version of goalscope wrote it")
+    unsealed = edited and "digest" not in fields
+    fields.pop("digest", None)
+    # As JSON and not as Python values: lists stand for tuples there, and texts for whole numbers that are keys.
+    record = kind.model_validate_json(json.dumps(fields))
+    if not unsealed and text.replace("\r\n", "\n").strip("\n") != seal(record):
+        raise ValueError("it was changed since it was written")
+    return record

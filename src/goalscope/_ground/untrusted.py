@@ -1,0 +1,359 @@
+"""Reading of untrusted input: every file, line and answer from outside is read through this module (YAML: `yaml_text`).
+
+Sizes, depth and numbers are limited first; text is UTF-8; repeated keys, non-finite numbers and references are refused.
+Every failure is an `UntrustedError` with a location. The structure of the data is checked by pydantic models; `faults`
+converts their errors into plain sentences.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from sys import get_int_max_str_digits
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from goalscope._ground.checks import near_miss
+
+MOST_FILE_BYTES: Final = 256 * 2**20
+MOST_LINE_BYTES: Final = 16 * 2**20
+MOST_DEPTH: Final = 64
+_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+_LONGEST_TEXT: Final = 300
+_LONGEST_VALUE: Final = 200
+_LONGEST_MESSAGE: Final = 2000
+_MOST_ENTRIES: Final = 20
+_MOST_FAULTS: Final = 100
+_LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
+_SCALARS: Final = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class UntrustedError(ValueError):
+    """Unreadable input.
+
+    Attributes:
+        must: the requirement.
+        given: the input found instead, "" where ``must`` suffices.
+        where: location inside the input, "" for all of it.
+    """
+
+    def __init__(self, must: str, given: str = "", where: str = "") -> None:
+        super().__init__(f"{must}, got {given}" if given else must)
+        self.must, self.given, self.where = must, given, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.args[0]}" if self.where else str(self.args[0])
+
+
+class StrangeFileError(UntrustedError):
+    """A link, or something else that is no file of its own, in a directory that is therefore refused as a whole."""
+
+
+class DamagedError(ValueError):
+    """Stored data that are damaged, whoever reads them."""
+
+
+def check_nesting(stream: BinaryIO, most: int) -> None:
+    """Raise an UntrustedError where JSON is nested too deep for the parser of another library.
+
+    One pass over the bytes in pieces of a megabyte, in time that is linear in their number. Nothing is parsed: what is
+    no JSON is left to the parser.
+
+    Args:
+        stream: the bytes.
+        most: greatest depth of lists and objects.
+    """
+    depth, in_text, carried = 0, False, b""
+    while piece := stream.read(1 << 20):
+        piece = carried + piece
+        # A backslash at the end of a piece belongs to the byte after it.
+        carried = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""
+        parts = _ESCAPED.sub(b"", piece.removesuffix(carried)).split(b'"')
+        outside = b"".join(parts[int(in_text) :: 2]).translate(None, _NO_BRACKETS)
+        in_text ^= len(parts) % 2 == 0
+        brackets = np.frombuffer(outside, dtype=np.uint8)
+        depths = depth + np.cumsum(np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1))
+        if len(depths):
+            if depths.max() > most:
+                raise UntrustedError(f"JSON must be nested at most {most} deep", "deeper nesting")
+            depth = int(depths[-1])
+
+
+def decode_text(octets: bytes) -> str:
+    """Return UTF-8 bytes as text, without a byte order mark.
+
+    Raises:
+        UntrustedError: not UTF-8, or a zero byte.
+    """
+    if octets.startswith(_MARKS_16):
+        raise UntrustedError("text must be UTF-8", "a UTF-16 byte order mark")
+    try:
+        text = octets.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UntrustedError(
+            "text must be UTF-8", f"byte 0x{octets[error.start]:02x} at offset {error.start}"
+        ) from error
+    if "\x00" in text:
+        raise UntrustedError("a file must hold text", f"binary data: a zero byte at offset {octets.index(0)}")
+    return text
+
+
+def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) -> Any:
+    """Return the value of JSON.
+
+    Args:
+        data: text, or UTF-8 bytes (a byte order mark is allowed).
+        strict: refuse content that no episode can have: nesting deeper than `MOST_DEPTH`, whole numbers beyond 64 bits,
+            numbers that overflow, and text with half a surrogate pair.
+        finite: refuse NaN and Infinity, which Python's json module may write.
+
+    Raises:
+        UntrustedError: not UTF-8, a zero byte, not JSON, a key twice in one object, or refused by the arguments.
+    """
+    if not isinstance(data, str | bytes):
+        raise UntrustedError("JSON must come as text", type(data).__name__)
+    text = data if isinstance(data, str) else decode_text(data)
+    if not text.strip():
+        raise UntrustedError("a file must hold a JSON value", "an empty file")
+    # Numbers are checked one by one only where one may be too large: hooks make lists of tokens several times slower.
+    long = strict and _LONG_NUMBER.search(text) is not None
+    try:
+        value = _decoder(long, finite).decode(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise UntrustedError("text must be valid JSON", error.msg[:1].lower() + error.msg[1:], where) from error
+    except RecursionError as error:
+        raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting") from error
+    except UntrustedError:
+        raise
+    except ValueError as error:
+        raise UntrustedError(f"a number must have at most {get_int_max_str_digits()} digits", "more") from error
+    if strict and (text.count("[") + text.count("{") > MOST_DEPTH or "\\u" in text):
+        _check_plain(value)
+    return value
+
+
+def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True) -> dict[str, Any]:
+    """Return a JSON object; see `decode_json`.
+
+    Raises:
+        UntrustedError: as `decode_json`, and another value than an object.
+    """
+    value = decode_json(data, strict=strict, finite=finite)
+    if not isinstance(value, dict):
+        raise UntrustedError("it must be an object", shorten(value))
+    return value
+
+
+def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (line number, bytes) of each line that is not blank, None in place of one above `MOST_LINE_BYTES`.
+
+    Raises:
+        UntrustedError: UTF-16, or binary data.
+    """
+    number = 0
+    while line := stream.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MOST_LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(2**20)
+            yield number, None
+        elif number == 1 and line.startswith(_MARKS_16):
+            raise UntrustedError("text must be UTF-8", "a UTF-16 byte order mark")
+        elif number == 1 and b"\x00" in line:
+            raise UntrustedError("a file must hold text", "binary data: a zero byte", f"line {number}")
+        elif line.strip():
+            yield number, line
+
+
+def decode_line(octets: bytes | None) -> Any:
+    """Return the JSON value of one of `lines`.
+
+    Raises:
+        UntrustedError: a line that is too long, or see `decode_json`; the location is the column.
+    """
+    if octets is None:
+        raise UntrustedError("a line must be shorter", f"one of more than {MOST_LINE_BYTES} bytes")
+    try:
+        return decode_json(octets.strip(b" \t\r\n"))
+    except UntrustedError as error:
+        error.where = error.where.removeprefix("line 1, ")
+        raise
+
+
+class Fault(NamedTuple):
+    """One error in a value: its path, the requirement, and the value ("" where ``must`` suffices)."""
+
+    where: str
+    must: str
+    given: str
+
+
+def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fault]:
+    """Return the errors of pydantic without duplicates, of many the first.
+
+    Args:
+        error: the errors.
+        keys: valid keys by the kind of their mapping: "" for the outermost, "worlds grid", "horizon", ...
+    """
+    result: dict[Fault, None] = {}
+    scalars: dict[tuple[int | str, ...], list[str]] = {}
+    for detail in islice(_details(error), _MOST_FAULTS):
+        fault = _fault(detail, keys)
+        path = detail["loc"][:-1]
+        if path and detail["loc"][-1] in _SCALARS:  # one of several alternative types, each with its own error
+            scalars.setdefault(path, []).append(str(detail["loc"][-1]))
+            result.pop(Fault(fault.where.rpartition(".")[0], _one_of(scalars[path][:-1]), fault.given), None)
+            fault = Fault(fault.where.rpartition(".")[0], _one_of(scalars[path]), fault.given)
+        result[fault] = None
+    return list(result)
+
+
+def _details(error: ValidationError) -> Iterator[ErrorDetails]:
+    """Yield the errors of pydantic; those of a nested model, raised in a validator, get their full location."""
+    for detail in error.errors(include_url=False):
+        yield from _unfolded(detail)
+
+
+def _unfolded(detail: ErrorDetails) -> Iterator[ErrorDetails]:
+    nested: list[ErrorDetails] | None = detail.get("ctx", {}).get("nested")
+    if nested is None:
+        yield detail
+    for item in nested or ():
+        located = item.copy()
+        located["loc"] = (*detail["loc"], *item["loc"])
+        yield from _unfolded(located)
+
+
+def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:
+    """Return one line for each error: the key's path, the requirement, the value, a near miss.
+
+    Args:
+        error, keys: see `faults`.
+        name: name of the file, or "the study".
+        kind: the expected kind.
+    """
+    found = faults(error, keys)
+    sentences = [
+        f"  {where or f'a {kind}'}: {must}{f', got {given}' if given else ''}"
+        for where, must, given in found[:_MOST_ENTRIES]
+    ]
+    more = ["  and more errors of this kind"] if len(found) > _MOST_ENTRIES else []
+    return "\n".join([f"{name} is not a valid {kind}:", *sentences, *more])
+
+
+def printable(text: str) -> str:
+    """Return one line that is safe to print: control characters escaped, long text cut in its middle."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[: _LONGEST_TEXT - 60]} ... {text[-50:]}"
+    if text.isprintable():
+        return text
+    return "".join(
+        symbol if symbol.isprintable() else symbol.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for symbol in text
+    )
+
+
+def shorten(value: object) -> str:
+    """Return a value for a message: one printable line of limited length."""
+    if isinstance(value, dict | list | tuple) and len(value) > _MOST_ENTRIES:
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} entries"
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return f"{printable(repr(value[:_LONGEST_VALUE]))} and {len(value) - _LONGEST_VALUE} more characters"
+    return printable(repr(value))
+
+
+def _one_of(types: list[str]) -> str:
+    return f"must be {' or '.join(_SCALARS[name] for name in types)}"
+
+
+def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
+    parts, holder = list(detail["loc"]), ""
+    depth = 3 if parts[1:2] == ["interventions"] else 2 if parts[:1] == ["worlds"] else len(parts)
+    if len(parts) > depth:  # the kind of an entry, which selects its model, precedes the key
+        holder = f"{parts[depth - 2]} {parts.pop(depth)}"
+    elif len(parts) > 1:
+        holder = str(parts[0])
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in parts).removeprefix(".")
+    kind, context, given = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
+    if kind == "extra_forbidden":
+        return Fault(path, f"unknown key{near_miss(parts[-1], keys.get(holder, ()))}", "")
+    if kind == "missing":
+        return Fault(path, "must be given", "")
+    if kind == "union_tag_invalid":
+        tag, valid = str(context["tag"]), [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
+        return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{shorten(tag)}{near_miss(tag, valid)}")
+    if kind == "union_tag_not_found":
+        return Fault(f"{path}.kind", "must be given", given)
+    message = detail["msg"].removeprefix("Value error, ")
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[: _LONGEST_MESSAGE - 300]} ... {message[-250:]}"
+    if kind == "value_error":
+        return Fault(path, message, "")
+    message = message.replace("Input should be", "must be").replace("a valid tuple", "a list")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", message)
+    valid = [word.strip(" '") for word in str(context.get("expected", "")).replace(" or ", ",").split(",") if word]
+    hint = near_miss(detail["input"], valid) if kind == "literal_error" else ""
+    return Fault(path, message, given + (hint if "did you mean" in hint else ""))
+
+
+@cache
+def _decoder(long: bool, finite: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_constant=_refuse_constant if finite else None,
+        parse_float=_float if long else None,
+        parse_int=_integer if long else None,
+        object_pairs_hook=_object,
+    )
+
+
+def _refuse_constant(name: str) -> float:
+    raise UntrustedError("numbers must be finite", name)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise UntrustedError("numbers must be finite", text[:60])
+    return number
+
+
+def _integer(text: str) -> int:
+    number = int(text) if len(text) <= 20 else 2**64
+    if not -(2**63) <= number < 2**63:
+        raise UntrustedError("whole numbers must fit into 64 bits", text[:60])
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        earlier: set[str] = set()
+        twice = next(name for name, _ in pairs if name in earlier or earlier.add(name))  # type: ignore[func-returns-value]
+        raise UntrustedError("a key must occur once in an object", f"{shorten(twice)} twice")
+    return value
+
+
+def _check_plain(value: Any) -> None:
+    """Refuse deep nesting and text that is not Unicode, without recursion."""
+    waiting = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, str):
+            if not item.isascii():
+                try:
+                    item.encode()
+                except UnicodeEncodeError as error:
+                    raise UntrustedError("text must be Unicode", "half a surrogate pair") from error
+        elif isinstance(item, dict | list):
+            if depth > MOST_DEPTH:
+                raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting")
+            children = [*item, *item.values()] if isinstance(item, dict) else item
+            waiting.extend((entry, depth + 1) for entry in children if isinstance(entry, str | dict | list))

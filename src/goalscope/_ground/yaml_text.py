@@ -1,0 +1,192 @@
+"""YAML of strangers, read as plain values: the core schema of YAML 1.2, without what the language adds to them.
+
+Text is text, but for ``null`` (``~``), ``true`` and ``false``, decimal, ``0x`` and ``0o`` numbers, whole ones within 64
+bits and finite ones. References, tags and repeated keys are refused, and words that YAML 1.1 reads as something else
+(``yes``, ``off``, ``010``, ``1_000``, ``1:30``): which was meant is for the author to say.
+
+Source: YAML 1.2.2, section 10.3 "Core Schema"; YAML 1.1, the types bool, int and float.
+"""
+
+import re
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from goalscope._ground.checks import near_miss
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import UntrustedError, printable, shorten
+
+MOST_YAML_BYTES: Final = 4_000_000
+MOST_VALUES: Final = 100_000
+"""Most values of a text, keys included."""
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the plain values of a YAML file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: the file cannot be read.
+        ValueError: not UTF-8 text, too large, or refused by `read_yaml_text`.
+    """
+    if Folder(path).is_there():
+        raise IsADirectoryError(f"a study must be a YAML file, got the directory {path}")
+    try:
+        text = NamedFile(path).load_text(MOST_YAML_BYTES)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"a study must be a YAML file, found none at {path}") from error
+    except UntrustedError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return read_yaml_text(text, str(path))
+
+
+def read_yaml_text(text: str, name: str) -> Any:
+    """Return the plain values of a YAML text; ``name`` stands for it in messages.
+
+    Raises:
+        ValueError: not YAML, more than `MOST_VALUES`, or what this module refuses; the message has key and location.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = printable(str(error.problem or error.context))
+        raise ValueError(f"{name} must be YAML: {problem}{_location(mark)}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} must be YAML text: {printable(str(error))}") from error
+    except RecursionError as error:
+        raise ValueError(f"{name} must be a study, got lists or mappings nested too deep to read") from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def write_yaml(value: Any, **layout: Any) -> str:
+    """Return plain values as YAML that `read_yaml_text` reads back; ``layout`` holds arguments of ``yaml.dump``."""
+    return str(yaml.dump(value, Dumper=_Dumper, **layout))
+
+
+def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
+    """Change one key of nested plain values by KEY=VALUE, the value as YAML; ``holds`` names the values in errors.
+
+    Raises:
+        ValueError: not so written, or a key whose parent is not there; the key itself may be new.
+    """
+    key, equals, text = setting.partition("=")
+    path = key_path(key)
+    if not equals or not path:
+        raise ValueError(f"--set must be given as KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
+    holder: Any = mapping
+    for depth, step in enumerate(path):
+        parent = ".".join(path[:depth]) or holds
+        if isinstance(holder, list):
+            if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
+                raise ValueError(
+                    f"--set {key}: {parent} is a list of {len(holder)}, numbered from 0, got {step!r} in its place"
+                )
+            index: Any = int(step)
+        elif isinstance(holder, Mapping):
+            index = step
+        else:
+            raise ValueError(f"--set {key}: {parent} holds no further keys, it is {shorten(holder)}")
+        if depth + 1 == len(path):
+            holder[index] = read_yaml_text(text, f"--set {key}")
+        elif isinstance(holder, Mapping) and index not in holder:
+            raise ValueError(f"--set {key}: {parent} has no key {step}{near_miss(step, list(map(str, holder)))}")
+        else:
+            holder = holder[index]
+
+
+def key_path(key: str) -> list[str]:
+    """Return the parts of a key such as ``worlds.0.count`` or ``worlds[0].count``."""
+    return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
+
+
+class _Dumper(yaml.SafeDumper):
+    """The writer: without references, and with quotes around what either version of YAML takes for no text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _Loader(yaml.SafeLoader):
+    """The reader: the scalars of the core schema in place of those of YAML 1.1, and refusals."""
+
+    _values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        key = index.value if isinstance(index, yaml.ScalarNode) else None
+        where = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
+        if isinstance(event, yaml.AliasEvent):
+            given = f"*{printable(str(event.anchor))}{where}"
+            raise ValueError(f"a study must be written out, without references, got {given}")
+        if getattr(event, "tag", None) is not None:
+            raise ValueError(f"a value must be written without a tag, got {printable(event.tag)}{where}: leave it out")
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise ValueError(f"a study must have at most {MOST_VALUES} values, got more{where}")
+        node = super().compose_node(parent, index)
+        if isinstance(node, yaml.ScalarNode):
+            _check(node, where)
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        first_marks: dict[Any, yaml.Mark] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"a key must be a plain word, got a list or mapping{_location(key.start_mark)}")
+            if len(key.value) > _LONGEST_KEY:
+                given = f"{shorten(key.value)}{_location(key.start_mark)}"
+                raise ValueError(f"a key must have at most {_LONGEST_KEY} characters, got {given}")
+            if key.value in first_marks:
+                raise ValueError(
+                    f"a key must be given once: {shorten(key.value)} stands{_location(first_marks[key.value])} and "
+                    f"again{_location(key.start_mark)}"
+                )
+            first_marks[key.value] = key.start_mark
+        return super().construct_mapping(node, deep)
+
+
+def _check(node: yaml.ScalarNode, where: str) -> None:
+    """Refuse a plain scalar that versions of YAML read differently, and a number without bound."""
+    text, kind = node.value, node.tag.rpartition(":")[2]
+    if kind in ("str", "int") and node.style is None and _AMBIGUOUS.fullmatch(text):
+        raise ValueError(
+            f"a plain value must mean the same in every version of YAML, got {shorten(text)}{where}: write true or "
+            "false, a number in plain digits, or a text in quotes"
+        )
+    if kind == "int" and not (len(text) <= _LONGEST_NUMBER and -(2**63) <= _whole(text) < 2**63):
+        raise ValueError(f"a whole number must fit into 64 bits, got {shorten(text)}{where}")
+    if kind == "float" and float(text) in (float("inf"), float("-inf")):
+        raise ValueError(f"a number must be finite, got {shorten(text)}{where}")
+
+
+def _whole(text: str) -> int:
+    """Return a whole number of the core schema: decimal, or after 0o and 0x."""
+    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+
+def _location(mark: yaml.Mark | None) -> str:
+    return f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+
+
+_LONGEST_KEY: Final = 1024  # characters, as YAML has it for keys without a mark of their own
+_LONGEST_NUMBER: Final = 24  # characters, of whole numbers
+# Of YAML 1.1 alone: truth in six words, octal, binary, grouped and base-60 numbers.
+_AMBIGUOUS: Final = re.compile(
+    r"(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)|[-+]?0[0-9_]+|[-+]?0b[01_]+|[-+]?0x[0-9a-fA-F_]*_[0-9a-fA-F_]*"
+    r"|[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[-+]?[0-9][0-9]*_[0-9_]*(\.[0-9_]*([eE][-+][0-9]+)?)?"
+)
+_Loader.yaml_implicit_resolvers = {}  # those of YAML 1.1 are not inherited
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    for _side in (_Loader, _Dumper):
+        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"(?:{_pattern})\Z"), _first)
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: _whole(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(node.value))

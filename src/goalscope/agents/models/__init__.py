@@ -1,0 +1,61 @@
+"""Language models behind chat agents: the protocol, backends, local models, servers."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from goalscope.agents.models.base import (
+    TEMPLATE_FORMS,
+    Likelihoods,
+    Message,
+    Model,
+    NotSentError,
+    Part,
+    Reply,
+    Request,
+    Sampling,
+    Scoring,
+    model_backend,
+)
+from goalscope.agents.models.http_settings import Caps, Prices, Server
+
+if TYPE_CHECKING:
+    from goalscope.agents.models.folders import folder_identity, parts_identity, read_training
+    from goalscope.agents.models.http import HttpModel
+    from goalscope.agents.models.local import LocalModel
+
+__all__ = [
+    "TEMPLATE_FORMS",
+    "Caps",
+    "HttpModel",
+    "Likelihoods",
+    "LocalModel",
+    "Message",
+    "Model",
+    "NotSentError",
+    "Part",
+    "Prices",
+    "Reply",
+    "Request",
+    "Sampling",
+    "Scoring",
+    "Server",
+    "folder_identity",
+    "model_backend",
+    "parts_identity",
+    "read_training",
+]
+
+# Imported when they are first asked for: every command would pay for them, few need them.
+_LATER = {
+    "HttpModel": "http",
+    "LocalModel": "local",
+    "folder_identity": "folders",
+    "parts_identity": "folders",
+    "read_training": "folders",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"goalscope.agents.models.{_LATER[name]}"), name)

@@ -1,0 +1,199 @@
+"""A small model of the GPT-OSS class in one function: the operations of its modules, without what calls them.
+
+On a processor a pass of transformers' modules through a model of a few million parameters is mostly Python: wrappers of
+each module, masks made by general code, and some sixty small operations a layer. Here masks are made once a pass,
+queries, keys and values come from one matrix product, and so do the two halves of the experts' gates. The last layer
+computes no more than the keys and values of tokens whose logits nobody wants. Equal to the modules up to rounding.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+from goalscope.agents.models._fast import KINDS, NAME
+
+SMALL: Final = 30_000_000
+"""Parameters below which one thread computes a model."""
+
+_BLOCK: Final = 64  # tokens that are attended from at once: those of a block see no column after its last one
+_FEW: Final = 128  # tokens that all experts compute: up to here it takes longer to pick those of an expert
+
+
+def direct(model: Any) -> "DirectPass | None":
+    """Return the direct pass of a model, None where its modules must be called.
+
+    They must for another type of model or number, on a graphics processor, for a larger model, where a token leaves out
+    more experts than it takes, and while something watches or changes a module by a hook.
+    """
+    import torch
+
+    config, parameters = model.config, list(model.parameters())
+    if config.model_type not in KINDS or config._attn_implementation != NAME or model.training:
+        return None
+    if any(each.dtype != torch.float32 or each.device.type != "cpu" for each in parameters):
+        return None
+    if sum(each.numel() for each in parameters) >= SMALL or config.num_local_experts > 2 * config.num_experts_per_tok:
+        return None
+    # Adapters and quantised layers stand in the place of the modules below.
+    if any(type(module).__module__.split(".")[0] not in ("torch", "transformers") for module in model.modules()):
+        return None
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    if any(getattr(module, name, None) for module in model.modules() for name in hooks):
+        return None
+    return DirectPass(model)
+
+
+class DirectPass:
+    """The forward pass of one model; its weights are laid out at construction."""
+
+    def __init__(self, model: Any) -> None:
+        body, config = model.model, model.config
+        self._embedding, self._norm, self._head = body.embed_tokens.weight, body.norm, model.lm_head.weight
+        self._rotary, self._window = body.rotary_emb, config.sliding_window
+        self._layers = [_Layer(layer, config) for layer in body.layers]
+        self._sliding = [kind == "sliding_attention" for kind in config.layer_types]
+
+    def __call__(self, ids: Any, dead: Any, positions: Any, cache: Any, before: int, *, all_columns: bool) -> Any:
+        """Return logits ``[B, V]`` of the last token, or ``[B, T, V]`` of each.
+
+        Args:
+            ids: ``[B, T]`` tokens.
+            dead: ``[B]`` columns at the left of each row that hold nothing; None where there are none.
+            positions: ``[B, T]``.
+            cache: the transformers cache, to which keys and values are added.
+            before: columns that the cache stands for.
+            all_columns: whether the logits of all tokens are wanted.
+        """
+        from torch.nn.functional import embedding, linear
+
+        hidden = embedding(ids, self._embedding)
+        cos, sin = (each[:, None] for each in self._rotary(hidden, positions))
+        full = _mask(ids.shape[1], before, dead, None, hidden)
+        slides = self._window is not None and before + ids.shape[1] > self._window
+        sliding = _mask(ids.shape[1], before, dead, self._window, hidden) if slides else full
+        for number, layer in enumerate(self._layers):
+            mask = sliding if self._sliding[number] else full
+            wanted = 1 if layer is self._layers[-1] and not all_columns else ids.shape[1]
+            hidden = layer(hidden, cos, sin, mask, partial(cache.update, layer_idx=number), wanted)
+        hidden = _normed(hidden if all_columns else hidden[:, -1], self._norm)
+        return linear(hidden, self._head)
+
+
+class _Layer:
+    """One layer: its modules' weights, laid out for few matrix products."""
+
+    def __init__(self, layer: Any, config: Any) -> None:
+        import torch
+
+        block, self._experts = layer.self_attn, layer.mlp.experts
+        self._before, self._after, self._router = (
+            layer.input_layernorm,
+            layer.post_attention_layernorm,
+            layer.mlp.router,
+        )
+        parts = (block.q_proj, block.k_proj, block.v_proj)
+        self._weight = torch.cat([part.weight for part in parts])
+        self._bias = torch.cat([part.bias for part in parts]) if block.q_proj.bias is not None else None
+        self._out, self._sinks, self._scaling = block.o_proj, block.sinks, block.scaling
+        self._width, self._heads = block.head_dim, config.num_attention_heads
+        self._groups = config.num_key_value_heads
+        experts = self._experts
+        # Gates and what they gate alternate in the columns; apart from each other they are contiguous.
+        halves = [experts.gate_up_proj[..., each::2] for each in (0, 1)]
+        self._gate_up = torch.cat(halves, dim=-1).transpose(0, 1).reshape(experts.hidden_size, -1).contiguous()
+        biases = [experts.gate_up_proj_bias[..., each::2] for each in (0, 1)]
+        self._gate_up_bias = torch.cat(biases, dim=-1).reshape(-1)
+
+    def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any, wanted: int) -> Any:
+        """Return what the last ``wanted`` tokens become, ``[B, wanted, d]``."""
+        from torch.nn.functional import linear
+
+        batch, count, _ = hidden.shape
+        heads, groups = self._heads, self._groups
+        mixed = linear(_normed(hidden, self._before), self._weight, self._bias)
+        mixed = mixed.view(batch, count, heads + 2 * groups, self._width).transpose(1, 2)
+        turned = _turned(mixed[:, : heads + groups], cos, sin)
+        keys, values = update(turned[:, heads:], mixed[:, heads + groups :])
+        mask = mask if mask is None else mask[:, :, -wanted:, -keys.shape[2] :]  # sliding layers let go of old columns
+        attention = _attended(turned[:, :heads, -wanted:], keys, values, mask, self._scaling, self._sinks)
+        hidden = hidden[:, -wanted:] + linear(attention, self._out.weight, self._out.bias)
+        flat = _normed(hidden, self._after).flatten(0, 1)
+        return hidden + self._mixture(flat).view(hidden.shape)
+
+    def _mixture(self, flat: Any) -> Any:
+        """Return the output of the experts ``[N, d]``: of all for few tokens, as `dense_experts`, else of each's."""
+        import torch
+        from torch.nn.functional import linear
+
+        experts, router = self._experts, self._router
+        largest, chosen = torch.topk(linear(flat, router.weight, router.bias), router.top_k, dim=-1)
+        shares = flat.new_zeros(len(flat), experts.num_experts).scatter_(1, chosen, torch.softmax(largest, dim=-1))
+        biases = shares @ experts.down_proj_bias
+        if len(flat) <= _FEW:
+            both = torch.addmm(self._gate_up_bias, flat, self._gate_up).view(len(flat), experts.num_experts, -1)
+            active = self._gated(both).mul_(shares[:, :, None]).view(len(flat), -1)
+            return torch.addmm(biases, active, experts.down_proj.flatten(0, 1))
+        parts = (each.chunk(experts.num_experts, dim=-1) for each in (self._gate_up_bias, self._gate_up))
+        for number, (bias, weight) in enumerate(zip(*parts, strict=True)):
+            tokens = shares[:, number].nonzero()[:, 0]
+            active = self._gated(torch.addmm(bias, flat[tokens], weight)).mul_(shares[tokens, number, None])
+            biases.index_add_(0, tokens, active @ experts.down_proj[number])
+        return biases
+
+    def _gated(self, both: Any) -> Any:
+        """Return what gates let through, ``[..., f]``; with what they gate they are ``[..., 2 f]``, and overwritten."""
+        gate, up = both.chunk(2, dim=-1)
+        gate.clamp_(max=self._experts.limit)
+        up = up.clamp(min=-self._experts.limit, max=self._experts.limit).add_(1).mul_(gate)
+        return up.mul_(gate.mul_(self._experts.alpha).sigmoid_())
+
+
+def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
+    """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.agents.models._fast.grouped_attention`.
+
+    PyTorch's attention without a sink also gives the logarithm of the sum of all exp(score), log Z. With the sink s the
+    sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
+    """
+    import torch
+
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    batch, heads, count, width = query.shape
+    groups, before = key.shape[1], key.shape[2] - count
+    parts = []
+    for first in range(0, count, _BLOCK):
+        end = min(first + _BLOCK, count)
+        # Query heads of a group are rows of one head.
+        rows = query[:, :, first:end].reshape(batch, groups, -1, width)
+        hidden = None if mask is None else mask[:, :, first:end, : before + end].repeat(1, 1, heads // groups, 1)
+        columns = (key[:, :, : before + end], value[:, :, : before + end])
+        mixed, mass = attention(rows, *columns, 0.0, False, attn_mask=hidden, scale=scaling)
+        shares = torch.sigmoid(mass - sinks.repeat_interleave(end - first).view(groups, -1))
+        parts.append((mixed * shares[..., None]).view(batch, heads, end - first, width))
+    return torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, count, -1)
+
+
+def _normed(hidden: Any, norm: Any) -> Any:
+    from torch.nn.functional import rms_norm
+
+    return rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _turned(heads: Any, cos: Any, sin: Any) -> Any:
+    """Return queries and keys ``[B, heads, T, width]`` turned by the angles of their positions."""
+    import torch
+
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def _mask(count: int, before: int, dead: Any, window: int | None, like: Any) -> Any:
+    """Return the mask that is added to the scores, ``[1 or B, 1, T, columns]``; None where nothing is hidden."""
+    import torch
+
+    if count == 1 and window is None and dead is None:
+        return None
+    rows, columns = torch.arange(before, before + count)[:, None], torch.arange(before + count)[None]
+    seen = columns <= rows
+    if window is not None:
+        seen = seen & (columns > rows - window)
+    seen = seen[None] if dead is None else seen[None] & (columns >= dead[:, None])[:, None]
+    return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, torch.finfo(like.dtype).min)[:, None]

@@ -1,0 +1,621 @@
+"""Chat format of a model, derived from its tokenizer alone: chat template, stop ids, reasoning channels."""
+
+import json
+import re
+import threading
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from weakref import WeakValueDictionary
+
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import shorten
+from goalscope.agents.models.base import ANSWER_CUE, Message, Part, Sampling
+from goalscope.agents.models.chat_templates import ChatTemplateError, check_source, render_bounded
+from goalscope.agents.models.folder_checks import read_json
+from goalscope.agents.models.folders import (
+    bundled_templates,
+    has_bundled_tokenizer,
+    model_folder,
+    read_template_form,
+    stamps,
+    tokenizer_identity,
+)
+from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.loading import explained, load_tokenizer, needed, quiet
+from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
+from goalscope.agents.models.tokenizer_contract import TokenizerContract, token_ids
+
+DATE: Final = "2025-08-05"
+"""The date that chat templates are told unless a study names another one."""
+
+_NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
+_DEFAULT = "default"
+_TEMPLATE_JSON = "chat_template.json"
+_TOOL: Final[Mapping[str, Any]] = {
+    "type": "function",
+    "function": {
+        "name": "move",
+        "description": "Move.",
+        "parameters": {"type": "object", "properties": {"to": {"type": "string", "description": "Where."}}},
+    },
+}
+"""A tool as chat templates are handed it."""
+_HARMONY_STOPS = ("<|return|>", "<|call|>")
+_PLAIN = (
+    "{% for message in messages %}{{ message.content }}{% if message.role == 'user' %}"
+    + ANSWER_CUE.replace("\n", "{{ '\\n' }}")
+    + "{% else %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
+)
+"""Chat template of models without one: a single text, which they continue."""
+
+# What chats are rendered with is settled by the project; a study adds variables of the template.
+_SETTLED: Final = frozenset(
+    (
+        *("conversation", "messages", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message"),
+        *("tools", "documents", "padding", "truncation", "max_length", "return_tensors", "return_dict"),
+        *("return_assistant_tokens_mask", "tokenizer_kwargs", "reasoning_effort"),
+    )
+)
+
+
+THINKING: Final = ("enable_thinking", "thinking")
+"""Variables with which chat templates switch thinking on and off."""
+
+
+def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
+    """Raise a ValueError where thinking is switched by two settings."""
+    both = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
+    if both:
+        raise ValueError(
+            f"thinking must be switched by one setting, got thinking: {str(thinking).lower()} and "
+            f"template_options.{both[0]}: leave {both[0]} out of template_options"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Loaded:
+    """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats.
+
+    ``base``: there is no chat template, an answer ends with its line. ``trusted``: the template comes with the package.
+    ``template_names``: the names of all its chat templates. ``contract``: what each prompt is checked for; None where
+    the tokenizer comes with the package.
+    """
+
+    model: Any
+    tokenizer: Any
+    marks: Marks
+    chat_template: str
+    stop: frozenset[int]
+    markers: Mapping[int, str]
+    contract: TokenizerContract | None = None
+    template_names: tuple[str, ...] = ()
+    base: bool = False
+    trusted: bool = False
+    # Several threads may ask; the model works for one of them at a time.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_SHARED: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # agents of the same weights share one copy
+_RECENT: list[Loaded] = []  # what was read last with weights: one agent after another uses it
+_LOADING = threading.Lock()
+
+
+class Dialect:
+    """Chat format and stop tokens of a model; completes nothing itself, and needs no weights.
+
+    Args:
+        path_or_name: a folder with the tokenizer, or the model's name on the hub.
+        revision: commit, tag or branch on the hub.
+        reasoning: how reasoning and answer are told apart: "harmony", "think", "none", or the model's own tags,
+            ``{"open": ..., "close": ...}``. "auto" reads them from the tokenizer and its chat template, and is "none",
+            with a warning, where neither marks reasoning.
+        today: the date that chat templates are told instead of the real one, ``YYYY-MM-DD``: prompts must not
+            change from day to day. None for the usual one.
+        template_options: further variables of the chat template.
+        thinking: switches thinking on or off, by the variable of the chat template that does (`THINKING`); None for
+            what the template does by itself.
+        chat_template: the name of the chat template, of a model that has several. None for the only one, or for the one
+            that is called "default".
+
+    Raises:
+        FileNotFoundError: a path that is not there.
+        ValueError: an argument out of its range.
+    """
+
+    _needs: ClassVar[tuple[str, ...]] = ("transformers",)
+
+    def __init__(
+        self,
+        path_or_name: str | Path,
+        *,
+        revision: str | None = None,
+        reasoning: str | Mapping[str, Any] = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+    ) -> None:
+        self._set(reasoning, today, template_options, thinking, chat_template, model_folder(path_or_name))
+        if self._folder is not None and revision is not None:
+            raise ValueError(f"a revision names a state on the hub, {path_or_name} is a folder: leave it out")
+        self._source, self._revision = str(path_or_name), revision
+
+    def _set(
+        self,
+        reasoning: str | Mapping[str, Any],
+        today: str | None,
+        template_options: Mapping[str, Any] | None,
+        thinking: bool | None,
+        chat_template: str | None,
+        folder: Path | None = None,
+    ) -> None:
+        """Check and store a study's settings of the chat template; nothing is loaded yet."""
+        self._marks = Marks.of(reasoning)
+        try:
+            self._today = date.fromisoformat(DATE if today is None else today)
+        except ValueError:
+            raise ValueError(f"today must be a date such as {DATE}, got {today!r}") from None
+        reserved = sorted(_SETTLED & set(template_options or {}))
+        if reserved:
+            raise ValueError(
+                "template_options must hold further variables of the chat template, such as builtin_tools; got "
+                f"{', '.join(reserved)}, set elsewhere: leave it out"
+            )
+        self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
+        check_thinking(thinking, template_options)
+        self._options, self._thinking_on = dict(template_options or {}), thinking
+        self._template_name, self._folder = chat_template, folder
+        self._loaded: Loaded | None = None
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the content identity of the tokenizer and the template settings."""
+        return {"files": self._files(), **self._settings()}
+
+    def _files(self) -> Mapping[str, Any]:
+        return self._on_hub() if self._folder is None else tokenizer_identity(self._folder)
+
+    def _on_hub(self) -> Mapping[str, Any]:
+        return {"hub": self._source, "revision": self._revision or "main"}
+
+    def _settings(self) -> Mapping[str, Any]:
+        return {
+            "reasoning": self._reasoning,
+            "today": self._today.isoformat(),
+            "template_options": self._options,
+            **({} if self._thinking_on is None else {"thinking": self._thinking_on}),
+            **({} if self._template_name is None else {"chat_template": self._template_name}),
+        }
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether it is named by its place on the hub."""
+        return self._folder is None
+
+    @property
+    def template(self) -> str | None:
+        """Form of prompt templates that the model's card names, or that base models want; None for the usual one."""
+        return read_template_form(self._folder) if self._folder is not None else None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The transformers tokenizer, loaded now if it was not."""
+        return self._load().tokenizer
+
+    @property
+    def marks(self) -> Marks:
+        """What sets the reasoning apart from the answer."""
+        return self._load().marks
+
+    @property
+    def style(self) -> Style:
+        """The kind of these marks."""
+        return self._load().marks.style
+
+    @property
+    def base(self) -> bool:
+        """Whether it is a base model: one without a chat template."""
+        return self._load().base
+
+    @property
+    def chat_template(self) -> str:
+        """The chat template that prompts are rendered with; the same plain one for all base models."""
+        return self._load().chat_template
+
+    @property
+    def tokenizer_checks(self) -> str:
+        """What was checked of the tokenizer, in words."""
+        loaded = self._load()
+        compared = "no tokenizer.json to compare ids with"
+        if loaded.contract is None:
+            compared = "its files come with goalscope"
+        elif loaded.contract.file is not None:
+            compared = "ids are those of tokenizer.json"
+        return f"{len(loaded.tokenizer):,} tokens; {compared}; texts are given back; the end of an answer is a token"
+
+    @property
+    def stop(self) -> frozenset[int]:
+        """The tokens that end an output."""
+        return self._load().stop
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
+        """Return the chat as the model's own template writes it, up to where the answer begins."""
+        loaded = self._load()
+        variables: dict[str, Any] = dict(self._options)
+        if self._thinking_on is not None:
+            variables[self._thinking_switch(loaded.chat_template)] = self._thinking_on
+        if sampling.reasoning_effort is not None and "reasoning_effort" in loaded.chat_template:
+            variables["reasoning_effort"] = sampling.reasoning_effort
+        chat = [{"role": message.role, "content": message.content} for message in messages]
+        if not loaded.trusted:
+            return self._render_bounded(loaded, chat, {**loaded.tokenizer.special_tokens_map, **variables})
+        with explained(self._folder or self._source, "a chat template that writes these messages"):
+            text = loaded.tokenizer.apply_chat_template(
+                chat, chat_template=loaded.chat_template, tokenize=False, add_generation_prompt=True, **variables
+            )
+        return str(text)
+
+    def _render_bounded(self, loaded: Loaded, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> str:
+        """Return the chat as a template of unknown origin writes it."""
+        try:
+            return render_bounded(loaded.chat_template, chat, variables)
+        except ChatTemplateError as error:
+            if _asks_for_tools(loaded.chat_template, chat, variables):
+                others = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
+                advice = (
+                    f"choose another one by its name, {_how_to_choose(others, self._source)}"
+                    if others
+                    else "it has no other one; put one that needs no tools into its folder as chat_template.jinja"
+                )
+                raise ValueError(
+                    f"the chat template of {self.name} asks for tools, and prompts of goalscope offer none: {advice}"
+                ) from error
+            with explained(self._folder or self._source, "a chat template that writes these messages"):
+                raise
+
+    def _thinking_switch(self, template: str) -> str:
+        """Return the variable with which a chat template switches thinking on and off."""
+        for name in THINKING:
+            if re.search(rf"\b{name}\b", template):
+                return name
+        raise ValueError(
+            f"thinking must be switched by the chat template, that of {self.name} has no variable for it "
+            f"({' or '.join(THINKING)}): leave thinking out, or set the template's own variable in template_options"
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, which may be a fragment; nothing is added to it."""
+        # Whether a prompt fits is checked, and said, by the decoder.
+        loaded = self._load()
+        if loaded.contract is not None:
+            return loaded.contract.split([text])[0]
+        return token_ids(loaded.tokenizer, text, self._folder or self._source)
+
+    def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some rendered prompts, as `encode` does, and check that the tokenizer keeps its contract.
+
+        Raises:
+            ValueError: see `goalscope.agents.models.tokenizer_contract`.
+        """
+        contract = self._load().contract
+        return [self.encode(prompt) for prompt in prompts] if contract is None else contract.ids(prompts)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of some ids, special tokens included."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def unsupported(self, sampling: Sampling) -> tuple[str, ...]:
+        """Return the settings that the chat template does not use."""
+        effort_supported = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
+        return () if effort_supported else ("reasoning_effort",)
+
+    def parts(self, prompt: str, tokens: Sequence[int]) -> tuple[Part, ...]:
+        """Return the parts of an output; a stop token at its end belongs to no text."""
+        loaded = self._load()
+        if loaded.base and loaded.marks.style == "none":
+            ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
+            return _line(self.text(tokens[:-1] if ended else tokens))
+        content = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
+        if len(loaded.markers) < len(loaded.marks.markers) and loaded.marks.style == "tags":
+            return self.text_parts(prompt, self.text(content))  # a tag is plain text to this tokenizer
+        segments = token_segments(content, loaded.markers, self.text)
+        return split(segments, loaded.marks, thinking=loaded.marks.opened(prompt))
+
+    def text_parts(self, prompt: str, raw: str) -> tuple[Part, ...]:
+        """Return the parts of an output whose ids are not known."""
+        loaded = self._load()
+        if loaded.base and loaded.marks.style == "none":
+            return _line(raw)
+        return split(text_segments(raw, loaded.marks), loaded.marks, thinking=loaded.marks.opened(prompt))
+
+    def opening(self, prompt: str) -> str:
+        """Return the text between a rendered prompt and a final answer that is given without reasoning."""
+        marks = self._load().marks
+        if marks.style == "harmony":
+            return "<|channel|>final<|message|>"
+        if marks.style == "none" or prompt.rstrip().endswith(marks.close):
+            return ""
+        return marks.tail if marks.opened(prompt) else marks.empty
+
+    def answer_place(self, prompt: str, tokens: Sequence[int]) -> tuple[list[int], str] | None:
+        """Return where the final answer of an output begins: the ids before it, and the text between them and it.
+
+        Args:
+            prompt: the rendered prompt.
+            tokens: ids of the output.
+
+        Returns:
+            None where no final answer began.
+
+        Raises:
+            ValueError: the model does not set its reasoning apart by tokens of their own.
+        """
+        loaded = self._load()
+        marks = loaded.marks
+        if not loaded.markers or (marks.style == "tags" and marks.close not in loaded.markers.values()):
+            raise ValueError(
+                f"an answer after free reasoning needs a model that sets its reasoning apart by tokens of their own "
+                f"(harmony channels, tags), {self.name} has none: leave answer_after out, or say prompt"
+            )
+        marked = [(index, loaded.markers[token]) for index, token in enumerate(tokens) if token in loaded.markers]
+        if marks.style == "tags":
+            ends = [index for index, marker in marked if marker == marks.close]
+            if ends:
+                return list(tokens[: ends[0]]), marks.tail.lstrip()
+            return None if marks.opened(prompt) or marks.open in self.text(tokens) else ([], "")
+        channel: int | None = None
+        for index, marker in marked:
+            if marker == "<|channel|>":
+                channel = index
+            elif marker == "<|message|>" and channel is not None:
+                if self.text(tokens[channel + 1 : index]).split()[:1] == ["final"]:
+                    return list(tokens[:index]), marker
+                channel = None
+        return None
+
+    def _load(self) -> Loaded:
+        if self._loaded is None:
+            with _LOADING:
+                loaded = _SHARED.get(self._key())
+                if loaded is None:
+                    for library in self._needs:
+                        needed(library)
+                    _RECENT[:] = [] if "torch" in self._needs else _RECENT  # before other weights take memory
+                    with quiet(self._folder):
+                        loaded = _SHARED[self._key()] = self._read()
+                _RECENT[:] = _RECENT if loaded.model is None else [loaded]
+            self._loaded = loaded
+        return self._loaded
+
+    def _key(self, *more: Any) -> str:
+        """Return the key under which loaded models are shared in a process."""
+        location = [self._source] if self._folder is None else [str(self._folder.resolve()), *stamps(self._folder)]
+        return repr([location, self._revision, self._reasoning, self._today, self._template_name, *more])
+
+    def _where(self) -> tuple[str, dict[str, Any]]:
+        """Return the source to read, and the arguments of ``from_pretrained``."""
+        where: dict[str, Any] = {"trust_remote_code": False}
+        if self._folder is not None and NamedFile(self._folder).is_there():
+            return str(self._folder.parent), {**where, "local_files_only": True, "gguf_file": self._folder.name}
+        if self._folder is not None:
+            return str(self._folder), {**where, "local_files_only": True}
+        return self._source, where if self._revision is None else {**where, "revision": self._revision}
+
+    def _read(self) -> Loaded:
+        tokenizer, file = self._read_tokenizer()
+        return self._prepare(None, tokenizer, self._read_eos(), file)
+
+    def _read_eos(self) -> Any:
+        """Return eos_token_id as the model's files say it; None where they leave it to the tokenizer."""
+        if self._folder is not None and NamedFile(self._folder).is_there():
+            return read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
+        if self._folder is not None:
+            for name in ("generation_config.json", "config.json"):
+                if Folder(self._folder, links=True).has_file(name):
+                    return read_json(self._folder / name).get("eos_token_id")
+            return None
+        from transformers import GenerationConfig
+
+        try:
+            return GenerationConfig.from_pretrained(self._source, revision=self._revision or "main").eos_token_id
+        except OSError:
+            return None
+
+    def _read_tokenizer(self) -> tuple[Any, Path | None]:
+        """Return the tokenizer, checked, and the tokenizer.json that it must agree with.
+
+        All that needs no weights is checked now, since reading these may take minutes.
+        """
+        source, where = self._where()
+        tokenizer, file = load_tokenizer(source, where, folder=self._folder)
+        template = self._choose_template(self._templates(tokenizer))
+        contract = self._contract(tokenizer, file, None)
+        contract.check_stop(_ids(self._read_eos()), tokenizer.eos_token_id)
+        contract.check(template, ())
+        return tokenizer, file
+
+    def _prepare(self, model: Any, tokenizer: Any, eos: Any, file: Path | None = None) -> Loaded:
+        """Find out how the tokenizer writes chats, ends outputs and marks reasoning, and check its contract.
+
+        Args:
+            model: the model, None where its tokenizer is enough.
+            tokenizer: the tokenizer of transformers.
+            eos: eos_token_id of the model's configuration.
+            file: the tokenizer.json that the tokenizer must agree with.
+        """
+        templates = self._templates(tokenizer)
+        template = self._choose_template(templates)
+        vocabulary = tokenizer.get_vocab()
+        base = not template
+        with explained(self._folder or self._source, "a chat template"):
+            trusted = base or check_source(template) in bundled_templates()
+        if base:
+            template = _opened(tokenizer) + _PLAIN
+            marks = self._marks or NONE
+            if self._marks is None:
+                advice = "; studies that name it on the hub must say template: completion to show worked examples"
+                warnings.warn(
+                    f"{self._source} has no chat template: it is taken for a base model, which goes on with a plain "
+                    f"text; its answer ends with the line{'' if self._folder is not None else advice}",
+                    stacklevel=2,
+                )
+        else:
+            marks = self._marks or find_marks(vocabulary, template, self._renders(template, tokenizer))
+        if self._marks is None and marks.style == "none" and not base:
+            warnings.warn(
+                f"{self._source} marks no reasoning (neither its tokenizer nor its chat template has channels or tags "
+                "for it): the whole output is read as the answer, as reasoning: none says",
+                stacklevel=2,
+            )
+        markers = {vocabulary[marker]: marker for marker in marks.markers if marker in vocabulary}
+        contract = self._contract(tokenizer, file, model)
+        contract.check_stop(_ids(eos), tokenizer.eos_token_id)
+        if self._folder is not None or file is not None:
+            # A tokenizer that the caller holds in memory need not know our samples; each of its prompts is checked.
+            contract.check(template, marks.markers)
+        bundled = self._folder is not None and has_bundled_tokenizer(self._folder)
+        stop = _ids(eos) | _ids(tokenizer.eos_token_id)
+        if marks.style == "harmony":
+            stop |= {vocabulary[marker] for marker in _HARMONY_STOPS if marker in vocabulary}
+        if base:
+            stop |= _line_ends(tokenizer, vocabulary)
+        if not stop:
+            raise ValueError(
+                f"it must be known which token ends an output, neither the generation configuration nor the tokenizer "
+                f"of {self.name} names one: set eos_token_id in its generation_config.json"
+            )
+        return Loaded(
+            model=model,
+            tokenizer=tokenizer,
+            marks=marks,
+            chat_template=_NOW.sub(lambda match: repr(self._today.strftime(match["form"])), template),
+            stop=frozenset(stop),
+            markers=markers,
+            contract=None if bundled else contract,
+            template_names=tuple(sorted(templates)),
+            base=base,
+            trusted=trusted,
+        )
+
+    def _templates(self, tokenizer: Any) -> dict[str, str]:
+        """Return the chat templates of a model, by name."""
+        with explained(self._folder or self._source, "chat templates"):
+            return _templates(tokenizer.chat_template, self._folder)
+
+    def _contract(self, tokenizer: Any, file: Path | None, model: Any) -> TokenizerContract:
+        source, rows = self._folder or self._source, self._embedding_rows(model)
+        return TokenizerContract(source=source, tokenizer=tokenizer, file=file, rows=rows)
+
+    def _choose_template(self, templates: Mapping[str, str]) -> str:
+        """Return the chat template that the settings name; an empty text for a model without one."""
+        name = self._template_name
+        if name is None and not templates:
+            return ""
+        if name is None and _DEFAULT not in templates:
+            raise ValueError(
+                f"the chat template of {self.name} must be chosen by its name, it has {', '.join(sorted(templates))} "
+                f"and none that is called {_DEFAULT}: {_how_to_choose(templates, self._source)}"
+            )
+        if name is not None and name not in templates:
+            names = ", ".join(sorted(templates)) or "none"
+            advice = _how_to_choose(templates, self._source) if templates else "leave chat_template out"
+            raise ValueError(
+                f"chat_template must be the name of a chat template of {self.name}, which has {names}; got "
+                f"{shorten(name)}: {advice}"
+            )
+        return templates[name or _DEFAULT]
+
+    def _embedding_rows(self, model: Any) -> int | None:
+        """Return the number of rows of the model's embedding, None where it is not known without the weights."""
+        rows = None
+        if model is not None:
+            rows = getattr(model.config.get_text_config(decoder=True), "vocab_size", None)
+        elif self._folder is not None and not NamedFile(self._folder).is_there():
+            configuration = self._folder / "config.json"
+            settings = read_json(configuration) if NamedFile(configuration).is_there() else {}
+            inner = settings.get("text_config")
+            rows = settings.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+        return rows if isinstance(rows, int) and rows > 0 else None
+
+    def _renders(self, template: str, tokenizer: Any) -> Callable[..., str | None]:
+        """Return a function that renders messages with a template, None where the template refuses them."""
+
+        def render(messages: Sequence[Mapping[str, str]], *, prompt: bool) -> str | None:
+            try:
+                return render_bounded(template, messages, tokenizer.special_tokens_map, prompt=prompt)
+            except ChatTemplateError:
+                return None  # a refusal to write reasoning is an answer to the question whether it marks any
+
+        return render
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        if self._folder is None:
+            return self._source
+        return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
+
+
+def _templates(value: Any, folder: Path | None) -> dict[str, str]:
+    """Return the chat templates of a model, by name; the only one is called "default".
+
+    Args:
+        value: what the tokenizer has: a text, texts by name, or None.
+        folder: the model's folder. In chat_template.json, which tokenizers pass over, some models keep their only one.
+    """
+    if not value and folder is not None and not NamedFile(folder).is_there():
+        place = Folder(folder, links=True)
+        value = read_json(folder / _TEMPLATE_JSON).get("chat_template") if place.has_file(_TEMPLATE_JSON) else None
+    templates = value if isinstance(value, Mapping) else {_DEFAULT: value}
+    return {str(name): template for name, template in templates.items() if template}
+
+
+def _how_to_choose(names: Collection[str], source: str) -> str:
+    """Return what to type to choose a chat template of a model."""
+    name = min(names)
+    return (
+        f"set chat_template to one of {', '.join(sorted(names))}, for example "
+        f"`goalscope evaluate chat:model={source},chat_template={name} --out DIR` or "
+        f"`goalscope doctor --model {source} --chat-template {name}`"
+    )
+
+
+def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> bool:
+    """Return whether a template that has failed writes the chat if tools are offered."""
+    if not re.search(r"\btools\b", template):
+        return False
+    try:
+        render_bounded(template, chat, {**variables, "tools": [_TOOL]})
+    except ChatTemplateError:
+        return False
+    return True
+
+
+def _line(text: str) -> tuple[Part, ...]:
+    """Return the answer of a base model: the first line of its output."""
+    return (Part(kind="answer", text=text.partition("\n")[0]),)
+
+
+def _opened(tokenizer: Any) -> str:
+    """Return what begins a text for a tokenizer that begins it with tokens of its own, as a part of a template."""
+    leading = tokenizer("")["input_ids"]
+    text = str(tokenizer.decode(leading, skip_special_tokens=False)) if leading else ""
+    return "{{ " + json.dumps(text) + " }}" if text else ""
+
+
+def _line_ends(tokenizer: Any, vocabulary: Mapping[str, int]) -> set[int]:
+    """Return the tokens that hold the end of a line."""
+    # Byte-level vocabularies write a line feed as U+010A, others as it is or as a byte.
+    maybe = [number for piece, number in vocabulary.items() if "\n" in piece or "\u010a" in piece or piece == "<0x0A>"]
+    return {number for number in maybe if "\n" in tokenizer.decode([number], clean_up_tokenization_spaces=False)}
+
+
+def _ids(value: Any) -> set[int]:
+    """Return the ids of tokens that a file names: one, several or none."""
+    ids = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    if not all(isinstance(number, int) for number in ids):
+        raise ValueError(f"eos_token_id must be the number of a token, or a list of them, got {shorten(value)}")
+    return set(ids)

@@ -1,0 +1,219 @@
+"""The backend ``vllm``: a model in vLLM's engine, which runs in a process and an environment of its own.
+
+vLLM pins another PyTorch and another transformers than goalscope uses. Its interpreter is named by the environment
+variable ``GOALSCOPE_VLLM``; token ids go there and come back, chat formats and likelihoods are made here, and
+activations are captured by replaying the same ids through the same weights here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.progress import TALLY, Arrived
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
+from goalscope.agents.models.decode import Decoded, Prompts
+from goalscope.agents.models.engine_link import ENGINES, Answer, Engine, Output, Scores
+from goalscope.agents.models.folder_checks import check_folder, read_json
+from goalscope.agents.models.folders import folder_identity
+from goalscope.agents.models.local import DTYPES, LocalModel
+
+
+@model_backend("vllm")
+class EngineModel(Answering):
+    """A causal language model in vLLM's engine, on this machine.
+
+    Outputs depend on the request's random stream through a seed, but are drawn by vLLM: they differ from those of the
+    backend ``local`` except at temperature 0, and may depend in rare ties on what is computed at the same time. The
+    backend is part of the model's identity.
+
+    Args:
+        model: a folder as ``save_pretrained`` writes it, or a name on the Hugging Face hub.
+        dtype: "auto" (float32 on a processor, the checkpoint's own type on a GPU), "float32", "bfloat16", "float16".
+        revision: commit, tag or branch on the hub.
+        length: positions that the engine makes room for; None for those of the model.
+        memory: share of a GPU's memory that the engine takes, in (0, 1]; None for vLLM's own choice.
+        gpus: number of GPUs that share the model.
+        reasoning, today, template_options, thinking, chat_template: see `goalscope.agents.models.dialect.Dialect`.
+        name: short name for tables.
+
+    Raises:
+        FileNotFoundError: a path that is not there.
+        ValueError: an argument out of its range, a GGUF file, or a bundled model with parts that vLLM does not read.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "auto",
+        revision: str | None = None,
+        length: int | None = None,
+        memory: float | None = None,
+        gpus: int = 1,
+        reasoning: str | Mapping[str, Any] = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        if length is not None and not 1 <= length <= MOST_NUMBER:
+            raise ValueError(f"length must be at least 1, got {length}")
+        if memory is not None and not 0 < memory <= 1:
+            raise ValueError(f"memory must be a share in (0, 1], got {memory}")
+        if gpus < 1:
+            raise ValueError(f"gpus must be at least 1, got {gpus}")
+        super().__init__(
+            model,
+            revision=revision,
+            reasoning=reasoning,
+            today=today,
+            template_options=template_options,
+            thinking=thinking,
+            chat_template=chat_template,
+        )
+        if self._folder is not None and NamedFile(self._folder).is_there():
+            raise ValueError(f"the backend vllm reads folders, {self._folder.name} is a file: use the backend local")
+        self._name = name or f"{super().name}-vllm"
+        self._dtype, self._length, self._memory, self._gpus = dtype, length, memory, gpus
+        self._identity: Mapping[str, Any] | None = None
+        self._engine: Engine | None = None
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        return self._name
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the content identity, dtype, style of reasoning and template settings; starts no engine."""
+        if self._identity is None:
+            self._identity = self._on_hub() if self._folder is None else folder_identity(self._folder)
+        return {"kind": "vllm", "files": dict(self._identity), "dtype": self._dtype, **self._settings()}
+
+    def here(self, untrained: int | None = None, random_weights: str = "default-init") -> LocalModel:
+        """Return the same weights as a local model, for activations, or its architecture with random ones."""
+        return LocalModel(
+            self._source,
+            dtype=self._dtype,
+            revision=self._revision,
+            reasoning=self._reasoning,
+            today=self._today.isoformat(),
+            template_options=self._options,
+            thinking=self._thinking_on,
+            chat_template=self._template_name,
+            untrained=untrained,
+            random_weights=random_weights,
+        )
+
+    def prepare(self) -> None:
+        """Start the engine, if none is running."""
+        loaded = self._load()
+        with loaded.lock:
+            self._running()
+
+    def _decoded(
+        self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
+    ) -> None:
+        prompts = self._prompts(requests, texts)
+        settings = sampling.describe() | {"stop": sorted(self.stop)}
+        calls = [
+            {"ids": ids, "seed": int(request.rng().integers(2**63))}
+            for ids, request in zip(prompts, requests, strict=True)
+        ]
+
+        def take(outputs: Sequence[Output]) -> None:
+            TALLY.add(computed_output=sum(len(output.tokens) for output in outputs))
+            arrived(
+                [
+                    (output.index, Decoded(tokens=output.tokens, finish=output.finish, logprobs=output.logprobs))
+                    for output in outputs
+                ]
+            )
+
+        self._ask({"do": "complete", "sampling": settings, "calls": calls}, prompts, Output, take)
+
+    def _scored(
+        self, contexts: Sequence[Sequence[int]], answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]
+    ) -> None:
+        places = [(index, row) for index, rows in enumerate(answers) for row in range(len(rows))]
+        texts = [[*contexts[index], *answers[index][row]] for index, row in places]
+        found: dict[int, dict[int, list[float]]] = {}
+
+        def take(all_scores: Sequence[Scores]) -> None:
+            new = []
+            for scores in all_scores:
+                index, row = places[scores.index]
+                rows = found.setdefault(index, {})
+                rows[row] = scores.scores
+                if len(rows) == len(answers[index]):
+                    new.append((index, [rows[each] for each in range(len(rows))]))
+            arrived(new)
+
+        calls = [{"ids": ids, "given": len(contexts[index])} for ids, (index, _) in zip(texts, places, strict=True)]
+        self._ask({"do": "score", "calls": calls}, texts, Scores, take)
+
+    def _ask(
+        self, order: Mapping[str, Any], prompts: Prompts, form: type[Answer], take: Callable[[list[Answer]], None]
+    ) -> None:
+        """Have an order done by the engine, which is started where none is running."""
+        if not prompts:
+            return
+        loaded = self._load()
+        with loaded.lock:
+            engine = self._running()
+            for index, ids in enumerate(prompts):
+                if not 0 < len(ids) < engine.ready.length:
+                    raise ValueError(
+                        f"a prompt must have a token and leave room for an output in the engine's "
+                        f"{engine.ready.length} positions, prompt {index} has {len(ids)} tokens: use smaller "
+                        "worlds, a shorter history, another model, or give length"
+                    )
+            TALLY.add(computed_prompt=sum(map(len, prompts)))
+            engine.ask(order, len(prompts), form, take)
+
+    def _running(self) -> Engine:
+        """Return an engine with the weights, started where none is running; agents of the same weights share it."""
+        key = self._key()
+        engine = self._engine or ENGINES.get(key)
+        if engine is None or engine.ended:
+            engine = ENGINES[key] = self._started()
+        self._engine = engine
+        return engine
+
+    def _started(self) -> Engine:
+        if self._folder is not None:
+            check_folder(self._folder)
+        settings = {
+            "dtype": self._dtype,
+            "revision": self._revision,
+            "max_model_len": self._length,
+            "gpu_memory_utilization": self._memory,
+            "tensor_parallel_size": self._gpus,
+            "hf_overrides": self._overrides(),
+        }
+        source = self._source if self._folder is None else str(self._folder.resolve())
+        TALLY.add(begun=1)
+        TALLY.tell(f"vLLM reads the weights of {self.name}")
+        engine = Engine({"do": "open", "model": source, "settings": settings}, offline=self._folder is not None)
+        TALLY.tell(f"vLLM {engine.ready.version} has read the weights of {self.name}")
+        return engine
+
+    def _overrides(self) -> dict[str, Any] | None:
+        """Return what vLLM must be told instead of the model's configuration.
+
+        It builds the rotary positions of GPT-OSS with YaRN's parameters and refuses a configuration without them. With
+        factor 1 they leave frequencies and attention as they are.
+        """
+        config = read_json(self._folder / "config.json") if self._folder is not None else {}
+        rope = config.get("rope_parameters")
+        if config.get("model_type") != "gpt_oss" or not isinstance(rope, dict) or "factor" in rope:
+            return None
+        length = config.get("max_position_embeddings")
+        yarn = {"rope_type": "yarn", "factor": 1.0, "original_max_position_embeddings": length}
+        return {"rope_parameters": rope | yarn | {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}}
+
+    def _key(self, *more: Any) -> str:
+        return super()._key("vllm", self._dtype, self._length, self._memory, self._gpus)

@@ -1,0 +1,244 @@
+"""Folders of models: location and content identity; `agents.models.folder_checks` says what may be read of them."""
+
+import hashlib
+import re
+import stat
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.checks import note_namesake
+from goalscope._ground.folder import Folder, NamedFile, anything_at
+from goalscope._ground.ids import content_id
+from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
+from goalscope.agents.models.folder_checks import (
+    TEMPLATE_FILES,
+    TEMPLATES,
+    check_complete,
+    named_template_files,
+    read_json,
+    regular_files,
+)
+from goalscope.agents.models.gguf_files import MOST_WEIGHTS, SUFFIX, gguf_in, read_header
+
+PACKAGED: Final = {
+    "theseus": "agents/theseus/weights",
+    "ariadne": "agents/theseus/ariadne",
+    "organism-goal": "agents/theseus/organism-goal",
+    "organism-corner": "agents/theseus/organism-corner",
+}
+"""Models that come with the package: name and folder inside of it."""
+
+CARD: Final = "goalscope.json"
+"""File in a model's folder that names the form of the prompt templates which the model was trained on."""
+
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_OTHERS = re.compile(
+    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
+    r"|merges\.txt|vocab\.txt|tokenizer\.model|chat_template\.(jinja|json)|additional_chat_templates/.+\.jinja"
+)
+_TOKENIZER = re.compile(
+    r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt|vocab\.txt|tokenizer\.model"
+)
+
+
+def model_folder(path_or_name: str | Path) -> Path | None:
+    """Return the folder that an argument names, or the GGUF file; None for a name on the hub.
+
+    Raises:
+        FileNotFoundError: a path that is not there, or a bundled model that is not installed.
+        ValueError: an empty name, nearly the name of a bundled model, or a folder with several GGUF files.
+    """
+    text = str(path_or_name)
+    if not text.strip():
+        raise ValueError(
+            "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
+            f"{', '.join(PACKAGED)}; got an empty text"
+        )
+    if text in PACKAGED and not isinstance(path_or_name, Path):
+        note_namesake(text, "model")
+        folder = Path(str(files("goalscope"))) / PACKAGED[text]
+        if not Folder(folder, links=True).has_file("config.json"):
+            raise FileNotFoundError(
+                f"the bundled model {text!r} is not in this installation: install the released package"
+            )
+        return folder
+    path = Path(path_or_name).expanduser()
+    if Folder(path).is_there() or (NamedFile(path).is_there() and path.suffix.lower() == SUFFIX):
+        return gguf_in(path) or path
+    looks_like_path = isinstance(path_or_name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1
+    if looks_like_path or "\\" in text or anything_at(path):
+        raise FileNotFoundError(
+            "a model's path must be a folder with config.json, weights and tokenizer, or a GGUF file, there is none at "
+            f"{text}: give the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
+        )
+    close = get_close_matches(text.lower(), PACKAGED, n=1)
+    if close:  # a misspelled name is not worth a minute of asking the hub
+        raise ValueError(f"no folder is called {text!r}, and the bundled model is called {close[0]}: write it so")
+    return None
+
+
+def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
+    """Return the sha256 of each file that determines a model's outputs, by file name.
+
+    Args:
+        folder: the model's folder.
+        weights: whether the weights count; not for a model whose weights are drawn anew.
+
+    Raises:
+        FileNotFoundError: the folder lacks a configuration or safetensors weights; says what it must hold.
+    """
+    if NamedFile(folder).is_there():
+        return _gguf_identity(folder, weights=weights)
+    names = [*check_complete(folder), *named_template_files(folder)]
+    return _digests(
+        folder, [name for name in names if _OTHERS.fullmatch(name) or (weights and name.endswith(_WEIGHTS))]
+    )
+
+
+def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
+    """Return the identity of a GGUF file: its digest and the type of its quantisation, where the weights count."""
+    header = read_header(file)
+    if not weights:
+        shape = {name: value for name, value in header.values.items() if not name.startswith("tokenizer.")}
+        return {"configuration": content_id("configuration", shape), "tokenizer": header.tokenizer}
+    digest = _digest(file, (status := NamedFile(file).status()).st_size, status.st_mtime_ns)
+    return {"gguf": digest, "quantisation": header.quantisation, "tokenizer": header.tokenizer}
+
+
+def weight_octets(folder: Path) -> int:
+    """Return how many octets the files of a model's weights have."""
+    if NamedFile(folder).is_there():
+        return NamedFile(folder).status().st_size
+    place = Folder(folder, links=True)
+    return sum(place.size(path.name) for path in place.files("*.safetensors"))
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Return whether a model's files hold a chat template; nothing but these files is read."""
+    if NamedFile(folder).is_there():
+        return bool(read_header(folder).chat_template)
+    if any(anything_at(folder / name) for name in TEMPLATE_FILES):
+        return True
+    configuration_file = folder / "tokenizer_config.json"
+    return NamedFile(configuration_file).is_there() and bool(read_json(configuration_file).get("chat_template"))
+
+
+@cache
+def bundled_templates() -> frozenset[str]:
+    """Return the chat templates that come with the package."""
+    folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
+    found = (folder / TEMPLATE_FILES[0] for folder in folders)
+    return frozenset(NamedFile(file).load_text() for file in found if NamedFile(file).is_there())
+
+
+@cache
+def _bundled_tokenizers() -> frozenset[tuple[tuple[str, str], ...]]:
+    """Return the digests of the tokenizer files of each bundled model."""
+    folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
+    return frozenset(_tokenizer_digests(folder) for folder in folders if Folder(folder).is_there())
+
+
+def _tokenizer_digests(folder: Path) -> tuple[tuple[str, str], ...]:
+    names = [name for name in regular_files(folder) if _TOKENIZER.fullmatch(name)]
+    return tuple(sorted(_digests(folder, names).items()))
+
+
+def has_bundled_tokenizer(folder: Path) -> bool:
+    """Return whether all files of a folder that decide how it splits texts are those of a bundled model."""
+    return not NamedFile(folder).is_there() and _tokenizer_digests(folder) in _bundled_tokenizers()
+
+
+def tokenizer_identity(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
+    if NamedFile(folder).is_there():
+        return {"tokenizer": read_header(folder).tokenizer}
+    names = [*regular_files(folder), *named_template_files(folder)]
+    return _digests(folder, [name for name in names if name != "config.json" and _OTHERS.fullmatch(name)])
+
+
+def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
+    """Return the content identity of a model and a tokenizer that live in memory."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
+        digest.update(values.flatten().view(dtype=torch.uint8).numpy().tobytes())
+    # The serialised core holds vocabulary, normaliser and added tokens.
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    text = core.to_str() if core is not None else repr(sorted(tokenizer.get_vocab().items()))
+    return {
+        "weights": digest.hexdigest(),
+        "tokenizer": content_id("tokenizer", [text, tokenizer.chat_template or ""]),
+    }
+
+
+def _digests(folder: Path, names: list[str]) -> dict[str, str]:
+    digests = {}
+    for path in (folder / name for name in sorted(names)):
+        digests[str(path.relative_to(folder))] = _digest(
+            path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns
+        )
+    return digests
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, size: int, modified: int) -> str:
+    # Size and time of the last change are here for the cache alone: large files are hashed once a process.
+    with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_training(folder: Path) -> dict[str, str]:
+    """Return the training entries of a model's configuration, ``planted_goal`` and ``training_data``, as tags.
+
+    `training.theseus` writes them under the key "goalscope" of config.json; other models have none.
+
+    Raises:
+        ValueError: the entry is there and is not made of these two short texts.
+    """
+    if NamedFile(folder).is_there():
+        return {}
+    stored = read_json(folder / "config.json").get("goalscope")
+    if stored is None:
+        return {}
+    entries = stored if isinstance(stored, dict) else {}
+    texts = all(isinstance(value, str) and len(value) <= 400 for value in entries.values())
+    if set(entries) != {"planted_goal", "training_data"} or not texts:
+        raise ValueError(
+            f"the entry goalscope in {folder / 'config.json'} must hold planted_goal and training_data as short texts, "
+            f"got {str(stored)[:200]}"
+        )
+    return {name: entries[name] for name in sorted(entries)}
+
+
+def read_template_form(folder: Path) -> str | None:
+    """Return the form of the prompt templates that a model's card names; without one, that of base models, or None.
+
+    The card is the file `CARD` in the model's folder. It enters no identity of a model: the template itself enters that
+    of an agent. A base model is one without a chat template.
+    """
+    if not Folder(folder, links=True).has_file(CARD):
+        return None if has_chat_template(folder) else COMPLETION
+    card = read_json(folder / CARD)
+    if set(card) != {"template"} or card["template"] not in (*TEMPLATE_FORMS, COMPLETION):
+        raise ValueError(
+            f"{folder / CARD} must hold template, one of {', '.join((*TEMPLATE_FORMS, COMPLETION))}, and nothing else, "
+            f"got {str(card)[:200]}"
+        )
+    return str(card["template"])
+
+
+def stamps(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of each file of a model, so that changed files are read again."""
+    if NamedFile(folder).is_there():
+        status = NamedFile(folder).status()
+        return [(folder.name, status.st_size, status.st_mtime_ns)]
+    place = Folder(folder, links=True)
+    entries = [*place.entries(), *(place.entries(TEMPLATES) if place.has_folder(TEMPLATES) else [])]
+    return [(name, own.st_size, own.st_mtime_ns) for name, own in entries if stat.S_ISREG(own.st_mode)]

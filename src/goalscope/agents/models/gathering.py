@@ -1,0 +1,125 @@
+"""Several runs that ask the same local weights: their requests pass through the model together.
+
+A batch begins once each run that takes part has asked or left, and holds the requests of all in the order of the runs.
+Which requests share a batch, and with it the last bits of a result, then does not depend on the time of anything.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from goalscope._ground.progress import Arrived, StoppedError
+from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams
+
+Decode = Callable[[Decoding, Prompts, Streams, Arrived[Decoded]], object]
+"""Decodes requests with some weights; equal ones decode the requests of a batch in one call."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Asked:
+    """The requests of one run, and what became of them."""
+
+    number: int
+    decode: Decode
+    settings: Decoding
+    prompts: Prompts
+    rngs: Streams
+    arrived: Arrived[Decoded]
+    problem: BaseException | None = None
+    done: bool = False
+
+    def take(self, outputs: Sequence[tuple[int, Decoded]]) -> None:
+        """Hand out outputs; an error of this run is its own."""
+        if self.problem is None:
+            try:
+                self.arrived(outputs)
+            except BaseException as error:  # noqa: BLE001 - raised in the thread of the run
+                self.problem = error
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Some runs, each in a thread of its own; ``count`` take part, numbered from 0, and each leaves at its end."""
+
+    count: int
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _asked: dict[int, _Asked] = field(default_factory=dict)
+    _left: set[int] = field(default_factory=set)
+    _busy: bool = False
+
+    def leave(self, number: int) -> None:
+        """Take no part any more."""
+        with self._changed:
+            self._left.add(number)
+            self._changed.notify_all()
+
+    def ask(
+        self,
+        number: int,
+        decode: Decode,
+        settings: Decoding,
+        prompts: Prompts,
+        rngs: Streams,
+        arrived: Arrived[Decoded],
+    ) -> None:
+        """Have the requests of a run decoded with those of all others; ``arrived`` gets the outputs.
+
+        Args:
+            number: the run.
+            decode: decodes with the run's weights.
+            settings: how; requests with other settings are decoded by themselves.
+            prompts, rngs: ``[N]`` ids and random stream of each request.
+            arrived: called from the threads that decode.
+        """
+        mine = _Asked(number=number, decode=decode, settings=settings, prompts=prompts, rngs=rngs, arrived=arrived)
+        with self._changed:
+            self._asked[number] = mine
+            self._changed.notify_all()
+            while not mine.done and not self._is_complete(number):
+                self._changed.wait()
+            if not mine.done:
+                batch = [self._asked.pop(each) for each in sorted(self._asked)]
+                self._busy = True
+        if not mine.done:
+            try:
+                _decode(batch)
+            finally:
+                with self._changed:
+                    self._busy = False
+                    for each in batch:
+                        each.done = True
+                    self._changed.notify_all()
+        if mine.problem is not None:
+            raise mine.problem
+
+    def _is_complete(self, number: int) -> bool:
+        """Return whether a batch can begin, which is that run's task."""
+        everybody = len(self._asked) + len(self._left) == self.count
+        return not self._busy and everybody and number == min(self._asked)
+
+
+def _decode(batch: Sequence[_Asked]) -> None:
+    """Decode the requests of a batch, those with the same weights and settings in one call."""
+    groups: list[list[_Asked]] = []
+    for asked in batch:
+        group = next(
+            (one for one in groups if (one[0].decode, one[0].settings) == (asked.decode, asked.settings)), None
+        )
+        groups.append([asked]) if group is None else group.append(asked)
+    for group in groups:
+        places = [(asked, place) for asked in group for place in range(len(asked.prompts))]
+
+        def hand_out(outputs: Sequence[tuple[int, Decoded]], group: Any = group, places: Any = places) -> None:
+            for asked in group:
+                asked.take([(places[index][1], output) for index, output in outputs if places[index][0] is asked])
+            if all(asked.problem is not None for asked in group):
+                raise StoppedError
+
+        prompts = [prompt for asked in group for prompt in asked.prompts]
+        rngs = [rng for asked in group for rng in asked.rngs]
+        try:
+            group[0].decode(group[0].settings, prompts, rngs, hand_out)
+        except BaseException as error:  # noqa: BLE001 - raised in the threads of all runs
+            for asked in group:
+                asked.problem = asked.problem or error

@@ -1,0 +1,474 @@
+"""Models behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, Ollama, hosted ones."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from goalscope._ground.rng import uniform
+from goalscope.agents.models.base import Likelihoods, Message, Reply, Request, Sampling, model_backend
+from goalscope.agents.models.dialect import THINKING, Dialect, check_thinking
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.http_answers import (
+    Served,
+    chat_answer,
+    chat_messages,
+    completions_answer,
+    continued,
+    from_tokens,
+    scores_answer,
+)
+from goalscope.agents.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
+from goalscope.agents.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
+from goalscope.agents.models.http_errors import RejectedError, WithheldError, rejection
+from goalscope.agents.models.http_settings import (
+    CONSTRAINTS,
+    Caps,
+    Prices,
+    Server,
+    constraint,
+    constraint_name,
+    kept_to,
+)
+from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.likelihood import likelihoods, placed, unanswered
+from goalscope.agents.models.marks import Marks
+
+_LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
+_LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
+_SEEDS: Final = 2**31
+MOST_REPEATED: Final = 48
+"""Maximum output tokens of the answer that repeats a word."""
+_CHECK: Final = (0, "check", 0, 0)
+"""Call key of trials."""
+_IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
+_INSTEAD: Final = {
+    "reasoning_effort": "Set reasoning_effort: null",
+    "chat_template_kwargs": "Leave thinking and template_options out",
+    "top_logprobs": "Set top_logprobs: 0",
+    "constrained": "Leave server.constrained out",
+}
+"""Advice for a study without a parameter, by the name under which the parameter is recorded."""
+_RECORDED: Final = {
+    "logprobs": "top_logprobs",
+    **dict.fromkeys(_IDS, "token_ids"),
+    **dict.fromkeys(CONSTRAINTS, "constrained"),
+}
+"""Parameters that are recorded under another name than their own."""
+_SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo": True, "logprobs": 1})
+"""Parameters that request the log-probabilities of a prompt: vLLM's, and those of the original protocol."""
+
+
+@model_backend("server")
+class HttpModel:
+    """A language model behind a server; safe to use from several threads.
+
+    Nothing is sent before the first reply. URL, key, waiting times, prices and caps do not enter its identity.
+    Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
+    them; what arrived is stored and never asked for again.
+
+    Args:
+        model: its name on the server.
+        server: the server's address and settings.
+        revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
+            the hub.
+        reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
+            markers where they stand in its text), "think", "none", or the model's tags,
+            ``{"open": ..., "close": ...}``. Completions: see `LocalModel`.
+        today: the date given to a template that is rendered here, ``YYYY-MM-DD`` (completions only).
+        template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
+        thinking: switches thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking: ...}``.
+            None for what the template does by itself.
+        chat_template: the name of the chat template, of a model that has several (completions only).
+        prices: prices of tokens.
+        caps: spending limits.
+        concurrency: requests at the same time, None for as many as the run has workers.
+        name: short name for tables.
+
+    Raises:
+        FileNotFoundError: a folder of a tokenizer that is not there.
+        ValueError: an argument out of its range, or a cap in USD without prices.
+    """
+
+    largest_batch: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        server: Server | Mapping[str, Any],
+        revision: str | None = None,
+        reasoning: str | Mapping[str, Any] = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+        prices: Prices | Mapping[str, Any] | None = None,
+        caps: Caps | Mapping[str, Any] | None = None,
+        concurrency: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not model:
+            raise ValueError("a model must have the name that its server knows it by, got an empty one")
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        server, caps = Server.of(server), Caps.of(caps or {})
+        self.prices = None if prices is None else Prices.of(prices)
+        if caps.usd is not None and self.prices is None:
+            raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
+        self.served, self.server, self._revision = model, server, revision
+        self._marks = Marks.of(reasoning)
+        self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
+        check_thinking(thinking, template_options)
+        self._options = {**(template_options or {}), **({} if thinking is None else {THINKING[0]: thinking})}
+        self._name, self.concurrency = name or model, concurrency
+        self.budget = CallBudget(caps, self.prices)
+        self.client = Client(server, self.budget.stopped)
+        self._prompt_counts = PromptCounts()
+        self._lock = threading.Lock()
+        # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
+        self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)
+        self._ignored: tuple[str, ...] = ()  # parameters that the server accepts and ignores
+        self._limit = "max_tokens"
+        self._constraint = constraint_name(server.constrained)
+        self._scored: list[Mapping[str, Any]] = list(_SCORED)
+        self.dialect: Dialect | None = None
+        if server.mode == "completions":
+            source = server.tokenizer or model
+            self.dialect = Dialect(
+                source,
+                revision=revision if model_folder(source) is None else None,  # a folder has no revisions
+                reasoning=reasoning,
+                today=today,
+                template_options=template_options,
+                thinking=thinking,
+                chat_template=chat_template,
+            )
+        elif reasoning == "harmony":
+            raise ValueError(
+                "in mode chat the server renders and reads channels, reasoning must be auto, think, none or "
+                "{open: ..., close: ...}, got 'harmony': leave it out, or use mode completions"
+            )
+        elif today is not None:
+            raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
+        elif chat_template is not None:
+            raise ValueError(
+                "in mode chat the server renders the chat by its own template, chat_template must not be given: choose "
+                "the template where the server is started, or use mode completions"
+            )
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        return self._name
+
+    @property
+    def resent(self) -> int:
+        """Maximum number of retries of a call."""
+        return self.server.retries
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return name, revision, mode and template settings; neither address, waiting times, prices nor caps."""
+        described: dict[str, Any] = {
+            "kind": "http",
+            "model": self.served,
+            "revision": self._revision,
+            "mode": self.server.mode,
+            "body": dict(self.server.body),
+            **({"constrained": self.server.constrained} if self.server.constrained else {}),
+        }
+        if self.dialect is not None:
+            return {**described, "dialect": dict(self.dialect.describe())}
+        return {**described, "reasoning": self._reasoning, "template_options": self._options}
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
+        """Return the text that the model reads in mode completions, None where its server renders it."""
+        return None if self.dialect is None else self.dialect.render(messages, sampling)
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
+        """Complete each chat, one after the other; see `Client.ask` for what it raises.
+
+        Raises:
+            NotSentError: a call would not fit under a cap.
+            ValueError: the server rejects a parameter, changes or cuts a prompt, or hands over no log-probabilities.
+        """
+        return [self._complete(request, sampling) for request in requests]
+
+    def _complete(self, request: Request, sampling: Sampling) -> Reply:
+        text = self.render(request.messages, sampling) or ""
+        prefill_ids = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
+        ids = None if self.dialect is None else [*self.dialect.prompt_ids([text])[0], *prefill_ids]
+        prompt_tokens = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
+        with self.budget.reserve(prompt_tokens, sampling.max_tokens, request.key) as reservation:
+            started = time.perf_counter()
+            answer = self._answered(request, sampling, ids, reservation)
+            cost = reservation.settle(**answer.reported)
+            seconds = time.perf_counter() - started
+            usage = {**cost, "requests": reservation.requests, "seconds": seconds}
+            if reservation.requests == 1:  # without the waits between several
+                self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
+            if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
+                usage["reasoning_tokens"] = answer.reasoning_count
+            if sampling.top_logprobs and answer.reply.logprobs is None and answer.reply.finish != "withheld":
+                self.drop("logprobs", "it answers without the log-probabilities that were asked for")
+            if not self._obeyed(request, answer):
+                self.drop(
+                    self._constraint,
+                    f"it is told to write one of {', '.join(request.answers)} and its answer is another text",
+                )
+            with self._lock:
+                # Token ids are optional in mode chat: their absence is not recorded.
+                dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
+            unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
+            fields: dict[str, Any] = {}
+            if self.dialect is None and request.prefill:
+                fields = continued(request.prefill, answer, self._marks)
+            if self.dialect is not None and ids is not None:
+                fields = from_tokens(self.dialect, text, ids, answer, len(prefill_ids))
+                unsupported += ["token_ids"] if fields["output_tokens"] is None else []
+                unsupported += self.dialect.unsupported(sampling)
+            reply = replace(
+                answer.reply,
+                **fields,
+                redraws=reservation.redraws,
+                usage=usage,
+                logprobs=answer.reply.logprobs if sampling.top_logprobs else None,
+                unsupported=tuple(dict.fromkeys(unsupported)),
+            )
+        # Outside of the reservation, since it may need a call of its own.
+        if self.dialect is None:
+            try:
+                self._check_prompt(request, answer.prompt_count)
+            except (OSError, ValueError):
+                reservation.discard()
+                raise
+        return reply
+
+    def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
+        """Return how likely each answer of each request is; the answers to a prompt are read in one call.
+
+        Raises:
+            NotSentError: a call would not fit under a cap.
+            ValueError: mode chat, or a server that tells no log-probabilities of prompts.
+        """
+        return [self._likelihoods(request, sampling, reasoned) for request in requests]
+
+    def _likelihoods(self, request: Request, sampling: Sampling, reasoned: bool) -> Likelihoods:
+        if self.dialect is None:
+            raise ValueError(
+                "likelihoods of answers need prompts that are rendered here, in mode chat the server does it: use mode "
+                "completions, or answer: generated"
+            )
+        written = self._complete(request, sampling) if reasoned else None
+        text = self.dialect.render(request.messages, sampling)
+        withheld = written is not None and written.finish == "withheld"
+        alternatives = None if withheld else placed(self.dialect, text, request.answers, written)
+        if alternatives is None:
+            assert written is not None  # without reasoning, an answer has its place
+            return unanswered(written)
+        prompts = [[*alternatives.context, *answer] for answer in alternatives.answers]
+        with self.budget.reserve(sum(map(len, prompts)), len(prompts), request.key) as reservation:
+            started = time.perf_counter()
+            answer, scores = self.score(prompts, reservation)
+            cost = dict(reservation.settle(**answer.reported))
+        cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - started}
+        for name, value in (written.usage if written is not None else {}).items():
+            cost[name] = cost.get(name, 0.0) + value
+        answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
+        unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
+        scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
+        return replace(scored, answered_by=answer.reply.answered_by)
+
+    def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Served, tuple[tuple[float, ...], ...]]:
+        """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
+
+        A way of requesting them that the server rejects or ignores is not tried again.
+        """
+        why, answer = "", None
+        for score_parameters in tuple(self._scored):
+            # At least one token must be generated; at temperature 1 a server does not rescale the logits.
+            body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **score_parameters}
+            try:
+                answer = self.client.ask(
+                    {**body, "prompt": prompts},
+                    lambda response_body: scores_answer(response_body, prompts),
+                    request=reservation.request,
+                    call=reservation.key or (0, "", 0, 0),
+                    most=_LARGEST + _LARGEST_TOKEN * sum(map(len, prompts)),
+                )
+            except RejectedError as rejected:
+                answer, why = None, f"; it says: {rejected}"
+            if answer is not None and answer.scores is not None:
+                return answer, answer.scores
+            with self._lock:
+                self._scored = [parameters for parameters in self._scored if parameters is not score_parameters]
+        raise ValueError(
+            f"{self.served} must be served with the log-probabilities of a prompt's tokens for answer: likelihood, the "
+            f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
+            "or a local model, or answer: generated"
+        )
+
+    def _check_prompt(self, request: Request, count: int | None) -> None:
+        """Make sure that a chat was read as a whole where the server counts fewer tokens than it should have.
+
+        Raises:
+            ValueError: the server cuts prompts of this length.
+        """
+        size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in chat_messages(request))
+        expected = self._prompt_counts.expected_if_cut(size, count)
+        if not expected:
+            return
+        with self._prompt_counts.lock:  # one trial at a time
+            if self._prompt_counts.is_whole(expected):
+                return
+            head = draw_head_word()
+            parameters = {"temperature": 0.0, **({"chat_template_kwargs": self._options} if self._options else {})}
+            parameters = {name: value for name, value in parameters.items() if name not in self._dropped}
+            asked = {"messages": [{"role": "user", "content": long_prompt(expected, head)}]}
+            try:
+                answer = self.trial(asked, MOST_REPEATED, parameters, wait=True)
+            except RejectedError:  # the server does not cut a prompt that is too long, it says so
+                self._prompt_counts.confirm(expected)
+                return
+            said = "".join(part.text for part in answer.reply.parts)
+            state, detail = judge_long_prompt(expected, head, answer.prompt_count, said, counts=True)
+            if state == "no":
+                raise ValueError(
+                    f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
+                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, "
+                    "and run the same study on the same directory to go on"
+                )
+            self._prompt_counts.confirm(expected)
+
+    def _obeyed(self, request: Request, answer: Served) -> bool:
+        """Return whether a complete answer satisfies its constraint."""
+        unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
+        return unconstrained or answer.reply.finish != "stop" or kept_to(answer.reply.answer, request.answers)
+
+    def _answered(
+        self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
+    ) -> Served:
+        """Send the request until it is answered, without the parameters that the server rejects."""
+        chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
+        prompt_fields: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
+        if ids is None and request.prefill:
+            prompt_fields |= {"add_generation_prompt": False, "continue_final_message": True}
+        while True:
+            optional = self.parameters(request, sampling)
+            body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **prompt_fields}
+            try:
+                return self._ask(body, reservation, request.key, sampling.top_logprobs)
+            except WithheldError as withheld:
+                reply = Reply(finish="withheld", error=str(withheld), raw=None if ids is None else "")
+                return Served(reply=reply, prompt_count=None, output_count=None, reasoning_count=None)
+            except RejectedError as rejected:
+                message = str(rejected)
+                if self._renamed(message):
+                    continue
+                parameter = rejected.named(optional)
+                if parameter is None and ids is None and _IDS[0] in optional:
+                    parameter = _IDS[0]  # the rejected parameter may be the one added here
+                if parameter is None:
+                    raise rejection(self.served, self.server, message, as_ids=ids is not None) from None
+                self.drop(parameter, f"it says: {message}")
+
+    def _ask(
+        self,
+        body: Mapping[str, Any],
+        reservation: Reservation,
+        call: CallKey,
+        alternatives: int,
+        client: Client | None = None,
+    ) -> Served:
+        # Text and reasoning, both perhaps twice, and each token with its alternatives.
+        max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
+        limit = body[self._limit]
+
+        def read(response: Mapping[str, Any]) -> Served:
+            if "prompt" in body:
+                return completions_answer(response, limit)
+            return chat_answer(response, self._marks, limit)
+
+        return (client or self.client).ask(body, read, request=reservation.request, call=call, most=max_bytes)
+
+    def _renamed(self, message: str) -> bool:
+        """Return whether a server requires the newer name of the token limit, which is then used."""
+        renamed = self._limit == "max_tokens" and "max_completion_tokens" in message
+        if renamed:
+            self._limit = "max_completion_tokens"
+        return renamed
+
+    def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Served:
+        """Make one request that belongs to no episode, to test the server; the budget counts it.
+
+        Args:
+            asked: ``messages``, or ``prompt`` as token ids.
+            max_tokens: maximum output tokens.
+            parameters: all others; those of ``server.body`` are added.
+            wait: whether temporary failures are retried as in a run; else the request is retried once.
+
+        Raises:
+            NotSentError: it would not fit under a cap.
+            RejectedError: the server rejects it.
+            ConnectionError, PermissionError, ValueError: see `Client.ask`.
+        """
+        client = self.client
+        if not wait:
+            client = Client(self.server.model_copy(update={"retries": 1, "backoff": min(self.server.backoff, 1.0)}))
+        chat = [Message(**message) for message in asked.get("messages", ())]
+        prompt_tokens = most_prompt_tokens(chat, max_tokens) if chat else len(asked["prompt"])
+        while True:
+            body = {"model": self.served, self._limit: max_tokens, **parameters, **self.server.body, **asked}
+            with self.budget.reserve(prompt_tokens, max_tokens) as reservation:
+                try:
+                    answer = self._ask(body, reservation, _CHECK, 5, client)
+                except RejectedError as rejected:
+                    if not self._renamed(str(rejected)):
+                        raise
+                    continue
+                reservation.settle(**answer.reported)
+                return answer
+
+    def heed(self, ignored: Sequence[str]) -> None:
+        """Record settings that the server accepts and ignores; each step names them as unsupported."""
+        self._ignored = tuple(ignored)
+
+    def parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
+        """Return the parameters of a request besides prompt and token limit, without unsupported ones."""
+        parameters: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        if sampling.temperature > 0:
+            seed, episode_id, step, attempt = request.key
+            parameters["seed"] = int(uniform(seed, "server", episode_id, step, attempt) * _SEEDS)
+        if self.dialect is not None:
+            parameters |= {
+                "stop_token_ids": sorted(self.dialect.stop),
+                "skip_special_tokens": False,  # they mark the channels
+                "return_token_ids": True,
+            }
+            if sampling.top_logprobs:
+                parameters |= {"logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
+        else:
+            if sampling.reasoning_effort is not None:
+                parameters["reasoning_effort"] = sampling.reasoning_effort
+            if self._options:
+                parameters["chat_template_kwargs"] = self._options
+            if sampling.top_logprobs:
+                parameters |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
+            parameters |= constraint(self.server.constrained, request.answers) | {_IDS[0]: True}
+        parameters |= self.server.body
+        return {name: value for name, value in parameters.items() if name not in self._dropped}
+
+    def drop(self, parameter: str, reason: str) -> None:
+        """Omit a parameter from now on, where the study allows it."""
+        # Token ids that are not returned are reconstructed from the text, which the steps record.
+        if self.server.unsupported != "record" and parameter not in _IDS:
+            name = _RECORDED.get(parameter, parameter)
+            advice = "Take it out of server.body" if parameter in self.server.body else _INSTEAD.get(name)
+            raise ValueError(
+                f"{self.served} must have a place for {name}: {reason}. {f'{advice}, or say' if advice else 'Say'} "
+                "server: {unsupported: record} to go on without it and have that recorded with each step"
+            )
+        with self._lock:
+            dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)
+            self._dropped |= dict.fromkeys(dropped)

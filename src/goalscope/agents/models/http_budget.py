@@ -1,0 +1,315 @@
+"""Strict caps on calls, tokens and USD, and upper bounds on the tokens of a prompt.
+
+The maximum cost of a call is reserved before it is made. A token of a byte-level, byte-fallback, character or word
+vocabulary stands for at least one byte of the text that its model reads. That text may be a Unicode normal form of the
+text that was sent, so the longest form is counted, and some vocabularies put a blank before it. The tokens that a chat
+template adds are not known: there is an allowance for the chat and for each message.
+"""
+
+import threading
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Literal, Protocol
+
+from goalscope.agents.models.base import Message, NotSentError
+from goalscope.agents.models.http_errors import GarbledError, PassingError
+from goalscope.agents.models.http_settings import Caps, Prices
+
+CHAT_ALLOWANCE: Final = 512
+"""Tokens that a chat template may add to a chat: the beginning, a system prompt of its own, the start of the answer."""
+
+MESSAGE_ALLOWANCE: Final = 16
+"""Tokens that a chat template may add to a message: its role, its markers, line breaks."""
+
+BELIEVED: Final = 16
+"""How many times the most tokens of a request a server may report before it is not believed. It may put a prompt of its
+own before a chat, or write past the limit: then it charges for more than was reserved, and all of it counts."""
+
+DOUBTED: Final = "usage_doubted"
+"""Name in the usage of an answer whose reported tokens its request cannot have taken."""
+
+CallKey = tuple[int, str, int, int]
+"""(root seed, episode id, step, attempt) of a call."""
+
+_FORMS: Final[tuple[Literal["NFC", "NFKC", "NFD", "NFKD"], ...]] = ("NFC", "NFKC", "NFD", "NFKD")
+_BLANK: Final = 2  # an empty line between reasoning and answer
+_GO_ON = "what was answered is stored; raise the cap and run the same study on the same directory to go on"
+
+
+class ExchangeError(ConnectionError):
+    """A request without an answer; ``sent``: whether any of it may have reached the server."""
+
+    def __init__(self, text: str, *, sent: bool = True) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class Requests(Protocol):
+    """Journal of the requests of all sessions of a run; safe to use from several threads."""
+
+    def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
+        """Commit that a request of a call is about to be made, and its maximum cost."""
+        ...
+
+    def unsent(self, key: CallKey) -> None:
+        """Commit that a request of a call was not made after all."""
+        ...
+
+    def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
+        """Commit that a request of a call was made without an answer, and its maximum cost."""
+        ...
+
+
+class Reservation:
+    """The budget reserved for one call.
+
+    Attributes:
+        requests: number of requests made for it.
+        redraws: how many of them were made again although the server may have drawn a reply: it was lost on its way,
+            broken off or unreadable. A request that the server turned away (status 429 or 503, for example) drew none.
+        cost: the actual cost, by name; empty while it is not known.
+        key: the call, None where it belongs to no run.
+    """
+
+    def __init__(self, budget: "CallBudget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
+        self.requests = self.redraws = 0
+        self.cost: Mapping[str, float] = {}
+        self.prompt_tokens, self.output_tokens = prompt_tokens, output_tokens
+        self.tokens = prompt_tokens + output_tokens
+        self.usd = budget.usd_of(prompt_tokens, output_tokens)
+        self._budget, self.key = budget, key
+        self._answered = False
+
+    @property
+    def most(self) -> Mapping[str, float]:
+        """Maximum cost of one request of the call, by name."""
+        return {"tokens_at_most": self.tokens, **({"usd": self.usd} if self._budget.priced else {})}
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count one request, which is made in this context; a request of which nothing was sent does not count.
+
+        A request whose answer was lost or is malformed counts at its maximum cost; one that the server rejects costs
+        nothing.
+        """
+        problem = self._budget.count_call(room=self.requests > 0)
+        if problem:
+            raise ValueError(problem) if self.requests else NotSentError(problem)
+        journal = self._budget.journal
+        if journal is not None and self.key is not None:
+            journal.asking(self.key, self.most)
+        self.requests += 1
+        self._answered = False
+        try:
+            yield
+            self._answered = True
+        except ExchangeError as error:
+            if error.sent:
+                self.redraws += 1
+                self._lose(self.most)
+            else:
+                self.requests -= 1
+                self._budget.count_call(-1)
+                if journal is not None and self.key is not None:
+                    journal.unsent(self.key)
+            raise
+        except GarbledError:
+            self.redraws += 1
+            self._lose(self.most)
+            raise
+        except (OSError, ValueError) as error:
+            self.redraws += isinstance(error, PassingError) and error.drawn
+            self._lose({})
+            raise
+
+    def settle(
+        self, prompt: int | None, output: int | None, *, written: int = 0, ids: int | None = None
+    ) -> Mapping[str, float]:
+        """Return the cost of the call.
+
+        What the server does not report counts at its maximum, and so does a report of 0 tokens for a prompt or for a
+        text; a report beyond belief counts at `BELIEVED` times the maximum. `DOUBTED` marks both, and reports above the
+        maximum.
+
+        Args:
+            prompt, output: reported tokens, None for none.
+            written: bytes of the answer and its reasoning.
+            ids: number of the returned token ids of the output, None for none; they count where no tokens are
+                reported.
+        """
+        prompt_believed = prompt or None  # a prompt has tokens, and so has a text
+        output_believed = output or (None if written else output)
+        most_output = max(self.output_tokens, written)
+        prompt_count = min(prompt_believed or self.prompt_tokens, BELIEVED * self.prompt_tokens)
+        output_count = ids or self.output_tokens if output_believed is None else output_believed
+        output_count = min(output_count, BELIEVED * most_output)
+        if prompt_believed is None or output_believed is None:
+            self.cost = {"tokens_at_most": prompt_count + output_count}
+        else:
+            self.cost = {"prompt_tokens": prompt_count, "output_tokens": output_count}
+        too_few = prompt_believed != prompt or output_believed != output
+        if too_few or (prompt or 0) > self.prompt_tokens or (output or 0) > most_output:
+            self.cost = {**self.cost, DOUBTED: 1}
+        if self._budget.priced:
+            self.cost = {**self.cost, "usd": self._budget.usd_of(prompt_count, output_count)}
+        return self.cost
+
+    def give_up(self) -> None:
+        """Count a request whose answer turned out to be unusable."""
+        if self._answered:
+            self._lose(self.cost or self.most)
+            self.cost = {}
+
+    def discard(self) -> None:
+        """Have the journal count an answer that was paid for and must not be used, after the reservation has ended."""
+        if self._budget.journal is not None and self.key is not None:
+            self._budget.journal.failed(self.key, self.cost)
+
+    def _lose(self, cost: Mapping[str, float]) -> None:
+        self._budget.spend(cost)
+        if self._budget.journal is not None and self.key is not None:
+            self._budget.journal.failed(self.key, cost)
+
+
+class CallBudget:
+    """Spending so far and its limits; safe to use from several threads.
+
+    The charge for a request whose answer was lost is not known: its maximum counts.
+
+    Args:
+        caps: the limits.
+        prices: prices of tokens; None where USD are not counted.
+
+    Attributes:
+        stopped: set where nothing is to be requested again until the next `begin`.
+    """
+
+    def __init__(self, caps: Caps, prices: Prices | None) -> None:
+        self._caps, self._prices = caps, prices
+        self._changed = threading.Condition()
+        self._reservations: list[Reservation] = []
+        self.calls, self.tokens, self.usd = 0, 0, 0.0
+        self.journal: Requests | None = None
+        self.stopped = threading.Event()
+
+    @property
+    def priced(self) -> bool:
+        """Whether USD are counted."""
+        return self._prices is not None
+
+    def usd_of(self, prompt_tokens: int, output_tokens: int) -> float:
+        """Return the price of tokens in USD, 0 where USD are not counted."""
+        return self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
+
+    def begin(self, spent: Mapping[str, float], journal: Requests | None = None) -> None:
+        """Start from the spending of earlier sessions.
+
+        Args:
+            spent: sums of `Reply.usage` by name over all journalled answers, and ``lost``, the number of requests
+                without an answer.
+            journal: journal of this session's requests; None for none.
+        """
+        with self._changed:
+            self.journal = journal
+            self.stopped.clear()
+            self.calls = int(spent.get("requests", 0) + spent.get("lost", 0))
+            self.tokens = _tokens(spent)
+            self.usd = float(spent.get("usd", 0.0))
+
+    def end(self) -> None:
+        """Detach the journal: later requests belong to no run."""
+        self.journal = None
+
+    @contextmanager
+    def reserve(self, prompt_tokens: int, output_tokens: int, key: CallKey | None = None) -> Iterator[Reservation]:
+        """Reserve the maximum cost of a call; wait while calls under way may still leave room for it."""
+        reservation = Reservation(self, prompt_tokens, output_tokens, key)
+        with self._changed:
+            while problem := self._problem(reservation):
+                if not self._reservations:
+                    raise NotSentError(problem)
+                self._changed.wait()
+            self._reservations.append(reservation)
+        try:
+            yield reservation
+        except (OSError, ValueError):
+            reservation.give_up()
+            raise
+        finally:
+            with self._changed:
+                self._reservations.remove(reservation)
+                self._spend(reservation.cost)
+
+    def spend(self, cost: Mapping[str, float]) -> None:
+        """Count the maximum cost of a request without an answer."""
+        with self._changed:
+            self._spend(cost)
+
+    def _spend(self, cost: Mapping[str, float]) -> None:
+        self.tokens += _tokens(cost)
+        self.usd += cost.get("usd", 0.0)
+        self._changed.notify_all()
+
+    def count_call(self, change: int = 1, *, room: bool = False) -> str | None:
+        """Count a request that is about to be made, or undo the count; return why it must not be made, or None.
+
+        With ``room``, the reservation must still fit: an earlier request of the same call may have been charged.
+        """
+        with self._changed:
+            problem = self._too_many_calls() if change > 0 else None
+            problem = problem or (self._problem(None) if room else None)
+            self.calls += 0 if problem else change
+            return problem
+
+    def _problem(self, candidate: Reservation | None) -> str | None:
+        """Return why a new call, or another request of a call under way, would not fit; None where it fits."""
+        caps = self._caps
+        reservations = [*self._reservations, *([] if candidate is None else [candidate])]
+        tokens, usd = (
+            sum(reservation.tokens for reservation in reservations),
+            sum(reservation.usd for reservation in reservations),
+        )
+        if caps.tokens is not None and self.tokens + tokens > caps.tokens:
+            return (
+                f"caps.tokens must leave room for the next call: {self.tokens} of {caps.tokens} tokens are spent, and "
+                f"those under way may take {tokens} (max_tokens, and the most that a prompt can have); {_GO_ON}"
+            )
+        if caps.usd is not None and self.usd + usd > caps.usd:
+            return (
+                f"caps.usd must leave room for the next call: {self.usd:.6f} of {caps.usd:g} USD are spent, and those "
+                f"under way may take {usd:.6f}; {_GO_ON}"
+            )
+        return self._too_many_calls()
+
+    def _too_many_calls(self) -> str | None:
+        limit = self._caps.calls
+        if limit is None or self.calls < limit:
+            return None
+        return f"caps.calls must leave room for the next call: {self.calls} of {limit} requests are made; {_GO_ON}"
+
+
+def _tokens(cost: Mapping[str, float]) -> int:
+    return int(sum(cost.get(name, 0) for name in ("prompt_tokens", "output_tokens", "tokens_at_most")))
+
+
+def most_text_tokens(text: str) -> int:
+    """Return the maximum tokens of a text: the bytes of its longest normal form, and a blank before it."""
+    if text.isascii():
+        return len(text) + 1
+    forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
+    return max(len(form.encode("utf-8", "surrogatepass")) for form in forms) + 1
+
+
+def most_answer_tokens(max_tokens: int) -> int:
+    """Return the maximum tokens of an earlier answer in a prompt; the model wrote it within its limit."""
+    return max_tokens + _BLANK
+
+
+def most_prompt_tokens(messages: Sequence[Message], max_tokens: int) -> int:
+    """Return the maximum tokens of a chat on a server that renders it."""
+    total = CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
+    for message in messages:
+        text_tokens = most_text_tokens(message.content)
+        total += min(text_tokens, most_answer_tokens(max_tokens)) if message.role == "assistant" else text_tokens
+    return total

@@ -1,0 +1,247 @@
+"""A study's settings for a model behind a server: address, prices, spending limits."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from goalscope._ground.untrusted import faults
+from goalscope.agents.models.base import MOST_NUMBER
+
+DECISIVE: Final = ("mode", "tokenizer", "body", "constrained")
+"""Settings of a server that change answers; all others may change while a study goes on."""
+
+NotNegative = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+
+_NAMED: Final = {"json_schema": "response_format"}  # others are called in a request what a study calls them
+Constraint = Literal["json_schema", "structured_outputs", "guided_choice"]
+CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_choice")
+"""The parameters that constrain an answer."""
+_HOSTED: Final = "https://api.openai.com/v1"
+_RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_completion_tokens")
+
+
+class Settings(BaseModel):
+    """Settings of a model behind a server, each checked once; a wrong value is not shown, since it may be a key.
+
+    Raises:
+        ValueError: an unknown or missing key, or a value of the wrong type or out of its range; names the key.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            name = type(self).__name__.lower()
+            problems = faults(error, {"": list(type(self).model_fields)})
+            sentences = [f"{name}.{path}{' ' if must.startswith('must') else ': '}{must}" for path, must, _ in problems]
+            raise ValueError("; ".join(sentences)) from None
+
+    @classmethod
+    def of(cls, settings: Self | Mapping[Any, Any]) -> Self:
+        """Return settings from what a study says."""
+        return (
+            settings if isinstance(settings, cls) else cls(**{str(key): value for key, value in dict(settings).items()})
+        )
+
+
+class Server(Settings):
+    """A server that speaks the OpenAI protocol, and how it is treated.
+
+    Attributes:
+        base_url: where it is, up to and including ``/v1``.
+        mode: "chat" sends messages; "completions" renders them here and sends token ids.
+        tokenizer: folder or hub name of the model's tokenizer (completions only); the model's own name by default.
+        key_env: environment variable that holds the key. By default a key is sent to api.openai.com alone, the one
+            in OPENAI_API_KEY.
+        organization, project: what hosted keys of several organisations or projects are charged to, sent as
+            OpenAI-Organization and OpenAI-Project; by default neither is sent, whatever the environment holds.
+        timeout: seconds in which a response must be complete.
+        silence: seconds for which the server may send nothing at all while requests are waiting for it. After that it
+            is asked whether it still runs, and the run ends unless it does and an answer can take so long; see
+            `agents.models.http_watch`. Raise it for a server that answers one request at a time and takes longer.
+        requests_per_minute: most requests a minute, retries included; None for no limit.
+        retries: most further requests after one that failed for the moment.
+        patience: seconds from the first request after which no further one is made.
+        backoff: longest wait before the first retry, in seconds; it doubles with each, up to a minute.
+        constrained: how the server is asked to let the model write the JSON object of an action and nothing else (chat
+            only): "json_schema" (OpenAI's ``response_format``), "structured_outputs" or "guided_choice" (vLLM's, newer
+            and older); None for not at all.
+        unsupported: "refuse" stops at a parameter that the server rejects or does not heed; "record" goes on without
+            it and says so in each step.
+        preflight: whether what the study needs of the server is tried before its first call, see
+            `goalscope.agents.models.http_checks`.
+        token_ids: whether the server is asked for the ids of the tokens.
+        body: further parameters of each request, e.g. ``{"top_k": -1}``.
+    """
+
+    base_url: str = _HOSTED
+    mode: Literal["chat", "completions"] = "chat"
+    tokenizer: str | None = None
+    key_env: str | None = None
+    organization: str | None = None
+    project: str | None = None
+    timeout: Seconds = 600.0
+    silence: Seconds = 100.0
+    requests_per_minute: Seconds | None = None
+    retries: Annotated[int, Field(ge=0, le=1000)] = 8
+    patience: Seconds = 1800.0
+    backoff: Seconds = 1.0
+    constrained: Constraint | None = None
+    unsupported: Literal["refuse", "record"] = "refuse"
+    preflight: bool = True
+    token_ids: bool = True
+    body: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            private = "@" in parts.netloc or bool(parts.query)
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            valid, private = False, "@" in url
+        if private:
+            raise ValueError(
+                "must hold no user, password or query, got one that does (not shown): put the key into an environment "
+                "variable and name it as server.key_env"
+            )
+        if not valid:
+            raise ValueError(f"must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
+        return url
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _is_used(cls, tokenizer: str | None, info: ValidationInfo) -> str | None:
+        if tokenizer is not None and info.data.get("mode") == "chat":
+            raise ValueError("must be left out in mode chat: it belongs to mode completions")
+        return tokenizer
+
+    @field_validator("constrained")
+    @classmethod
+    def _is_chat(cls, constrained: str | None, info: ValidationInfo) -> str | None:
+        if constrained is not None and info.data.get("mode") == "completions":
+            raise ValueError(
+                "must be left out in mode completions, where it would also bind the reasoning: use mode chat, or "
+                "answer: likelihood"
+            )
+        return constrained
+
+    @field_validator("key_env")
+    @classmethod
+    def _is_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(
+                "must be the name of an environment variable that holds the key, not the key: letters, digits and _ "
+                "only"
+            )
+        return name
+
+    @field_validator("organization", "project")
+    @classmethod
+    def _is_header(cls, text: str | None) -> str | None:
+        if text is not None and not (text and text.isascii() and text.isprintable()):
+            raise ValueError("must be printable ASCII as a header holds it: leave it out to send none")
+        return text
+
+    @field_validator("body")
+    @classmethod
+    def _is_free(cls, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        reserved = sorted(set(body) & set(_RESERVED))
+        if reserved:
+            raise ValueError(f"must not hold {', '.join(reserved)}: the study sets them elsewhere")
+        return body
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable that holds the key, None where no key is sent."""
+        if self.key_env is not None:
+            return self.key_env
+        return "OPENAI_API_KEY" if urlsplit(self.base_url).hostname == urlsplit(_HOSTED).hostname else None
+
+
+class Prices(Settings):
+    """What tokens cost.
+
+    Attributes:
+        input: USD per million prompt tokens.
+        output: USD per million output tokens, reasoning included.
+        date: when these prices held, ``YYYY-MM-DD``.
+    """
+
+    input: NotNegative
+    output: NotNegative
+    date: str
+
+    @field_validator("date")
+    @classmethod
+    def _is_date(cls, text: str) -> str:
+        try:
+            date.fromisoformat(text)
+        except ValueError:
+            raise ValueError("must be a date such as 2025-08-05") from None
+        return text
+
+    def usd(self, prompt_tokens: float, output_tokens: float) -> float:
+        """Return what so many tokens cost, in USD."""
+        return (prompt_tokens * self.input + output_tokens * self.output) / 1e6
+
+
+class Caps(Settings):
+    """How much may be spent on an agent by a study, all of its sessions together; None for no limit.
+
+    Attributes:
+        calls: requests, retries and lost ones included.
+        tokens: prompt and output tokens together.
+        usd: USD; needs prices.
+    """
+
+    calls: Count | None = None
+    tokens: Count | None = None
+    usd: NotNegative | None = None
+
+
+def constraint_name(how: str | None) -> str:
+    """Return the parameter of a way to constrain, "" for none."""
+    return _NAMED.get(how or "", how or "")
+
+
+def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
+    """Return the parameter that lets a server write the JSON object of one action and nothing else.
+
+    Args:
+        how: as in `goalscope.agents.models.Server.constrained`; None for no parameter.
+        answers: the complete answers, JSON objects with the key ``action``; none for no parameter.
+    """
+    if how is None or not answers:
+        return {}
+    if how == "guided_choice":
+        return {"guided_choice": list(answers)}
+    if how == "structured_outputs":
+        return {"structured_outputs": {"choice": list(answers)}}
+    schema = {
+        "type": "object",
+        "properties": {"action": {"type": "string", "enum": [json.loads(answer)["action"] for answer in answers]}},
+        "required": ["action"],
+        "additionalProperties": False,
+    }
+    named_schema = {"name": "action", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named_schema}}
+
+
+def kept_to(text: str, answers: Sequence[str]) -> bool:
+    """Return whether a text is one of some JSON objects, whatever its blanks."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return any(document == json.loads(answer) for answer in answers)

@@ -1,0 +1,135 @@
+"""Random networks of a model's architecture, the controls of probes.
+
+``default-init`` is what the library draws for the architecture (standard deviation .02 for most): attention is then
+nearly uniform, a weak control. ``initial`` is the recipe that the training of the bundled models begins with.
+``permuted`` has the trained weights with the entries of each tensor permuted: the scale of each tensor is the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from goalscope._ground.rng import stream
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+RandomWeights = Literal["default-init", "initial", "permuted"]
+RANDOM_WEIGHTS: Final = get_args(RandomWeights)
+
+
+def check_random_weights(kind: str, untrained: int | None) -> None:
+    """Raise a ValueError for an unknown kind of random weights, or for one without the seed of the weights."""
+    if kind not in RANDOM_WEIGHTS:
+        raise ValueError(f"random_weights must be one of {', '.join(RANDOM_WEIGHTS)}, got {kind!r}")
+    if untrained is None and kind != RANDOM_WEIGHTS[0]:
+        raise ValueError(f"random_weights {kind} needs the seed of the weights: give untrained, e.g. 0")
+
+
+GAIN = 0.5
+"""Standard deviation of embeddings, and of matrices times the square root of their input width."""
+
+
+def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return random parameters of a GPT-OSS model, as Theseus and Ariadne began.
+
+    Norms are 1 and biases and attention sinks 0. Embeddings have standard deviation 0.5, matrices 0.5 / sqrt(input
+    width); those that write to the residual stream are divided by sqrt(2 L) besides.
+
+    Args:
+        shapes: shape of each parameter by its name in transformers' ``GptOssForCausalLM``.
+        layers: number of blocks L.
+        generator: source of the random numbers; parameters are drawn in the order of their names.
+    """
+    import torch
+
+    parameters = {}
+    for name, shape in sorted(shapes.items()):
+        if name.endswith("norm.weight"):
+            parameters[name] = torch.ones(shape)
+        elif len(shape) == 1 or name.endswith("_bias"):
+            parameters[name] = torch.zeros(shape)
+        else:
+            std = GAIN * (shape[-2] if "experts" in name else shape[-1]) ** -0.5
+            if name.endswith(("o_proj.weight", "down_proj")):
+                std /= (2 * layers) ** 0.5
+            if name.endswith("embed_tokens.weight"):
+                std = GAIN
+            parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
+    return parameters
+
+
+SPREAD: Final = 0.1
+"""Standard deviation of the weights of a GPT-2 model, those of cells aside."""
+CODE: Final = 0.3
+FIRST_CELL: Final = 6
+CELLS: Final = 7
+
+
+def initialise_gpt2(
+    shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Return random parameters of a GPT-2 model, as the language models among the organisms began.
+
+    Norms are 1 and biases 0; the others have standard deviation .1, those that write to the residual stream divided by
+    sqrt(2 L). Positions of cells of a 7x7 grid begin with a code of their place, r + c with a vector for each row and
+    one for each column, of standard deviation .3 each.
+
+    Args:
+        shapes: shape of each parameter by its name in transformers' ``GPT2LMHeadModel``.
+        layers: number of blocks L.
+        generator: source of the random numbers; parameters are drawn in the order of their names.
+    """
+    import torch
+
+    parameters = {}
+    for name, shape in sorted(shapes.items()):
+        if name.endswith(".bias"):
+            parameters[name] = torch.zeros(shape)
+        elif ".ln_" in name:
+            parameters[name] = torch.ones(shape)
+        else:
+            std = SPREAD / ((2 * layers) ** 0.5 if name.endswith("c_proj.weight") else 1.0)
+            parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
+        if name.endswith("wpe.weight"):
+            rows, columns = torch.empty((2, CELLS, shape[1])).normal_(0.0, CODE, generator=generator)
+            for row in range(CELLS):  # a label stands before each row
+                begin = FIRST_CELL + row * (CELLS + 1)
+                parameters[name][begin : begin + CELLS] = rows[row] + columns
+    return parameters
+
+
+def redraw(model: Any, *, seed: int) -> None:
+    """Give a bundled model, or one of its kind, the weights that its training with this seed begins with, in place.
+
+    Args:
+        model: a transformers model on the processor, its weights in float32.
+        seed: of the random numbers.
+    """
+    import torch
+
+    with torch.no_grad():
+        current = dict(model.named_parameters())
+        shapes = {name: tuple(parameter.shape) for name, parameter in current.items()}
+        generator = torch.Generator().manual_seed(seed)
+        recipe = initialise_gpt2 if model.config.model_type == "gpt2" else initialise
+        drawn = recipe(shapes, layers=model.config.num_hidden_layers, generator=generator)
+        for name, parameter in current.items():
+            parameter.copy_(drawn[name])
+
+
+def permute(model: Any, *, seed: int) -> None:
+    """Permute the entries of each weight tensor of a transformers model, in place; tied tensors stay tied.
+
+    Args:
+        model: on the processor.
+        seed: of the permutations, one stream for each tensor.
+    """
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            order = torch.from_numpy(stream(seed, "permuted", name).permutation(parameter.numel()))
+            parameter.copy_(parameter.flatten()[order].view(parameter.shape))

@@ -1,0 +1,187 @@
+"""Loading of models and tokenizers by transformers from checked folders, with explained errors.
+
+Weights that are missing are refused: the library would draw them at random.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope.agents.models._fast import use_grouped_attention
+from goalscope.agents.models.chat_templates import ChatTemplateError
+from goalscope.agents.models.folder_checks import ADVICE, brief, check_tokenizer
+from goalscope.agents.models.folders import has_bundled_tokenizer, weight_octets
+from goalscope.agents.models.tokenizer_contract import check_file
+
+_DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
+_TOKENIZER: Final = "tokenizer.json"
+_SMALL: Final = 1 << 30  # bytes
+_PARAMETERS_PER_BYTE: Final = 4  # weights of two bits
+
+
+def check_device_name(device: str) -> None:
+    """Raise a ValueError for what is no name of a device."""
+    if not _DEVICE.fullmatch(device):
+        raise ValueError(f"device must be auto, cpu, cuda, a certain GPU such as cuda:1, xpu or mps, got {device!r}")
+
+
+def check_device(torch: Any, device: str) -> None:
+    """Raise a ValueError for a device that is not in this machine, before any weight is read."""
+    kind, _, number = device.partition(":")
+    available = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
+    count = getattr(torch, kind).device_count() if available else 0
+    if int(number or 0) >= count:
+        raise ValueError(
+            f"the device must be in this machine, got {device!r}, and torch {torch.__version__} finds {count} of this "
+            "kind: say device: auto or cpu, or install a torch that is built for your GPU"
+        )
+
+
+def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> tuple[Any, Path | None]:
+    """Return a tokenizer, and the tokenizer.json that must agree with it; a ValueError says why it cannot be read.
+
+    A tokenizer.json is loaded as it stands, whatever class the files beside it name: for the class of another model
+    transformers would build another tokenizer from the same vocabulary. A file that does not come with the package is
+    tried in a bounded process first.
+
+    Args:
+        source: the folder, or the model's name on the hub.
+        where: further arguments of ``from_pretrained``.
+        folder: the folder, None for the hub.
+
+    Returns:
+        The tokenizer of transformers, and its file: None where there is none, and where the very files come with the
+        package, which need no comparison.
+    """
+    configuration = check_tokenizer(folder) if folder is not None else {}
+    file = _tokenizer_file(source, where, folder)
+    trusted = folder is not None and has_bundled_tokenizer(folder)
+    if file is not None and not trusted:
+        check_file(file, source)
+    with explained(folder):
+        # A tokenizer with code of its own is left to the library, which refuses it.
+        if file is not None and "auto_map" not in configuration:
+            # Without torch, which the choice of a class takes seconds to import.
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast.from_pretrained(source, **where), None if trusted else file
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(source, **where), file
+
+
+def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
+    """Return the path of the tokenizer.json of a folder or of a model on the hub, or None if there is no such file.
+
+    The file of a model on the hub is downloaded now.
+    """
+    if folder is None:
+        from transformers.utils.hub import cached_file
+
+        try:
+            path = cached_file(source, _TOKENIZER, revision=where.get("revision"))
+        except OSError:
+            return None  # there is none, or the hub is out of reach, which loading will say
+        return None if path is None else Path(path)
+    if NamedFile(folder).is_there():
+        return None  # a GGUF file
+    place = Folder(folder, links=True)
+    return place.file(_TOKENIZER) if place.has_file(_TOKENIZER) else None
+
+
+def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
+    """Return the model with the weights of a folder that `check_folder` has seen, or of the hub.
+
+    A ValueError says why they cannot be read, or which are missing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    read: Any = AutoModelForCausalLM.from_pretrained
+    with explained(folder):
+        model, info = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"the weights of {source} must be complete, {len(missing)} are missing ({', '.join(missing)[:120]}): "
+            f"{ADVICE}"
+        )
+    use_grouped_attention(model)
+    return model
+
+
+def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
+    """Return a model of the same architecture with weights drawn anew: one seed, one model.
+
+    A ValueError says why the folder cannot be read, or that its weights are not those of so large a model.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    make: Any = AutoModelForCausalLM.from_config
+    with explained(folder):
+        config = AutoConfig.from_pretrained(source, **where)
+        if folder is not None:
+            with torch.device("meta"):  # has shapes and no memory
+                shapes_only = make(config, trust_remote_code=False)
+            count = sum(parameter.numel() for parameter in shapes_only.parameters())
+            n_bytes = weight_octets(folder)
+            if count > _PARAMETERS_PER_BYTE * n_bytes:
+                raise ValueError(f"config.json names a model of {count} weights, its files hold {n_bytes} bytes")
+        with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: one seed, one model
+            torch.manual_seed(seed)
+            model = make(config, dtype=dtype, trust_remote_code=False)
+    use_grouped_attention(model)
+    return model
+
+
+@contextmanager
+def explained(folder: Path | str | None, what: str = "a model that transformers can load") -> Iterator[None]:
+    """Raise one ValueError that names the folder for any library error on its files; no effect without one."""
+    if folder is None:
+        yield
+        return
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # for a damaged file a library raises whatever happens to fail
+        torch = sys.modules.get("torch")  # a tokenizer alone needs none of it
+        if torch is not None and isinstance(error, torch.OutOfMemoryError):
+            raise
+        if "trust_remote_code" in str(error):
+            raise ValueError(
+                f"{folder} must hold a model whose code transformers brings along, got one with code of its own, which "
+                "is never run (trust_remote_code stays off): save it as a known architecture, or serve it with another "
+                "program and ask that one"
+            ) from error
+        kind = "" if isinstance(error, ChatTemplateError) else f"{type(error).__name__}: "
+        raise ValueError(f"{folder} must hold {what}, but {kind}{brief(error)}: {ADVICE}") from error
+
+
+@contextmanager
+def quiet(folder: Path | None) -> Iterator[None]:
+    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
+    bars: Any = import_module("transformers.utils.logging")
+    small = folder is not None and Folder(folder).is_there() and weight_octets(folder) < _SMALL  # GGUF files take long
+    disabled = small and bars.is_progress_bar_enabled()
+    if disabled:
+        bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if disabled:
+            bars.enable_progress_bar()
+
+
+def needed(name: str) -> Any:
+    """Return a library that local models need; an ImportError names the extra."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise lacking("local models need torch and transformers", "lm", error) from error

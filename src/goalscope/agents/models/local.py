@@ -1,0 +1,329 @@
+"""Local models: any Hugging Face causal language model, by path or name, decoded in lockstep."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from goalscope._ground.folder import NamedFile, anything_at
+from goalscope._ground.ids import content_id
+from goalscope._ground.progress import TALLY, Arrived
+from goalscope.agents.models._direct import SMALL
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
+from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
+from goalscope.agents.models.dialect import Loaded
+from goalscope.agents.models.folder_checks import check_folder
+from goalscope.agents.models.folders import folder_identity, parts_identity, read_training, weight_octets
+from goalscope.agents.models.gathering import Gathering
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
+from goalscope.agents.models.loading import (
+    check_device,
+    check_device_name,
+    draw_weights,
+    load_weights,
+    needed,
+)
+from goalscope.agents.models.threads import decode_on_cores, score_on_cores
+
+_DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
+
+DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
+
+
+@model_backend("local")
+class LocalModel(Answering):
+    """A causal language model that runs in this process.
+
+    Nothing is loaded before the model is first needed; describing one that lies in a folder needs its files alone.
+    Outputs are bit-equal for the same batch shape, device and number of threads; across batch shapes they have the same
+    tokens in float32 wherever the margin of a draw exceeds 1e-4, and likelihoods that differ in their last bits
+    (`benchmarks/determinism.py` measures both).
+
+    Args:
+        model: a folder as ``save_pretrained`` writes it, a GGUF file or a folder that holds one (its weights are taken
+            apart into plain numbers), "theseus" for the bundled model, or a name on the Hugging Face hub. Files are
+            read without any access to a network.
+        device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
+        dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
+        revision: commit, tag or branch on the hub; name a commit where results must last.
+        slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
+            where a small model runs on a CPU.
+        reasoning, today, template_options, thinking, chat_template: see `goalscope.agents.models.dialect.Dialect`.
+        device_map: distribution of a model over several devices, as in transformers ("auto").
+        untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
+        random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
+            bundled model begins with) or "permuted" (the trained ones, the entries of each tensor permuted).
+        name: short name for tables.
+
+    Raises:
+        FileNotFoundError: a path that is not there, or a folder without configuration or safetensors weights.
+        ValueError: an argument out of its range.
+    """
+
+    _needs = ("torch", "transformers")
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        revision: str | None = None,
+        slots: int | None = None,
+        reasoning: str | Mapping[str, Any] = "auto",
+        device_map: str | Mapping[str, Any] | None = None,
+        untrained: int | None = None,
+        random_weights: str = RANDOM_WEIGHTS[0],
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        if slots is not None and slots < 1:
+            raise ValueError(f"slots must be at least 1, got {slots}")
+        check_device_name(device)
+        if untrained is not None and not 0 <= untrained <= MOST_NUMBER:
+            raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_NUMBER}, got {untrained}")
+        check_random_weights(random_weights, untrained)
+        default = random_weights == RANDOM_WEIGHTS[0]
+        super().__init__(
+            model,
+            revision=revision,
+            reasoning=reasoning,
+            today=today,
+            template_options=template_options,
+            thinking=thinking,
+            chat_template=chat_template,
+        )
+        if random_weights == "initial" and not self.has_recipe:
+            raise ValueError(
+                f"random_weights initial needs a bundled model, whose training says how it began; {super().name} does "
+                "not: use permuted, or default-init, which is the library's"
+            )
+        weights_suffix = "" if untrained is None else f"-{'untrained' if default else random_weights}-{untrained}"
+        self._name = name or f"{super().name}{weights_suffix}"
+        self._device, self._dtype, self._device_map = device, dtype, device_map
+        self._untrained, self._random_weights, self._slots = untrained, random_weights, slots
+        self._identity: Mapping[str, Any] | None = None
+        self._gathering: tuple[Gathering, int] | None = None
+
+    @classmethod
+    def from_parts(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str = "model",
+        slots: int | None = None,
+        reasoning: str | Mapping[str, Any] = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+    ) -> Self:
+        """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.
+
+        Raises:
+            ValueError: see `LocalModel`.
+        """
+        self = cls.__new__(cls)
+        self._set(reasoning, today, template_options, thinking, chat_template)
+        self._source = self._name = name
+        self._device, self._dtype, self._device_map = "auto", "auto", None
+        self._revision, self._untrained, self._slots = None, None, slots
+        self._random_weights, self._gathering = RANDOM_WEIGHTS[0], None
+        self._identity = parts_identity(model, tokenizer)
+        self._loaded = self._prepare(model.eval(), tokenizer, getattr(model.generation_config, "eos_token_id", None))
+        return self
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        return self._name
+
+    @property
+    def has_recipe(self) -> bool:
+        """Whether the initial weights of its training are known: the random weights `initial`."""
+        return self._folder is not None and bool(read_training(self._folder))
+
+    @property
+    def model(self) -> Any:
+        """The transformers model, loaded now if it was not."""
+        return self._load().model
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the content identity, dtype, style of reasoning and template settings; needs no torch."""
+        if self._identity is None:
+            weights = self._untrained is None or self._random_weights == "permuted"
+            self._identity = self._on_hub() if self._folder is None else folder_identity(self._folder, weights=weights)
+        return {
+            "kind": "local",
+            "files": dict(self._identity),
+            "untrained": self._untrained,
+            **({} if self._random_weights == RANDOM_WEIGHTS[0] else {"random_weights": self._random_weights}),
+            "dtype": self._dtype,
+            **self._settings(),
+        }
+
+    @property
+    def fits_a_core(self) -> bool:
+        """Whether it runs on a CPU from local files and is small enough for one core."""
+        if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
+            return False
+        n_bytes = 0 if NamedFile(self._folder).is_there() else weight_octets(self._folder)
+        small = 0 < n_bytes < 2 * SMALL  # two bytes a parameter or more
+        return small and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Id, planted goal and training data of a model whose configuration holds them, else nothing."""
+        training = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
+        return {"model": content_id("model", self.describe()["files"]), **training} if training else {}
+
+    @contextmanager
+    def alone(self) -> Iterator[Any]:
+        """Yield the transformers model for exclusive use inside the context."""
+        loaded = self._load()
+        with loaded.lock:
+            yield loaded.model
+
+    def decode(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        *,
+        texts: Sequence[str] | None = None,
+        slots: int | None = None,
+        share_prefix: bool = True,
+        margins: bool = False,
+        arrived: Arrived[Decoded] = lambda outputs: None,
+    ) -> tuple[list[list[int]], list[Decoded]]:
+        """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want.
+
+        The prefill of an output is at the end of its prompt.
+
+        Args:
+            requests, sampling: as in `complete`.
+            texts: the rendered prompts, None to render them here.
+            slots, share_prefix, margins: see `goalscope.agents.models.decode.Settings`.
+            arrived: called with outputs when they are complete.
+        """
+        loaded = self._load()
+        rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
+        prompts = self._prompts(requests, rendered)
+        settings = Decoding(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            top_logprobs=sampling.top_logprobs,
+            stop=loaded.stop,
+            share_prefix=share_prefix,
+            margins=margins,
+        )
+        rngs = [request.rng() for request in requests]
+        decode = _Decode(loaded, slots or self._slots)
+        if self._gathering is None or not prompts:
+            return prompts, decode(settings, prompts, rngs, arrived)
+        check_prompts(loaded.model, prompts)  # errors are those of a run, and name a prompt of its own
+        outputs = dict[int, Decoded]()
+
+        def take(new: Sequence[tuple[int, Decoded]]) -> None:
+            outputs.update(new)
+            arrived(new)
+
+        gathering, number = self._gathering
+        gathering.ask(number, decode, settings, prompts, rngs, take)
+        return prompts, [outputs[index] for index in range(len(prompts))]
+
+    def take_part(self, gathering: Gathering, number: int) -> None:
+        """Decode from now on with the other runs of a gathering, until this one leaves it."""
+        self._gathering = gathering, number
+
+    def _decoded(
+        self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
+    ) -> None:
+        self.decode(requests, sampling, texts=texts, arrived=arrived)
+
+    def _scored(
+        self, contexts: Sequence[Sequence[int]], answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]
+    ) -> None:
+        loaded = self._load()
+        with loaded.lock:
+            score_on_cores(loaded.model, contexts, answers, slots=self._slots, arrived=arrived)
+
+    def _key(self, *more: Any) -> str:
+        return super()._key(self._device, self._dtype, self._device_map, self._untrained, self._random_weights)
+
+    def _read(self) -> Loaded:
+        started = time.monotonic()
+        TALLY.add(begun=1)
+        TALLY.tell(f"reading the weights of {self.name}")
+        loaded = self._read_weights()
+        TALLY.tell(f"the weights of {self.name} are read, in {time.monotonic() - started:.0f} s")
+        return loaded
+
+    def _read_weights(self) -> Loaded:
+        torch = needed("torch")
+        source, arguments = self._where()
+        device = self._device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        elif device != "cpu":
+            check_device(torch, device)
+        dtype: Any = self._dtype if self._dtype == "auto" else getattr(torch, self._dtype)
+        if dtype == "auto" and device == "cpu" and self._device_map is None:
+            dtype = torch.float32
+        if self._folder is not None:
+            check_folder(self._folder)
+        tokenizer, file = self._read_tokenizer()
+        device_map = None if self._untrained is not None else self._device_map
+        if self._untrained is not None:
+            model = self._random(source, arguments, torch.float32 if dtype == "auto" else dtype)
+        elif device_map is not None:
+            model = load_weights(source, {**arguments, "device_map": device_map}, folder=self._folder, dtype=dtype)
+        else:
+            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
+        model = (model if device_map is not None else model.to(device)).eval()
+        return self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None), file)
+
+    def _random(self, source: str, arguments: Mapping[str, Any], dtype: Any) -> Any:
+        """Return the architecture with random weights, drawn on the CPU so that a seed gives one model."""
+        seed = self._untrained or 0
+        if self._random_weights == "permuted":
+            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
+            permute(model, seed=seed)
+            return model
+        model = draw_weights(source, arguments, folder=self._folder, dtype=dtype, seed=seed)
+        if self._random_weights == "initial":
+            redraw(model, seed=seed)
+        return model
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """Decodes with some weights, alone; two are equal that have the same ones."""
+
+    loaded: Loaded
+    slots: int | None
+
+    def __call__(self, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded]) -> list[Decoded]:
+        with self.loaded.lock:
+            return decode_on_cores(self.loaded.model, settings, prompts, rngs, slots=self.slots, arrived=arrived)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Decode) and self.loaded is other.loaded and self.slots == other.slots
+
+    def __hash__(self) -> int:
+        return hash((id(self.loaded), self.slots))
+
+
+def _may_have_gpu() -> bool:
+    """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
+    return sys.platform != "linux" or any(anything_at(driver) for driver in _DRIVERS)

@@ -1,0 +1,431 @@
+"""Separate the reasoning in an output from its final answer by the marks that a model writes around it.
+
+There are two kinds of marks: the channels of harmony, and a pair of tags such as ``<think>`` and ``</think>``. Which
+pair a model writes is read from its chat template, or given by the study (`Marks.of`, `find_marks`).
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from goalscope.agents.models.base import Part, PartKind
+
+Style = Literal["harmony", "tags", "none"]
+STYLES: Final[tuple[Style, ...]] = get_args(Style)
+NAMES: Final = ("harmony", "think", "none")
+"""Names of marks that a study may give; "auto" looks for the model's own, and a mapping gives another pair of tags."""
+
+MOST_MARK: Final = 200
+"""Maximum number of characters of a tag that a study gives."""
+
+_ENDS: Final = ("<|end|>", "<|return|>", "<|call|>")
+HARMONY_MARKERS: Final = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", *_ENDS)
+_RECIPIENT: Final = re.compile(r"\bto=\S")  # in the header of a message: it is a call of a tool
+
+_CHANNELS = r"(?:analysis|commentary|final)"
+_OPENS = r"\"'{(\[<*`"
+# No word begins with "analysis" or "commentary"; "finally" does begin with "final". Where a later header stands in the
+# text, a blank may follow the first one.
+_HEAD = rf"(?:analysis|commentary)(?=[\w{_OPENS}]|\s[\s\S]*assistant{_CHANNELS})|final(?=[A-Z0-9{_OPENS}])"
+_STRIPPED_HEAD = re.compile(rf"\s*({_HEAD})")
+_STRIPPED_NEXT = re.compile(rf"assistant({_CHANNELS})")
+
+_THOUGHT = r"(?:think|thought|reason|reflect|analy[sz]|scratch_?pad|rationale|monolog|ponder|deliberat|contemplat|mull)"
+_SPECIAL = r"<[|｜][^<>\s]{1,60}>|<[^<>\s]{1,60}[|｜]>"  # <|im_end|>, <|channel>, <channel|>
+_NAMED = (
+    rf"</?[\w:.-]{{0,40}}{_THOUGHT}[\w:.-]{{0,40}}\s?/?>"  # <think>, </seed:think>, <reasoning_process>
+    rf"|\[/?[\w:.-]{{0,40}}{_THOUGHT}[\w:.-]{{0,40}}\]"  # [THINK]
+    r"|◁/?\w{1,40}▷"
+)
+_OF_CHATS = r"</?s>|<(?:eos|bos|pad|unk|start_of_turn|end_of_turn)>|\[/?INST\]"  # tokens that end or part turns
+_MARKER = re.compile(
+    rf"{_SPECIAL}|{_NAMED}|{_OF_CHATS}|(?-i:assistant{_CHANNELS})|(?-i:^\s*(?:{_HEAD}))", re.IGNORECASE
+)
+_REASONING_MARKER = re.compile(rf"{_SPECIAL}|{_NAMED}", re.IGNORECASE)
+_END_TOKEN = re.compile(rf"{_OF_CHATS}|<[|｜](?:[^<>\s]*(?:end|eos|eot|return)[^<>\s]*)[|｜]>", re.IGNORECASE)
+
+# Pairs of tags of any other name. What stands inside of these is an answer, not reasoning.
+_TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40})>|\[(?P<closes>/?)(?P<word>[A-Z][A-Z_]{1,40})\]")
+_ANSWERS = re.compile(r"answer|final|response|output|result|action|solution|json|\b(?:code|pre)\b", re.IGNORECASE)
+_ACTION = re.compile(r"\{[^{}]{0,200}?action", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What sets the reasoning of a model apart from its answer.
+
+    Attributes:
+        style: "harmony" (channels), "tags" (a pair of tags), or "none" (the whole output is the answer).
+        open, close: the tags, "" for other styles.
+        lead: the text with which a model opens its reasoning, the tag and the white space around it.
+        tail: the text between the reasoning and the answer.
+        around: further marks that the model's template writes around the answer, which belong to no text.
+
+    Raises:
+        ValueError: a style without its tags, tags that are blank, equal, or longer than `MOST_MARK` characters.
+    """
+
+    style: Style
+    open: str = ""
+    close: str = ""
+    lead: str = ""
+    tail: str = ""
+    around: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise ValueError(f"the style of reasoning must be one of {', '.join(STYLES)}, got {self.style!r}")
+        if self.style != "tags":
+            return
+        for name, tag in (("open", self.open), ("close", self.close)):
+            if not tag or tag != tag.strip() or len(tag) > MOST_MARK:
+                raise ValueError(
+                    f"reasoning.{name} must be the tag that the model writes, 1 to {MOST_MARK} characters without "
+                    f"white space around them, got {tag!r:.220}"
+                )
+        if self.open == self.close:
+            raise ValueError(f"the tags reasoning.open and reasoning.close must differ, got {self.open!r} twice")
+        object.__setattr__(self, "lead", self.lead or f"{self.open}\n")
+        object.__setattr__(self, "tail", self.tail or f"\n{self.close}\n\n")
+
+    @classmethod
+    def of(cls, setting: str | Mapping[str, Any]) -> "Marks | None":
+        """Return the marks that a study names, None for "auto".
+
+        Args:
+            setting: "auto", one of `NAMES`, or ``{"open": ..., "close": ...}``.
+
+        Raises:
+            ValueError: anything else.
+        """
+        if isinstance(setting, Mapping):
+            if set(setting) != {"open", "close"} or not all(isinstance(tag, str) for tag in setting.values()):
+                raise ValueError(
+                    "reasoning must hold the two tags that the model writes, such as {open: <think>, close: </think>}, "
+                    f"got {dict(setting)!r:.300}"
+                )
+            return cls(style="tags", open=setting["open"], close=setting["close"])
+        if setting == "auto":
+            return None
+        if setting not in NAMES:
+            raise ValueError(
+                f"reasoning must be one of auto, {', '.join(NAMES)}, or the model's own tags "
+                f"{{open: ..., close: ...}}, got {setting!r}"
+            )
+        return THINK if setting == "think" else cls(style="harmony" if setting == "harmony" else "none")
+
+    @property
+    def setting(self) -> str | dict[str, str]:
+        """The value of the setting ``reasoning`` that names these marks."""
+        if self.style != "tags":
+            return self.style
+        usual = (self.open, self.close) == (THINK.open, THINK.close)
+        return "think" if usual else {"open": self.open, "close": self.close}
+
+    @property
+    def title(self) -> str:
+        """A short description of the marks for a person."""
+        return f"{self.open} ... {self.close}" if self.style == "tags" else self.style
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """All marks as they stand in an output."""
+        if self.style == "harmony":
+            return HARMONY_MARKERS
+        return (self.open, self.close, *self.around) if self.style == "tags" else ()
+
+    @property
+    def empty(self) -> str:
+        """The text of reasoning that is closed at once."""
+        return self.lead + self.tail
+
+    def opened(self, prompt: str) -> bool:
+        """Return whether a rendered prompt ends inside of reasoning."""
+        return self.style == "tags" and prompt.rfind(self.open) > prompt.rfind(self.close)
+
+
+THINK: Final = Marks(style="tags", open="<think>", close="</think>")
+NONE: Final = Marks(style="none")
+
+
+class Segment(NamedTuple):
+    """A part of an output: a text, or a marker itself."""
+
+    text: str
+    marker: bool = False
+
+
+def text_segments(raw: str, marks: Marks) -> list[Segment]:
+    """Cut a raw text at marks; text that spells a marker counts as one."""
+    if not marks.markers:
+        return [Segment(raw)] if raw else []
+    # The longest first: one tag may be the beginning of another one.
+    ordered = sorted(marks.markers, key=len, reverse=True)
+    pattern = "(" + "|".join(re.escape(marker) for marker in ordered) + ")"
+    return [Segment(part, index % 2 == 1) for index, part in enumerate(re.split(pattern, raw)) if part]
+
+
+def token_segments(
+    tokens: Sequence[int], markers: Mapping[int, str], decode: Callable[[Sequence[int]], str]
+) -> list[Segment]:
+    """Cut an output at its marker tokens.
+
+    A model that spells a marker out of ordinary tokens does not make one: only the token itself counts.
+    """
+    segments: list[Segment] = []
+    pending: list[int] = []
+    for token in [*tokens, None]:
+        if token is not None and token not in markers:
+            pending.append(token)
+            continue
+        if pending:
+            segments.append(Segment(decode(pending)))
+            pending = []
+        if token is not None:
+            segments.append(Segment(markers[token], marker=True))
+    return segments
+
+
+def split(segments: Sequence[Segment], marks: Marks, *, thinking: bool = False) -> tuple[Part, ...]:
+    """Return the parts of an output; ``thinking``: its prompt ended inside a reasoning block.
+
+    Several final messages stay parts of their own, so that contradicting answers stay visible to the parser. A message
+    to a tool is a call; what stands in no channel counts as reasoning.
+    """
+    if marks.style == "harmony":
+        return _harmony(segments)
+    if marks.style == "tags":
+        return _tags(segments, marks, thinking)
+    text = "".join(segment.text for segment in segments)
+    return (Part(kind="answer", text=text),) if text else ()
+
+
+def _harmony(segments: Sequence[Segment]) -> tuple[Part, ...]:
+    # The prompt ends with "<|start|>assistant": the output begins inside a header.
+    parts: list[Part] = []
+    header, body, in_body = "", "", False
+    for text, marker in [*segments, Segment("<|end|>", marker=True)]:
+        if marker and text == "<|message|>" and not in_body:
+            in_body = True
+        elif marker and (text == "<|start|>" or text in _ENDS):
+            match = re.search(r"<\|channel\|>\s*(\w*)", header)  # e.g. of assistant<|channel|>final
+            if in_body and _RECIPIENT.search(header):
+                parts.append(Part(kind="call", text=body))
+            elif in_body and match and match[1] == "final":
+                parts.append(Part(kind="answer", text=body))
+            elif body or (not in_body and match is None and header.strip()):
+                thought = body if in_body else header
+                parts += [Part(kind="reasoning", text=thought)] if thought != "assistant" else []
+            header, body, in_body = "", "", False
+        elif in_body:
+            body += text  # a marker that has no place in a message stays what it is: text
+        else:
+            header += text
+    return tuple(parts)
+
+
+def _tags(segments: Sequence[Segment], marks: Marks, thinking: bool) -> tuple[Part, ...]:
+    answer: list[str] = []
+    thoughts: list[str] = []
+    unclosed: list[str] = []
+    for text, marker in segments:
+        if marker and text == marks.open:
+            thinking = True
+        elif marker and text == marks.close:
+            # Many templates open the block in the prompt: what came before a lone closing tag is reasoning.
+            thoughts += unclosed if thinking else answer
+            answer, unclosed, thinking = answer if thinking else [], [], False
+        elif thinking or not marker:
+            (unclosed if thinking else answer).append(text)
+    # Reasoning that is never closed stays behind an answer: such a reply ends inside of its reasoning.
+    texts: tuple[tuple[PartKind, str], ...] = (
+        ("reasoning", "".join(thoughts)),
+        ("answer", "".join(answer)),
+        ("reasoning", "".join(unclosed)),
+    )
+    return tuple(Part(kind=kind, text=text.strip()) for kind, text in texts if text.strip())
+
+
+def split_said(text: str) -> tuple[Part, ...] | None:
+    """Return the parts of a text that a server should have taken apart and did not, by its markers.
+
+    Known are harmony channels, also where a server has stripped their special tokens and only the names of roles and
+    channels are left (``analysis...assistantfinal...``), and think tags, also a lone closing one. None where the text
+    holds none of these markers, or they do not fit together (see `left_over`).
+    """
+    if any(marker in text for marker in HARMONY_MARKERS):
+        # Without its channels it cannot be told what the markers set apart.
+        harmony = Marks(style="harmony")
+        return split(text_segments(text, harmony), harmony) if "<|channel|>" in text else None
+    segments = text_segments(text, THINK)
+    tags = [segment.text for segment in segments if segment.marker]
+    if tags:
+        # They come in pairs; the first may stand in the prompt, the last may be missing.
+        pairs = tags if tags[0] == THINK.open else [THINK.open, *tags]
+        well_formed = all(tag == (THINK.open, THINK.close)[index % 2] for index, tag in enumerate(pairs))
+        return split(segments, THINK) if well_formed else None
+    head = _STRIPPED_HEAD.match(text)
+    if head is None:
+        return None
+    first, *rest = _STRIPPED_NEXT.split(text[head.end() :])
+    channels = [(head[1], first), *zip(rest[::2], rest[1::2], strict=True)]
+    return tuple(
+        Part(kind="answer" if channel == "final" else "reasoning", text=body)
+        for channel, body in channels
+        if channel == "final" or body
+    )
+
+
+def left_over(text: str) -> bool:
+    """Return whether an answer still holds marks of a model, of whatever family: then it is no plain answer.
+
+    Marks are special tokens (``<|...|>``, ``<|...>``), tags that are named after thinking, tokens that end a turn, and
+    any other pair of tags around an action, unless it is named after an answer. A tag that opens the text, is never
+    closed, and is followed by an action and then by more text is a mark, too.
+    """
+    return first_mark(text) is not None
+
+
+def first_mark(text: str) -> str | None:
+    """Return the mark that makes a text no plain answer (see `left_over`), None where there is none."""
+    match = _MARKER.search(text)
+    return match[0].strip() if match is not None else _tag_around_action(text)
+
+
+def end_token(text: str) -> str | None:
+    """Return the token that should have ended the output and is all that is left over in a text, else None."""
+    match = _END_TOKEN.search(text)
+    rest = _END_TOKEN.sub("", text)
+    return match[0] if match is not None and not left_over(rest) else None
+
+
+def tags_in(text: str) -> tuple[str, str] | None:
+    """Return the tags that stand around reasoning in a text that holds marks of one family, as advice for a study."""
+    for match in _REASONING_MARKER.finditer(text):
+        partner = next(iter(_partners(match[0])), None)
+        if partner is not None:
+            word = re.match(r"(?:thought|analysis|thinking)\b", text[match.end() :])
+            return match[0] + (word[0] if word else ""), partner
+    return None
+
+
+def _tag_around_action(text: str) -> str | None:
+    """Return a tag that is not named after an answer and holds an action, None where there is none."""
+    actions = [match.start() for match in _ACTION.finditer(text)]
+    if not actions:
+        return None
+    opened: dict[str, int] = {}
+    leading: tuple[str, str] | None = None
+    for match in _TAG.finditer(text):
+        name = match["name"] or match["word"]
+        if _ANSWERS.search(name):
+            continue
+        if match["close"] or match["closes"]:
+            begin = opened.pop(name, None)
+            if leading is not None and leading[0] == name:
+                leading = None
+            after = bisect_left(actions, begin) if begin is not None else len(actions)
+            if after < len(actions) and actions[after] < match.start():
+                return match[0]
+        else:
+            opened[name] = match.end()
+            if match["name"] and not text[: match.start()].strip():
+                leading = (name, match[0])
+    end = text.rstrip()
+    return leading[1] if leading is not None and not end.endswith(("}", "```")) else None
+
+
+def find_marks(vocabulary: Mapping[str, int], chat_template: str, render: "Callable[..., str | None]") -> Marks:
+    """Find out how a model sets its reasoning apart; `NONE` where nothing tells.
+
+    In this order: harmony channels in the vocabulary; what the chat template writes around the reasoning of an earlier
+    answer; think tags; a tag with which its prompts open the reasoning; another pair of tags named after thinking in
+    the vocabulary or in the source of the template.
+
+    Args:
+        vocabulary: the tokenizer's tokens and their ids.
+        chat_template: the source of the chat template.
+        render: called with messages and ``prompt``, whether the text goes on to where an answer begins; returns the
+            rendered text, None where the template refuses these messages.
+    """
+    if all(marker in vocabulary for marker in ("<|channel|>", "<|message|>", "<|start|>")):
+        return Marks(style="harmony")
+
+    def known(tag: str) -> bool:
+        return tag in vocabulary or tag in chat_template
+
+    written = _written_marks(chat_template, render)
+    if written is not None:
+        return written
+    if known(THINK.open) and known(THINK.close):
+        return THINK
+    named = [tag for tag in _tags_of(vocabulary, chat_template) if re.search(_THOUGHT, tag, re.IGNORECASE)]
+    prompt = (render([{"role": "user", "content": _QUESTION}], prompt=True) or "") if named else ""
+    begun = [tag for tag in named if tag in prompt.rpartition(_QUESTION)[2]]
+    for tag in [*begun, *named]:
+        for partner in _partners(tag):
+            if known(partner):
+                return Marks(style="tags", open=tag, close=partner)
+    return NONE
+
+
+_QUESTION: Final = "goalscopequestion"
+_THINKING: Final = "goalscopethinking"
+_ANSWER: Final = "goalscopeanswer"
+
+
+def _written_marks(chat_template: str, render: "Callable[..., str | None]") -> Marks | None:
+    """Return the marks that a template writes around the reasoning of an answer, or None if it writes no marks."""
+    if not re.search(r"reasoning|thinking|thought", chat_template):
+        return None  # it reads no such field
+    question = {"role": "user", "content": _QUESTION}
+    answer = {"role": "assistant", "content": _ANSWER}
+    fields = dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _THINKING)
+    with_reasoning = render([question, {**answer, **fields}], prompt=False)
+    if with_reasoning is None or _THINKING not in with_reasoning or _ANSWER not in with_reasoning:
+        return None
+    without = render([question, answer], prompt=False) or ""
+    lead = with_reasoning.partition(_THINKING)[0].rpartition(_QUESTION)[2]
+    tail, found, rest = with_reasoning.partition(_THINKING)[2].partition(_ANSWER)
+    header = without.partition(_ANSWER)[0].rpartition(_QUESTION)[2]
+    # What a plain answer has before it is the header of the message, unless the template writes empty reasoning there.
+    marks = [mark for mark in _MARK_LIKE.finditer(lead) if mark[0] not in with_reasoning.partition(_QUESTION)[0]]
+    start = len(header) if header and lead.startswith(header) else marks[-1].start() if marks else len(lead)
+    lead = lead[start:]
+    close = _MARK_LIKE.match(tail.strip())
+    open_, close_ = lead.strip(), close[0] if close else tail.strip()
+    if not found or not open_ or not close_ or open_ == close_ or max(len(open_), len(close_)) > MOST_MARK:
+        return None
+    around = [mark[0] for mark in _MARK_LIKE.finditer(tail.strip()[len(close_) :])]
+    if around and (end := _MARK_LIKE.match(rest.strip())):
+        around.append(end[0])
+    usual = (open_, close_) == (THINK.open, THINK.close) and not around
+    return THINK if usual else Marks(style="tags", open=open_, close=close_, lead=lead, tail=tail, around=tuple(around))
+
+
+_MARK_LIKE: Final = re.compile(rf"{_SPECIAL}|{_NAMED}|</?[A-Za-z][\w:.-]{{0,40}}>|\[/?[A-Z][A-Z_]{{1,40}}\]", re.I)
+
+
+def _tags_of(vocabulary: Mapping[str, int], chat_template: str) -> list[str]:
+    """Return the opening tags that are named after thinking, those of the vocabulary first, in the order of ids."""
+    tokens = sorted((number, token) for token, number in vocabulary.items() if _REASONING_MARKER.fullmatch(token))
+    return [token for _, token in tokens] + [match[0] for match in _REASONING_MARKER.finditer(chat_template)]
+
+
+def _partners(tag: str) -> Iterator[str]:
+    """Yield the tags that may close what a tag opens."""
+    if re.fullmatch(r"<[^/|｜<>][^<>]*>", tag):
+        yield f"</{tag[1:]}"
+    if re.fullmatch(r"\[[^/\]][^\]]*\]", tag):
+        yield f"[/{tag[1:]}"
+    if re.fullmatch(r"◁[^/▷]+▷", tag):
+        yield f"◁/{tag[1:]}"
+    if re.fullmatch(r"<\|[^|<>]+>", tag):
+        yield f"<{tag[2:-1]}|>"
+    for begin, end in (("START", "END"), ("start", "end"), ("begin", "end"), ("BEGIN", "END")):
+        if begin in tag:
+            yield tag.replace(begin, end)
+    if re.fullmatch(r"<\|[^/|<>][^|<>]*\|>", tag):
+        yield f"<|/{tag[2:]}"

@@ -1,0 +1,24 @@
+"""Work of a bounded process (`_ground.bounded`): to render chat templates with the function of transformers."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def prepare() -> Callable[[dict[str, Any]], Iterator[str]]:
+    """Return the function that renders a request: a template, messages, variables and the greatest length."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def render(request: dict[str, Any]) -> Iterator[str]:
+        rendered: Any = render_jinja_template(
+            conversations=[request["messages"]],
+            chat_template=request["template"],
+            add_generation_prompt=request["prompt"],
+            **request["variables"],
+        )
+        text = str(rendered[0][0])
+        if len(text) > request["length"]:
+            raise ValueError(f"it writes more than {request['length']} characters")
+        text.encode()
+        yield text
+
+    return render

@@ -1,0 +1,294 @@
+"""The contract between a model's tokenizer and goalscope, checked for every prompt before the model reads it.
+
+1. The ids of a prompt are those that `tokenizer.json` gives when the library tokenizers reads it and nothing else.
+2. Decoding them gives the prompt back. Two differences are known and allowed, and a warning names them: a space that
+   the tokenizer writes at the beginning of a text or after a special token, and white space that a special token takes
+   in because `tokenizer.json` declares so (``lstrip``, ``rstrip``).
+3. Each id has a row in the model's embedding.
+4. The tokens that end an output, and those that the chat template writes, exist and are one token each.
+
+A library that reads a folder of unknown origin breaks these rules without an error: for a class of another model it
+builds another tokenizer from the same vocabulary, and special tokens that are not listed fall apart into characters.
+
+Point 1 is checked in a bounded process (`goalscope._ground.bounded`), which splits each prompt first. A tokenizer whose
+expressions take too much time or memory for a prompt is ended there and refused by name.
+"""
+
+import re
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import shorten
+from goalscope.agents.models.folder_checks import ADVICE, brief
+from goalscope.worlds.grid import SYMBOLS, Action
+
+MOST_SECONDS: Final = 10
+"""Maximum processor time of splitting one text, in seconds; the first text of a tokenizer includes reading its file."""
+
+MOST_WAIT: Final = 120
+"""Maximum time that one text takes by the clock, in seconds."""
+
+MOST_MEMORY: Final = 3 * 2**30
+"""Maximum number of bytes of memory that tokenizers add to what the process has before the first (Linux)."""
+
+_MOST_ANSWER: Final = 64 * 2**20  # bytes of the ids of one text
+_LEAST_SHARE: Final = 0.5  # of a model's embedding that its tokenizer names
+_SHOWN: Final = 24  # characters of a text in a message
+_MARK: Final = re.compile(r"<\|[^|<>\s]{1,60}\|>")
+
+WORKER: Final = BoundedWorker(
+    Path(__file__).with_name("tokenizer_process.py"),
+    Bounds(seconds=MOST_SECONDS, wait=MOST_WAIT, memory=MOST_MEMORY, answer=_MOST_ANSWER),
+    "splitting a text by it",
+)
+"""The process that splits texts for this one."""
+
+
+def _sample_texts() -> tuple[str, ...]:
+    """Return texts with everything that prompts hold: grids of all symbols, actions, answers, lists and plain words.
+
+    Long runs of one kind of character are what makes an expression of a tokenizer slow.
+    """
+    symbols = [*SYMBOLS]
+    rows = [" ".join(symbols[(row + column) % len(symbols)] for column in range(15)) for row in range(15)]
+    grid = "\n".join(["   " + " ".join(map(str, range(15))), *(f"{row:2} {cells}" for row, cells in enumerate(rows))])
+    actions = "\n".join(
+        f'({row},{12 - row}) {action.name} {{"action": "{action.name}"}}' for row, action in enumerate(Action)
+    )
+    words = (
+        "You are an agent in a grid world. It's 7x7; row 0 is at the top, and don't walk into walls!\n\n"
+        "  - Tasks done: collect_wood, make plank (3 of 12, 45%), cook(soup) -> serve\n\n\n"
+        "Numbers: 1 22 333 4444 55555 -6.75 1e-05 2025-08-05\n"
+        'Signs: [a] {b} <c> ~/d\\e @f #g $h ^i &j *k +l =m |n `o` "p" ;q?\n'
+    )
+    runs = "".join(character * 400 for character in ("a", " ", "#", "0", "\n", "_"))
+    return grid, actions, words, runs
+
+
+SAMPLE: Final = _sample_texts()
+"""Texts on which a tokenizer is tried before it is used."""
+
+
+def check_file(file: Path, source: Path | str) -> None:
+    """Try a tokenizer.json in the bounded process on some texts, before a library reads it in this one.
+
+    Args:
+        file: a path that was checked.
+        source: the folder or the model's name, for messages.
+
+    Raises:
+        ValueError: the file cannot be read, or takes too much time or memory.
+    """
+    split_bounded(file, SAMPLE, source)
+
+
+def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[list[int]]:
+    """Return the ids that a tokenizer.json gives for some texts, each of them split within limits."""
+    status = NamedFile(file).status()
+    request = {"file": str(file.absolute()), "state": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
+    try:
+        return list(WORKER.answers({**request, "texts": list(texts)}))
+    except BoundedError as error:
+        # A limit was reached; by a panic the library ends the search of an expression after too many steps.
+        if error.kind in ("", "MemoryError", "PanicException"):
+            raise _slow(source, error) from None
+        raise ValueError(
+            f"{source} must hold a model that transformers can load, but its tokenizer.json cannot be read: "
+            f"{brief(error)}: {ADVICE}"
+        ) from None
+
+
+def _slow(source: Path | str, error: BoundedError) -> ValueError:
+    return ValueError(
+        f"{source} must hold a tokenizer that splits this prompt, but {brief(error)}: look at the regular expressions "
+        "of its tokenizer.json"
+    )
+
+
+def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
+    """Return the ids of a text, to which nothing is added; a ValueError where an expression of the tokenizer fails."""
+    try:
+        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of compiled code, which is no Exception
+            raise
+        raise ValueError(
+            f"{source} must hold a tokenizer that splits this prompt, but {brief(error)}: look at the regular "
+            "expressions of its tokenizer.json"
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerContract:
+    """What must hold for a tokenizer; see the module.
+
+    Attributes:
+        source: the model's folder, or its name.
+        tokenizer: the tokenizer as transformers loaded it.
+        file: its tokenizer.json, None where the tokenizer has no such file (a GGUF file, a vocabulary in older files).
+        rows: number of rows of the model's embedding, None where it is not known.
+    """
+
+    source: Path | str
+    tokenizer: Any
+    file: Path | None = None
+    rows: int | None = None
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some prompts.
+
+        Raises:
+            ValueError: the contract does not hold for one of them; the message names the first difference.
+        """
+        result = self.split(texts)
+        for text, ids in zip(texts, result, strict=True):
+            self._check_text(text, self._text(ids))
+            if self.rows is not None and ids and max(ids) >= self.rows:
+                raise ValueError(
+                    f"the tokenizer of {self.source} must have ids below {self.rows}, the rows of the model's "
+                    f"embedding (vocab_size), it writes {max(ids)} for {self._text([max(ids)])!r}: it is that of "
+                    f"another model; {ADVICE}"
+                )
+        return result
+
+    def split(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some texts, which may be fragments, as the file alone gives them.
+
+        Each text is split in the bounded process first.
+        """
+        if self.file is None:
+            return [token_ids(self.tokenizer, text, self.source) for text in texts]
+        result = []
+        for text, reference in zip(texts, split_bounded(self.file, texts, self.source), strict=True):
+            ids = token_ids(self.tokenizer, text, self.source)
+            if ids != reference:
+                raise self._unlike_file(ids, reference)
+            result.append(ids)
+        return result
+
+    def check(self, chat_template: str, markers: Collection[str]) -> None:
+        """Check the texts of `SAMPLE`, and each token that the chat template writes; warn of the allowed differences.
+
+        Args:
+            chat_template: the source of the chat template.
+            markers: further tokens that must be one token each, if the vocabulary has them.
+        """
+        vocabulary = self.tokenizer.get_vocab()
+        if self.rows is not None and len(vocabulary) < _LEAST_SHARE * self.rows:
+            raise ValueError(
+                f"the tokenizer of {self.source} must be that of its model, it has {len(vocabulary)} tokens, and the "
+                f"model's embedding has {self.rows} rows (vocab_size): {ADVICE}"
+            )
+        own = [str(token) for token in self.tokenizer.all_special_tokens]
+        names = dict.fromkeys([*own, *markers, *_MARK.findall(chat_template)])
+        whole = [name for name in names if name in vocabulary]
+        for name, ids in zip(whole, self.split(whole), strict=True):
+            if ids != [vocabulary[name]]:
+                raise ValueError(
+                    f"the token {shorten(name)} of {self.source} must be one token, its tokenizer splits it into "
+                    f"{len(ids)}: list it in added_tokens of tokenizer.json, as save_pretrained does, or {ADVICE}"
+                )
+        opening = "".join(own[:2])
+        text = opening.join(["", *SAMPLE])
+        *_, ids = self.ids([*SAMPLE, text])
+        if self._text(ids) != text:
+            warnings.warn(
+                f"the tokenizer of {self.source} adds a space at the beginning of a text or after special tokens, or "
+                "takes in white space beside them; all else of a prompt is given back unchanged",
+                stacklevel=2,
+            )
+
+    def check_stop(self, named: Collection[int], own: int | None) -> None:
+        """Check the tokens that end an output.
+
+        Args:
+            named: ids that the generation configuration, or the model's configuration, names.
+            own: the id of the tokenizer's own token for the end of a text, None without one.
+        """
+        tokens = {number: token for token, number in self.tokenizer.get_vocab().items()}
+        for number in sorted({*named, *([] if own is None else [own])}):
+            where = "eos_token_id" if number in named else f"eos_token ({shorten(str(self.tokenizer.eos_token))})"
+            if number not in tokens or (self.rows is not None and number >= self.rows):
+                most = max(tokens, default=-1) if self.rows is None else min(max(tokens, default=-1), self.rows - 1)
+                raise ValueError(
+                    f"the token that ends an output must be one of the model's, 0 to {most}; {where} of {self.source} "
+                    f"is {number}, which is none: it belongs to another tokenizer; set eos_token_id in its "
+                    "generation_config.json and eos_token in its tokenizer_config.json"
+                )
+        added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
+        special = {*self.tokenizer.all_special_ids, *(number for number, token in added.items() if token.special)}
+        if own is not None and own in special and named and own not in named and not special.intersection(named):
+            number = min(named)
+            raise ValueError(
+                f"the token that ends an output must be the model's token for it, eos_token_id of {self.source} is "
+                f"{number}, the text {tokens[number]!r}, while its tokenizer ends texts with "
+                f"{self.tokenizer.eos_token!r} ({own}): it belongs to another tokenizer; set eos_token_id in its "
+                f"generation_config.json or config.json to {own}"
+            )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _unlike_file(self, ids: Sequence[int], reference: Sequence[int]) -> ValueError:
+        """Return the error for ids that are not those of the file."""
+        pairs = enumerate(zip(ids, reference, strict=False))
+        first = next((index for index, (one, other) in pairs if one != other), min(len(ids), len(reference)))
+        known = self.tokenizer.convert_ids_to_tokens
+
+        def token(numbers: Sequence[int]) -> str:
+            return f"{numbers[first]} ({shorten(known(numbers[first]))})" if first < len(numbers) else "nothing"
+
+        return ValueError(
+            f"the tokenizer of {self.source} must give the ids of its tokenizer.json, transformers loads it as "
+            f"{type(self.tokenizer).__name__} and gives {len(ids)} ids in place of {len(reference)}; the first that "
+            f"differs is number {first}, {token(ids)} in place of {token(reference)}: list the same tokens in "
+            f"added_tokens of tokenizer.json and in tokenizer_config.json, or {ADVICE}"
+        )
+
+    def _check_text(self, text: str, decoded: str) -> None:
+        """Refuse ids that do not give their text back."""
+        if decoded == text or self._differs_in_known_ways(text, decoded):
+            return
+        pairs = enumerate(zip(text, decoded, strict=False))
+        first = next((index for index, (one, other) in pairs if one != other), min(len(text), len(decoded)))
+        begin = max(0, first - _SHOWN // 2)
+        raise ValueError(
+            f"the tokenizer of {self.source} must give a prompt back, it turns {text[begin : first + _SHOWN]!r} into "
+            f"{decoded[begin : first + _SHOWN]!r} (character {first} of {len(text)}): the model would read another "
+            "text. If it is not meant to change texts (lower case, white space, unknown characters), "
+            f"{ADVICE}; else use another model"
+        )
+
+    def _differs_in_known_ways(self, text: str, decoded: str) -> bool:
+        """Return whether two texts differ only by white space that tokenizers add or take away at special tokens."""
+        pieces, others = self._special.split(text), self._special.split(decoded)
+        if len(pieces) != len(others) or pieces[1::2] != others[1::2]:
+            return False
+        for index in range(0, len(pieces), 2):
+            piece, other = pieces[index], others[index]
+            before = self._takes_space[pieces[index - 1]] if index else (False, False)
+            after = self._takes_space[pieces[index + 1]] if index + 1 < len(pieces) else (False, False)
+            if before[1]:
+                piece, other = piece.lstrip(), other.lstrip()
+            if after[0]:
+                piece, other = piece.rstrip(), other.rstrip()
+            if other not in (piece, f" {piece}") and not (index == 0 and piece == f" {other}"):
+                return False
+        return True
+
+    @cached_property
+    def _takes_space(self) -> Mapping[str, tuple[bool, bool]]:
+        """Whether each special token takes in white space on its left and on its right."""
+        added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
+        return {token.content: (token.lstrip, token.rstrip) for token in added.values()}
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        names = sorted(self._takes_space, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})" if names else "((?!))")

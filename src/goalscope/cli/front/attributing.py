@@ -1,0 +1,318 @@
+"""What an agent is after: asked twice in some worlds, judged by several methods, the claim frozen, then tested."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.progress import TALLY, Display, aloud, lines
+from goalscope._ground.words import counted
+from goalscope.cli.front.running import run
+from goalscope.goals.attribution import (
+    Asking,
+    FrozenClaim,
+    Stratum,
+    Test,
+    Trial,
+    claim_of,
+    freeze_claim,
+    judged,
+    scored,
+    usual_methods,
+)
+from goalscope.goals.decision import decide, groups
+from goalscope.goals.finding import Finding, where_text
+from goalscope.goals.gain import tested_in, with_bar
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, bind, load_hypotheses, read_hypotheses
+from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.states import States, states_of_episodes
+from goalscope.goals.hypotheses.written import check_names
+from goalscope.goals.reading import phases_in, read_states
+from goalscope.goals.words import say_all
+from goalscope.report.reading import Run
+from goalscope.runs import Store, Study
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
+from goalscope.stats.records import Records
+from goalscope.verdict.preflight import study_files
+from goalscope.verdict.subject import subject_of
+
+RESULT = "attribution.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attributed(Records):
+    """What an agent is after, by several methods.
+
+    Attributes:
+        agent: its name.
+        claim: what was claimed, with the verdicts by stratum.
+        tests: how well the claim predicted single actions in the worlds that separate; empty without any.
+        left_out: reason -> number of worlds that could not be used.
+        findings: what the agent is after in each group of worlds; with a bar and its test where there were new worlds.
+    """
+
+    agent: str
+    claim: FrozenClaim
+    tests: tuple[Test, ...]
+    left_out: Mapping[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What it is after, by group of worlds, and how strongly."""
+        return say_all(self.findings)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each stratum and method."""
+        tests = {(test.stratum, test.method): test for test in self.tests}
+        return [
+            {
+                "agent": self.agent,
+                "stratum": stratum.name,
+                "worlds": stratum.clusters,
+                "method": said.method,
+                "verdict": said.kind,
+                "names": ", ".join(said.names),
+                "sentence": said.sentence,
+                "log score": None if (test := tests.get((stratum.name, said.method))) is None else test.log_score[0],
+            }
+            for stratum in self.claim.strata
+            for said in stratum.attributions
+        ]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        strata = [
+            {
+                "name": stratum.name,
+                "worlds": stratum.clusters,
+                "methods": [said.to_plain() for said in stratum.attributions],
+                "refused": dict(stratum.refused),
+            }
+            for stratum in self.claim.strata
+        ]
+        tests = [asdict(test) for test in self.tests]
+        return {
+            "agent": self.agent,
+            "claim": self.claim.id,
+            "findings": [one.plain() for one in self.findings],
+            "strata": strata,
+            "tests": tests,
+            "left_out": self.left_out,
+        }
+
+
+Worlds = str | Path | Mapping[str, Any] | Study
+
+
+def attribute(
+    agent: str | Path | Run,
+    out: str | Path | None = None,
+    *,
+    hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis],
+    worlds: Worlds | None = None,
+    separating: Worlds | None = None,
+    methods: Sequence[str] = (),
+    by: Sequence[str] = (),
+    name: str = "",
+    episodes: int = 1,
+    seed: int = 0,
+    workers: int = 1,
+    stage: Display = lines,
+) -> Attributed:
+    """Say which of some hypotheses an agent's actions follow, or that none does, and test the claim on new worlds.
+
+    Called again on the same directory it goes on where it stopped; nothing that was answered is asked again.
+
+    Args:
+        agent: one that can be asked, as `goalscope evaluate` takes it; or a run directory.
+        out: directory of the runs, the claim and the result; for a run it may be left out.
+        hypotheses: as `goalscope separate` takes them, a list as in a file, or name -> hypothesis.
+        worlds: a study, its file or its plain values, whose worlds and horizon are used; none for a run.
+        separating: the worlds that the claim is tested on, opened once it is frozen: the same, or for a run another run
+            of the same agent.
+        methods: names of `@attribution` methods; empty for all that ask the agent for nothing more.
+        by: tags of worlds, such as size: also a verdict for each of their values. Phases are never judged together.
+        name: of the agent, where a run holds several.
+        episodes: on each world.
+        seed: root seed of the episodes and of resamples.
+        workers: maximum number of simultaneous calls.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: no answers, several agents, an option that does not fit, or another claim is frozen there.
+    """
+    with aloud():
+        bank = bank_from(hypotheses)
+        given = Path(agent.path if isinstance(agent, Run) else agent)
+        chosen = [*methods] or usual_methods()
+        for method in chosen:
+            registry.resolve("attribution", method)
+        if not _is_no_run(given):
+            if worlds is not None:
+                raise ValueError(
+                    "worlds belong to an agent that can be asked, got a run, which has its own: leave them out"
+                )
+            first, other = given, None if separating is None else Path(str(separating))
+            tested_on = None if other is None else {"run": _content(other)}
+        else:
+            if worlds is None or out is None:
+                raise ValueError(
+                    f"an agent must be asked in worlds, with a directory for its answers, got {str(agent)!r}: give both"
+                )
+            study = planned(str(agent), worlds, episodes=episodes, seed=seed)
+            later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
+            results = Folder(out)
+            check_names(bank, study.worlds)  # before anything is asked
+            first = results.below("worlds").checked()
+            other = None if later is None else results.below("separating").checked()
+            tested_on = None if later is None else {"study": later.id}
+            run(study, first, workers=workers, stage=stage)
+        label, identity, (states, left_out), phases = _states(first, name, by)
+        bound = {each: bind(one, [state.world.world for state in states]) for each, one in bank.items()}
+        strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
+        for where, members in groups(states, by=by, phases=phases):
+            ask = None if out is None or first == given else _asking(Path(out), first, workers)
+            trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(where)
+            with stage(f"methods{f', {title}' if title else ''}"):
+                one = with_bar(decide(members, bound, where=where, seed=seed), members, bound)
+                found_of.append(one)
+                stratum = judged(title, trial, chosen)
+                strata.append(stratum.model_copy(update={"answer": one.answer, "names": one.names, "bar": one.bar}))
+                members_of.append(members)
+        worlds_of = [answers for members in members_of for answers in answers_of(members)]
+        claim = claim_of(identity, bound, worlds_of, tested_on, strata)
+        if out is not None:
+            Folder(out).make()
+            freeze_claim(claim, Path(out))
+        TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
+        tests: tuple[Test, ...] = ()
+        findings = tuple(found_of)
+        if other is not None:
+            if _is_no_run(given) and later is not None:
+                run(later, other, workers=workers, stage=stage)
+            _, new_identity, (new, _), _ = _states(other, label, ())
+            if new_identity != claim.agent:
+                raise ValueError(
+                    f"a claim must be tested on the same agent, {claim.agent}, but {other} holds {new_identity}"
+                )
+            tests = scored(claim, answers_of(new))
+            findings = tuple(tested_in(one, new, bound) for one in findings)
+        found = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
+        if out is not None:
+            Folder(out).save_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n", RESULT)
+        return found
+
+
+def _is_no_run(path: Path) -> bool:
+    """Return whether a path is no run directory, but an agent: a kind, a folder of weights, or a file."""
+    return NamedFile(path).is_there() or unmade(path / DATABASE)
+
+
+def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> Study:
+    """Return the study in which an agent is asked: each step twice."""
+    subject = subject_of(agent)
+    if subject.logs is not None:
+        raise ValueError(f"an agent that can be asked must be given, got the run {agent}")
+    base = (
+        worlds
+        if isinstance(worlds, Study)
+        else Study.parse(worlds)
+        if isinstance(worlds, Mapping)
+        else study_files.load(worlds)
+    )
+    plain = base.dump()
+    kept: dict[str, Any] = {key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain}
+    return Study.assemble(
+        {
+            **kept,
+            "name": "attribute",
+            "seed": base.seed + seed,
+            "agents": [subject.entry()],
+            "trajectories": episodes,
+            "answers": 2,
+        }
+    )
+
+
+def _asking(out: Path, run_of: Path, workers: int) -> Asking:
+    """Return what asks an agent for first turns in further worlds, which are kept in runs of their own."""
+
+    def first_turns(worlds: Sequence[FiniteWorld]) -> list[Answers]:
+        with Store(run_of) as store:
+            study = store.study()
+        assert study is not None
+        grids = [one.world.grid.render() for one in worlds]
+        entry = {"kind": "text", "grids": list(dict.fromkeys(grids))}
+        asked = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
+        path = Folder(out).below("asked", asked.id.rpartition(":")[2]).checked()
+        run(asked, path, workers=workers)
+        with Store(path) as store:
+            found = {one.world.grid.render(): one for one in answers_of(states_of_episodes(store.episodes())[0])}
+        kept = [(found[text], world) for text, world in zip(grids, worlds, strict=True) if text in found]
+        return [replace(one, world=world, left=np.array([world.horizon])) for one, world in kept]
+
+    return Asking(first_turns=first_turns)
+
+
+def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:
+    """Return hypotheses that are given by the name of a bank or a file, as a list in a file has them, or by name."""
+    if isinstance(hypotheses, str):
+        return load_hypotheses(hypotheses)
+    return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
+
+
+def _states(
+    path: Path, name: str, by: Sequence[str]
+) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
+    """Return name and content id of an agent of a run, what it did, and the phases of the run."""
+    with Store(path) as store:
+        names = list(store.agent_names())
+        if len(names) != 1 and name not in names:
+            raise ValueError(
+                f"one agent must be named of those in {path}: {', '.join(names) or 'none'}; got {name!r}: --name NAME"
+            )
+        label = name if name in names else names[0]
+        identity = next(one for one, (own, _) in store.agents().items() if own == label)
+        return label, identity, read_states(store, label, by=by), phases_in(store.study())
+
+
+def _content(path: Path) -> str:
+    """Return the ids of the worlds of a run as one id; the answers are not looked at."""
+    from goalscope._ground.ids import content_id
+
+    with Store(path) as store:
+        return content_id(
+            "worlds", sorted(str(row[0]) for row in store.query("SELECT DISTINCT world_id FROM episodes"))
+        )
+
+
+def plain(found: Attributed) -> dict[str, Any]:
+    """Return all of it as values that JSON has; None stands for an end without bound."""
+    result: dict[str, Any] = _finite(found.to_plain())
+    return result
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def summary(found: Attributed) -> list[str]:
+    """Return the verdicts in sentences, a line each."""
+    told = []
+    for stratum in found.claim.strata:
+        where = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
+        told += [f"{where}: {said.method}: {said.kind}: {said.sentence}" for said in stratum.attributions]
+        told += [f"{where}: {method} says nothing: {why}" for method, why in stratum.refused.items()]
+    return told

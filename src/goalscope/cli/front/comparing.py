@@ -1,0 +1,226 @@
+"""Agents, runs and evaluations are compared on the worlds that they share."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from goalscope._ground.parts import raised_by_a_check
+from goalscope._ground.progress import TALLY, Stage, aloud, lines
+from goalscope.cli.front.measuring import measure_compared
+from goalscope.measures.behaviour import COMPARED
+from goalscope.measures.invariance import TransformTest, compare_transforms
+from goalscope.measures.table import CONDITIONS
+from goalscope.report.checkpoint_curve import CheckpointCurve, curve_of
+from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
+from goalscope.report.measured import MeasuredRows
+from goalscope.report.reading import Run
+from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
+from goalscope.report.sections.invariance import in_order
+from goalscope.report.sections.meg import untold_in
+from goalscope.runs import Store
+from goalscope.stats.records import Records
+from goalscope.stats.rows import Rows
+from goalscope.verdict.claims import Evaluation
+from goalscope.verdict.opening import is_evaluation, runs_by_arm
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparisons(Records):
+    """Paired comparisons of agents, runs or evaluations.
+
+    Attributes:
+        families: name of an arm, "" for runs -> its comparisons, one family of tests that are corrected together.
+        left_out: name of an arm that cannot be compared -> why.
+    """
+
+    families: Mapping[str, RunComparison]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: the sides, the difference with its interval, p, note; of evaluations the arm, too."""
+        return [
+            {**({"arm": arm} if arm else {}), **record}
+            for arm, family in self.families.items()
+            for record in comparison_records(family.pairs)
+        ]
+
+
+def compare(
+    *paths: str | Path | Run | Evaluation,
+    measures: Sequence[str] | None = None,
+    agents: Sequence[str] = (),
+    margin: Mapping[str, float] | None = None,
+    where: Mapping[str, Sequence[str]] | None = None,
+    between: str = "",
+    other_horizons: bool = False,
+    stage: Stage = lines,
+) -> RunComparisons:
+    """Compare agents and runs on the worlds that they share; evaluations arm by arm.
+
+    Args:
+        paths: one run, to compare its agents, or several; or evaluations, one to compare its models.
+        measures: the family; None for those of ``margin``, else success and action accuracy.
+        agents: those that are compared; empty for all.
+        margin: measure -> equivalence margin that is tested, too.
+        where: tag -> values: rows with other ones stay out.
+        between: of one run, the tag whose values are compared in place of agents.
+        other_horizons: whether runs whose episodes may last differently long are compared.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: nothing to compare, unknown measures or agents, no common worlds.
+    """
+    settings = ComparisonSettings(
+        measures=measures,
+        agents=agents,
+        margin=margin or {},
+        horizons=other_horizons,
+        where=where or {},
+        between=between,
+    )
+    places = [
+        one.path if isinstance(one, Run) else one.directory if isinstance(one, Evaluation) else Path(one)
+        for one in paths
+    ]
+    with aloud():
+        return compare_places(places, settings, stage)
+
+
+def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> RunComparisons:
+    """Compare runs or evaluations by their directories, see `compare`."""
+    if len({path.resolve() for path in paths}) != len(paths):
+        raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
+    whole = [path for path in paths if is_evaluation(path)]
+    if not whole:
+        return RunComparisons({"": _compared(paths, settings, stage)})
+    if len(whole) < len(paths):
+        others = ", ".join(str(path) for path in paths if path not in whole)
+        raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
+    runs = [runs_by_arm(path) for path in paths]
+    common = [name for name in runs[0] if all(name in others for others in runs)]
+    if not common:
+        raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
+    families, left_out = dict[str, RunComparison](), dict[str, str]()
+    for name in common:
+        try:
+            together = [number for number, each in enumerate(runs) for _ in each[name]]
+            families[name] = _compared([run.path for each in runs for run in each[name]], settings, stage, together)
+        except ValueError as refusal:
+            if not raised_by_a_check(refusal):
+                raise
+            left_out[name] = str(refusal)
+    if not families:
+        raise ValueError(next(iter(left_out.values())))
+    return RunComparisons(families, left_out)
+
+
+def _compared(
+    paths: Sequence[Path], settings: ComparisonSettings, stage: Stage, together: Sequence[int] | None = None
+) -> RunComparison:
+    for path in paths:
+        measure_compared(path, stage)
+    with ExitStack() as stores:
+        opened = {path: stores.enter_context(Store(path)) for path in paths}
+        measured = {path: MeasuredRows(store) for path, store in opened.items()}
+        found = compare_runs(list(measured.items()), settings, together=together)
+        goals = not {name for rows in measured.values() for name in rows.goals}.isdisjoint(found.measures)
+        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
+    return replace(found, notes=[*found.notes, *untold])
+
+
+def compare_checkpoints(
+    paths: Sequence[str | Path],
+    settings: ComparisonSettings,
+    *,
+    over: str = "checkpoint",
+    places: Sequence[float] = (),
+    stage: Stage = lines,
+) -> CheckpointCurve:
+    """Return what checkpoints of a model do over its training, in the worlds that all of them met.
+
+    Args:
+        paths: the run directories.
+        settings: measures (success and action accuracy where none are named), agents and tags.
+        over: the tag of episodes that is the place of their checkpoint; with ``places`` the name of these.
+        places: a number for each run; by default the tag says it.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: as `goalscope.report.checkpoint_curve.curve_of`; not as many places as runs.
+    """
+    given = [Path(path) for path in paths]
+    if places and len(places) != len(given):
+        raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(given)}")
+    for path in given:
+        measure_compared(path, stage)
+    with ExitStack() as stores:
+        opened = {path: stores.enter_context(Store(path)) for path in given}
+        measured = [(path, MeasuredRows(store)) for path, store in opened.items()]
+        measures = settings.family(COMPARED)
+        found = curve_of(measured, settings, measures, over=over, places=places)
+        goals = {name for _, rows in measured for name in rows.goals}
+        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store))
+    return replace(found, notes=[*found.notes, *(untold if goals & {*measures} else ())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformComparison(Records):
+    """Each agent of a run on transformed grids less on the original ones.
+
+    Attributes:
+        contrasts: the comparisons, an agent after the other.
+        agents: the agents, in the order of the study.
+        measures: the measures of the family, which each agent has.
+        level: its family-wise level.
+    """
+
+    contrasts: Sequence[TransformTest]
+    agents: Sequence[str]
+    measures: Sequence[str]
+    level: float
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: agent, transform, measure, the difference with its interval, p."""
+        return contrast_records(self.contrasts)
+
+
+def compare_transformed(path: Path, settings: ComparisonSettings, stage: Stage = lines) -> TransformComparison:
+    """Compare each agent of one run under each transform with itself on the original grids.
+
+    The family and its margins are those of the run's study, unless measures or margins are given.
+
+    Raises:
+        ValueError: no family, unknown measures or agents, no transformed grids.
+    """
+    with Store(path) as store:
+        study = store.study()
+        study_agents = store.agent_names() if study else []
+    declared = study.analysis.invariance if study and study.analysis else None
+    if not settings.margin and settings.measures is None:
+        if declared is None:
+            raise ValueError(
+                f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
+                "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
+            )
+        settings = replace(settings, margin=dict(declared.margin))
+    elif declared is not None:
+        TALLY.tell("family and margins as given here, not as the study declared them before the data")
+    names = settings.family(())
+    measure_compared(path, stage)
+    with Store(path) as store:
+        measured = MeasuredRows(store)
+        check_known(path, measured.every_measure, names, settings)
+        parts = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
+        outside = Rows.concatenate(parts)  # one row of other measures for each combination of agent and conditions
+        rows = Rows.concatenate([outside.where(~outside.among("measure", names)), measured.every_of(*names)])
+    order = {name: index for index, name in enumerate(study_agents)}
+    present = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
+    agents = sorted(present, key=lambda name: order.get(name, len(order)))
+    selected = rows.where(rows.among("agent", agents))
+    level = declared.level if declared is not None else LEVEL
+    contrasts = in_order(compare_transforms(selected, margin=settings.margin, measures=names, level=level), agents)
+    return TransformComparison(contrasts=contrasts, agents=agents, measures=names, level=level)

@@ -1,0 +1,203 @@
+"""What the actions of agents depend on: a study of states with one thing changed, run like any other."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.progress import TALLY, Display, aloud, lines
+from goalscope.cli.front.expected import measure_and_say
+from goalscope.cli.front.running import size_of, stages
+from goalscope.goals.counterfactual.changes import Thing
+from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
+from goalscope.goals.counterfactual.turns import asked_of, rows_of, visited_states
+from goalscope.report.sections.dependence import dependence_table
+from goalscope.runs import Store, Study
+from goalscope.runs.kinds import expand
+from goalscope.stats import Estimate
+from goalscope.stats.records import Records, html_table
+from goalscope.verdict.arms import NO_GRIDS
+from goalscope.verdict.subject import MODELS, Subject, subjects_of, told_apart
+
+WORLDS: Final[Mapping[str, Any]] = {
+    "kind": "grid",
+    "sizes": [7, 9],
+    "densities": [0.2, 0.6],
+    "count": 25,
+    "minimum_distance": 3,
+}
+"""The worlds where none are given."""
+SOURCE: Final = "counterfactual"
+"""Source of the rows in a store."""
+STATES: Final = 100
+"""Most states that are taken from a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependences(Records):
+    """What the actions of agents depend on.
+
+    Attributes:
+        found: one a thing, agent by agent.
+    """
+
+    found: Sequence[Dependence]
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence on each agent."""
+        agents = dict.fromkeys(one.agent for one in self.found)
+        return [sentence([one for one in self.found if one.agent == agent]) for agent in agents]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each: agent, thing, verdict, estimates with their ends, p, counts."""
+        return [
+            {
+                **{name: getattr(one, name) for name in ("agent", "moved", "answer")},
+                **_ends("share", one.share),
+                **_ends("change", one.change),
+                **_ends("predictable", one.predictable),
+                **_ends("variation", one.variation),
+                **{name: getattr(one, name) for name in ("p", "adjusted", "worlds", "versions", "invalid")},
+            }
+            for one in self.found
+        ]
+
+    def to_json(self) -> str:
+        """Return records and sentences as JSON; what is not defined is null."""
+        records = [
+            {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in record.items()}
+            for record in self.records
+        ]
+        return json.dumps({"things": records, "sentences": self.sentences}, indent=2, allow_nan=False)
+
+    def _repr_html_(self) -> str:
+        table = dependence_table(self.found)
+        return html_table(table.headings, table.rows)
+
+
+def depends(
+    models: str | Sequence[str],
+    out: str | Path,
+    *,
+    worlds: Sequence[Mapping[str, Any]] = (),
+    moved: Sequence[Thing] = (),
+    changes: int = 2,
+    states: int = STATES,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    workers: int = 1,
+    confidence: float = 0.95,
+    stage: Display = lines,
+) -> Dependences:
+    """Say what the actions of agents depend on: one thing is changed, everything else the same, one turn is asked.
+
+    Each state and each of its changed versions is asked twice, once where all agents tell likelihoods. Called again on
+    the same directory it goes on where it stopped and asks nothing again; what it takes is told before, from first
+    turns.
+
+    Args:
+        models: agents, each as `goalscope evaluate` takes it; a run directory stands for its agents, in states that
+            they came through.
+        out: the run directory.
+        worlds: entries of worlds as a study has them, grids whose start is the state; `WORLDS` by default.
+        moved: what is changed, see `goals.counterfactual.changes.THINGS`; by default what the worlds have of goal,
+            key, door, wall, corner and agent.
+        changes: most versions of a state for each thing.
+        states: most states that are taken from a run, one a grid.
+        settings: parameters of language models, KEY=VALUE each.
+        seed: root seed of worlds and changes.
+        workers: maximum number of simultaneous calls.
+        confidence: coverage of the intervals.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: an agent or an option does not fit, or the directory holds another study.
+    """
+    study = study_of(models, worlds=worlds, moved=moved, changes=changes, states=states, settings=settings, seed=seed)
+    with aloud():
+        for done in stages(
+            study, Path(out), workers, passed=_passed(models, study), guide=False, command="depends", stage=stage
+        ):
+            TALLY.tell(str(done))
+    with Store(out, "w") as store:
+        asked = asked_of(store.episodes())
+        store.put_rows(rows_of(asked), source=SOURCE)
+    return Dependences(dependences(asked, confidence=confidence))
+
+
+def expect(models: str | Sequence[str], out: str | Path, *, workers: int = 1, **options: Any) -> None:
+    """Say what `depends` with these arguments asks and is expected to take; first turns are asked, and kept."""
+    study = study_of(models, **options)
+    with aloud():
+        TALLY.tell(size_of(study))
+        measure_and_say(study, Path(out), workers=workers, patient=True, arguments=_passed(models, study))
+
+
+def study_of(
+    models: str | Sequence[str],
+    *,
+    worlds: Sequence[Mapping[str, Any]] = (),
+    moved: Sequence[Thing] = (),
+    changes: int = 2,
+    states: int = STATES,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+) -> Study:
+    """Return the study that `depends` runs, see there."""
+    subjects = [subject for text in ([models] if isinstance(models, str) else models) for subject in subjects_of(text)]
+    logs = dict.fromkeys(subject.logs for subject in subjects if subject.logs is not None)
+    if logs:
+        if len(logs) > 1 or len(subjects) > sum(subject.logs is not None for subject in subjects) or worlds or settings:
+            raise ValueError("a run must be given alone, its agents are asked in its own states: leave the rest out")
+        entries, base = _of_run(next(iter(logs)), states, seed)
+    else:
+        base = [dict(entry) for entry in worlds] or [dict(WORLDS)]
+        entries = _entries(subjects, settings, base, seed)
+    changed = {"kind": "changed", "of": base, "changes": changes, **({"moved": list(moved)} if moved else {})}
+    study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries, "horizon": {"steps": 1}}
+    asked = Study.assemble({**study, "trajectories": 2})
+    told = all(getattr(agent, "choice", None) is not None for agent in asked.agents())  # they tell their policies
+    return Study.assemble({**study, "trajectories": 1}) if told else asked
+
+
+def _entries(
+    subjects: Sequence[Subject], settings: Sequence[str], base: Sequence[Mapping[str, Any]], seed: int
+) -> list[dict[str, Any]]:
+    """Return the agents as a study lists them; prompts of language models speak of keys where the worlds have any."""
+    if settings and (others := [one.name for one in subjects if one.kind not in MODELS]):
+        raise ValueError(f"--set must be given for language models, but {', '.join(others)} is none: leave it out")
+    if elsewhere := [one.name for one in subjects if "grids" not in one.access]:
+        raise ValueError(f"agents must act in grids, but {', '.join(elsewhere)}: {NO_GRIDS}")
+    asked = told_apart([one.changed(settings) if settings else one for one in subjects])
+    # Checked as what can be changed before they are made.
+    checked = Study.assemble({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
+    has_key = any(world.grid.key is not None for world in expand(checked.worlds_[0].of, seed))
+    return [one.entry(name=one.name, task="key-door" if has_key else "grid") for one in asked]
+
+
+def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the agents of a run and the states that they came through."""
+    with Store(path) as store:
+        study = store.study()
+        if study is None:
+            raise ValueError(
+                f"{path} must have been run here for its agents to be asked, it was imported: name the agent"
+            )
+        base = visited_states(store, store.agent_names(), states, seed=seed)
+    return [entry.dump() for entry in study.agents_], [base]
+
+
+def _passed(models: str | Sequence[str], study: Study) -> dict[str, Any]:
+    changed = study.dump()["worlds"][0]
+    given = {"models": [models] if isinstance(models, str) else list(models), "seed": study.seed}
+    return {**given, "changes": changed["changes"], "moved": changed["moved"]}
+
+
+def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    if estimate is None:
+        return {}
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

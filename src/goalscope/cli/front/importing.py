@@ -1,0 +1,40 @@
+"""Import of recorded trajectories into a run directory."""
+
+from pathlib import Path
+
+from goalscope._ground.folder import anything_at
+from goalscope._ground.own import consent, load_function
+from goalscope._ground.progress import TALLY, aloud
+from goalscope.cli.front.running import check_kept_apart
+from goalscope.runs.importers.front import import_into, import_path
+from goalscope.runs.importers.problems import ImportResult, SampleReader
+
+
+def import_logs(
+    path: str | Path, out: str | Path | None = None, *, reader: str | SampleReader | None = None
+) -> ImportResult:
+    """Import a file or a folder into a run directory, or check all of it; `goalscope import` prints the result.
+
+    Args:
+        path: the file or folder.
+        out: the run directory; None to check alone and write nothing.
+        reader: reads the samples of a format whose logs hold other tasks than goalscope's; or ``module:function``.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: ``out`` holds the run of a study, or it is damaged; there is no such reader.
+        OSError: the store cannot be opened or written; BlockingIOError where another process writes to it.
+        ImportError: what a format needs is not installed.
+    """
+    source = Path(path)
+    if not anything_at(source):
+        raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
+    if out is not None:
+        check_kept_apart(Path(out), imported=True)
+    consent(reader)
+    read_sample = load_function(reader, "a reader of samples") if isinstance(reader, str) else reader
+    with aloud():
+        TALLY.tell(f"reading {source}")
+        if out is None:
+            return import_path(source, check=True, reader=read_sample)
+        return import_into(source, out, reader=read_sample)

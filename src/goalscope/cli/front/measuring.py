@@ -1,0 +1,131 @@
+"""Rows of runs, measured where they are missing; the page of a run."""
+
+import time
+from collections.abc import Collection, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from shlex import quote
+
+from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
+from goalscope._ground.words import counted
+from goalscope.measures.behaviour import BEHAVIOUR, left_out, put_measured
+from goalscope.report.measured import MeasuredRows
+from goalscope.report.page import not_measured
+from goalscope.report.reading import Run, RunEstimates
+from goalscope.report.run_comparison import check_measures
+from goalscope.report.sections.about import unfinished
+from goalscope.runs import Store
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.hashing import keep_content_hash
+from goalscope.runs.provenance import missing_packages
+from goalscope.runs.server_checks import noted_of_answers
+from goalscope.stats.rows import Rows
+
+
+def measure(
+    run: str | Path | Run,
+    *,
+    by: Sequence[str] = ("agent",),
+    measures: Collection[str] | None = None,
+    stage: Stage = lines,
+) -> RunEstimates:
+    """Measure all episodes of a run, store the rows, and return estimates with their intervals over grids.
+
+    Args:
+        run: the run directory.
+        by: tags of the groups, e.g. ``("agent", "size")``.
+        measures: those of which estimates are wanted; None for all. All are stored.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: the run holds no episodes, or no such measure or tag.
+    """
+    path = run.path if isinstance(run, Run) else Path(run)
+    with aloud():
+        measure_run(path, stage)
+    with Store(path) as store:
+        measured = MeasuredRows(store, BEHAVIOUR)
+        check_measures(list(measures or ()), list(measured.measures), "this run", "measures")
+        check_tags(by, measured, "by")
+        return RunEstimates(measured.estimated(by, measures))
+
+
+def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") -> None:
+    """Raise a ValueError for a tag that no row has."""
+    if absent := [name for name in by if name not in measured.values]:
+        present = ", ".join(name for name in measured.values if name != "agent")
+        raise ValueError(f"{option} must name tags of this run ({present}), got {', '.join(absent)}: tag its worlds so")
+
+
+def tell_missing(store: Store) -> None:
+    """Say which packages of a run are not installed here."""
+    if missing := missing_packages(store):
+        TALLY.tell(f"{store.path}: {missing}")
+
+
+def measure_run(path: Path, stage: Stage = lines) -> None:
+    """Measure all episodes of a run and store the rows."""
+    began = time.monotonic()
+    with Store(path) as reader:
+        total = count_episodes(reader)
+        tell_missing(reader)
+    if not total:
+        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
+    with Store(path, "w") as store, stage("measuring") as show:
+        put_measured(store, show)
+        lacking, notes = left_out(store.worlds()), noted_of_answers(store)
+        keep_content_hash(store)  # for the page, which then need not compute it again
+    TALLY.tell(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}")
+    for line in (*notes, *([lacking] if lacking else [])):
+        TALLY.tell(line)
+
+
+def measure_missing(path: Path, stage: Stage = lines) -> None:
+    """Measure a run whose rows do not cover its episodes, with a message."""
+    with Store(path) as store:
+        lacking = not_measured(store)
+    if lacking:
+        TALLY.tell(f"{path}: measuring first, {lacking}")
+        measure_run(path, stage)
+        with Store(path) as store:
+            if lacking := not_measured(store):  # its table and its indices name different episodes
+                raise ValueError(f"{store.path} must hold the episodes that are measured, but {lacking}: it is damaged")
+
+
+def measured_rows(path: Path, stage: Stage = lines) -> Rows:
+    """Return all rows of a run for a comparison; it is measured first where they do not cover its episodes."""
+    measure_compared(path, stage)
+    with Store(path) as store:
+        return store.rows()
+
+
+def measure_compared(path: Path, stage: Stage = lines) -> None:
+    """Measure a run for a comparison where its rows do not cover its episodes."""
+    with Store(path) as store:
+        state, lacking = unfinished(store), not_measured(store)
+    if state and lacking:
+        raise ValueError(
+            f"the rows of a run must cover its episodes, but in {path} {lacking} and {state}; or take what is there: "
+            f"goalscope measure {quote(str(path))}"
+        )
+    if state:
+        TALLY.tell(f"{path}: {state}")
+    measure_missing(path, stage)
+
+
+def can_report() -> bool:
+    """Return whether the library that pages need is installed (it comes with the extra `report`)."""
+    return find_spec("jinja2") is not None
+
+
+def write_page_of(path: Path, out: Path | None = None, ledger: Path | None = None, stage: Stage = lines) -> Path:
+    """Write the page of a run, which is measured first where its rows do not cover its episodes; return its path."""
+    from goalscope.report import write_report
+
+    measure_missing(path, stage)
+    TALLY.tell("writing the report")
+    with Store(path) as store:
+        tell_missing(store)
+        page = out or path / "report.html"
+        write_report(store, page, ledger_path=ledger, covered=True)
+    return page

@@ -1,0 +1,229 @@
+"""Exploration and exploitation errors of a user's log: scored, stored, returned by agent, without any model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.extras import how_to_install
+from goalscope._ground.folder import Folder, NamedFile, anything_at
+from goalscope._ground.progress import TALLY, Stage, aloud, lines
+from goalscope.cli.front.measuring import can_report, measure_run, write_page_of
+from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
+from goalscope.measures.task_log import LoggedRun, ScoredLine, score_task_log
+from goalscope.runs import Store
+from goalscope.runs.importers.problems import ImportLog
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
+from goalscope.stats import Estimate, estimate_mean
+from goalscope.stats.records import Records
+
+COUNTED: Final = ("steps", "blocked", "unparsable", "detours")
+"""Numbers of steps that are summed over the episodes of an agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredAgent:
+    """Results of one agent: counts over all episodes, success and errors over maps.
+
+    Attributes:
+        agent: its name in the log, "" without one.
+        errors: of exploration and of exploitation.
+        success: share of episodes that achieve the goal.
+        episodes, maps: their numbers.
+        counts: of `COUNTED`.
+    """
+
+    agent: str
+    errors: tuple[ErrorEstimate, ErrorEstimate]
+    success: Estimate
+    episodes: int
+    maps: int
+    counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, agent: str, scored: Sequence[tuple[Summary, str]]) -> "ScoredAgent":
+        """Return the results of the summaries of an agent's episodes, each with the id of its map."""
+        summaries, maps = zip(*scored, strict=True)
+        return cls(
+            agent=agent,
+            errors=estimate_errors(summaries, maps),
+            success=estimate_mean(
+                [float(summary.success) for summary in summaries], maps, unit="share", bounds=(0.0, 1.0)
+            ),
+            episodes=len(scored),
+            maps=len(set(maps)),
+            counts={name: sum(getattr(summary, name) for summary in summaries) for name in COUNTED},
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the results as plain values."""
+        content = {"episodes": self.episodes, "maps": self.maps, "success": asdict(self.success)}
+        for error in self.errors:
+            content[f"{error.kind}_error"] = {
+                "mean": asdict(error.mean),
+                "pooled": asdict(error.pooled),
+                "pooled_valid_moves": asdict(error.valid),
+                "errors": error.errors,
+                "steps": error.steps,
+            }
+        # The steps are those of all episodes; each error names those of its kind.
+        return content | {name: count for name, count in self.counts.items() if name != "steps"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredLog(Records):
+    """Results of a log.
+
+    Attributes:
+        distances: where distances were measured.
+        agents: by agent, in the order of the log.
+        ledger: problems and counts.
+        page: of the run that was kept, None without one or without the extra ``report``.
+    """
+
+    distances: str
+    agents: tuple[ScoredAgent, ...]
+    ledger: ImportLog
+    page: Path | None = None
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each agent and error: the mean over episodes and maps with its interval, and counts."""
+        return [
+            {
+                "agent": one.agent,
+                "error": error.kind,
+                **{name: getattr(error.mean, name) for name in ("value", "low", "high")},
+                "pooled": error.pooled.value,
+                "errors": error.errors,
+                "steps": error.steps,
+                "episodes": one.episodes,
+                "maps": one.maps,
+                "success": one.success.value,
+            }
+            for one in self.agents
+            for error in one.errors
+        ]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "distances": self.distances,
+            "agents": {one.agent: one.to_plain() for one in self.agents},
+            "counts": dict(self.ledger.counts),
+            "problems": [str(problem) for problem in self.ledger.problems],
+        }
+
+
+def score(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    steps: bool = False,
+    distances: str = "known",
+    report: str | Path | None = None,
+    stage: Stage = lines,
+) -> ScoredLog:
+    """Score the episodes of a log of task worlds; a line that cannot be scored becomes a problem with its number.
+
+    Args:
+        path: the log, JSON lines (docs/exploration.md).
+        out: file for the score of each episode, as JSON lines.
+        steps: whether every step is written there, too.
+        distances: where distances are measured, see `score_episode`.
+        report: a new run directory in which the episodes are kept, measured and reported.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: settings that do not go together, or that name what is there already.
+        OSError: a file cannot be read or written.
+    """
+    log, scores, run_path = Path(path), None if out is None else Path(out), None if report is None else Path(report)
+    graph = next((name for name in DISTANCES if name == distances), None)
+    if graph is None:
+        raise ValueError(f"--distances must be one of {', '.join(DISTANCES)}, got {distances}")
+    if steps and scores is None:
+        raise ValueError("--steps must be given together with --out FILE, where the steps are written")
+    if scores is not None and anything_at(scores) and scores.resolve() == log.resolve():
+        raise ValueError(f"--out must be another file than the log, got {scores}")
+    if Folder(log).is_there():
+        raise ValueError(
+            f"score must be given a log of JSON lines, got the directory {log}: goalscope measure reads runs"
+        )
+    if run_path is not None:
+        _check_report(run_path, distances)
+    ledger, by_agent = ImportLog(), dict[str, list[tuple[Summary, str]]]()
+    total = max(1, NamedFile(log).status().st_size // 1024)
+    with ExitStack() as stack:
+        sink = None
+        if scores is not None:
+            Folder(scores.parent).make()
+            sink = stack.enter_context(NamedFile(scores).writing_text())
+        show = stack.enter_context(stage("scored (KiB)"))
+        run = None if run_path is None else LoggedRun(stack.enter_context(Store(run_path, "w")))
+        for line in score_task_log(
+            log, ledger, distances=graph, progress=lambda done: show(min(total, done // 1024), total)
+        ):
+            if run is not None:
+                run.add(line)
+            by_agent.setdefault(line.agent, []).append((line.score.summary, line.map_id))
+            if sink is not None:
+                sink.write(json.dumps(_plain_line(line, steps), allow_nan=False) + "\n")
+        if run is not None:
+            run.close(log.name, ledger)
+    page = _reported(run_path, stage) if run_path is not None and by_agent else None
+    agents = tuple(ScoredAgent.of(agent, scored) for agent, scored in by_agent.items())
+    return ScoredLog(distances=distances, agents=agents, ledger=ledger, page=page)
+
+
+def _check_report(folder: Path, distances: str) -> None:
+    """Raise a ValueError for a report whose errors would differ from the scores, or that would mix two logs."""
+    if distances != "known":
+        raise ValueError(
+            f"--report must come with --distances known, by which a run is measured, got {distances}: leave one out"
+        )
+    if not unmade(folder / DATABASE):
+        raise ValueError(f"--report must be a new run directory, but {folder} holds a run: choose another one")
+
+
+def _reported(folder: Path, stage: Stage) -> Path | None:
+    """Measure the stored episodes and write their page; without the extra, say how to install it."""
+    with aloud():
+        if can_report():
+            return write_page_of(folder, stage=stage)
+        measure_run(folder, stage)
+        TALLY.tell(f"stored and measured: {folder}; its page needs the extra report: {how_to_install('report')}")
+    return None
+
+
+def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
+    summary = line.score.summary
+    content: dict[str, Any] = {
+        "line": line.line,
+        "episode": line.episode,
+        "agent": line.agent,
+        "tags": dict(line.tags),
+        "map": line.map_id,
+        "summary": {
+            **asdict(summary),
+            "invalid_actions": summary.invalid_actions,
+            "progress_rate": summary.progress_rate,
+            "coverage": summary.coverage,
+        },
+    }
+    if steps:
+        content["steps"] = [_plain_step(step) for step in line.score.steps]
+    return content
+
+
+def _plain_step(step: StepScore | GraphStep) -> dict[str, Any]:
+    if isinstance(step, GraphStep):
+        return {**step._asdict(), "progress": step.progress}
+    return {
+        **step.plain(),
+        "action": None if step.action is None else step.action.name.lower(),
+        "free_moves": [action.name.lower() for action in step.free_moves],
+    }

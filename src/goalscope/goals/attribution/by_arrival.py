@@ -1,0 +1,92 @@
+"""Which place is reached first: simple, and blind to places that are passed on the way to others.
+
+For each episode, the first of the places and events of the bank that held in one of its states. The same share is
+computed for an agent that takes all offered actions equally often, exactly, by forward propagation in the same worlds:
+
+    P(first = h) = sum over t of the mass that comes into h's states at t, and has been in those of no hypothesis before
+
+Where two begin to hold at once, both are first. Intervals: Student's t over clusters.
+"""
+
+import numpy as np
+
+from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.hypotheses.answers import Answers
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask
+from goalscope.goals.hypotheses.score import Kind
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.views import Undefined
+
+LEAST = 0.25
+"""Share of first arrivals beyond those of a random agent that a place must have to be named."""
+
+
+@attribution("first arrival")
+def by_arrival(trial: Trial) -> Attribution:
+    """Return which place or event is reached first more often than without looking."""
+    names = [name for name, one in trial.bank.items() if one.kind in ("place", "event")]
+    if not names:
+        raise Undefined("it needs a place or an event among the hypotheses")
+    clusters: dict[str, list[Array]] = {}
+    for one in trial.answers:
+        where = np.zeros((len(names), one.world.process.states), dtype=bool)
+        for number, name in enumerate(names):
+            try:
+                where[number] = trial.bank[name].where(one.world)
+            except Undefined:
+                continue
+        clusters.setdefault(one.cluster, []).append(_first(one, where) - arrivals(one.world, where, one.world.even))
+    excess = np.array([np.mean(found, axis=0) for found in clusters.values()])  # [G, K]
+    value, low = excess.mean(axis=0), np.array([lower_end(excess[:, k], trial.level) for k in range(len(names))])
+    best = int(value.argmax())
+    equal = [k for k in range(len(names)) if k == best or lower_end(excess[:, best] - excess[:, k], trial.level) <= 0]
+    enough = len(excess) >= FEWEST and low[best] > LEAST
+    chosen = tuple(names[k] for k in equal) if enough else ()
+    kind: Kind = "undecided" if not enough else "named" if len(chosen) == 1 else "set"
+    parts = [PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
+    said = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than without looking"
+    return Attribution(
+        method="first arrival",
+        kind=kind,
+        names=chosen,
+        sentence=said if enough else f"not shown: {said}",
+        weights=dict(zip(names, value.tolist(), strict=True)),
+        predicts=tuple(parts),
+        details={"low": dict(zip(names, low.tolist(), strict=True))},
+    )
+
+
+def _first(one: Answers, where: Mask) -> Array:
+    """Return ``[K]`` the share of episodes in which each place is the first."""
+    found = np.zeros(len(where))
+    for episode, last in enumerate(one.last.tolist()):
+        walk = [*one.state[one.episode == episode].tolist(), last]
+        hits = where[:, walk]
+        if hits.any():
+            found += hits[:, int(hits.any(axis=0).argmax())]
+    return found / len(one.last)
+
+
+def arrivals(world: FiniteWorld, where: Mask, policy: Array) -> Array:
+    """Return ``[K]`` the probability that each of K places is the first one, exactly.
+
+    Args:
+        world: the world.
+        where: ``[K, S]`` the states of each place.
+        policy: ``[S, A]`` the probabilities of actions.
+    """
+    mass, found = world.process.start, np.zeros(len(where))
+    for _ in range(world.horizon):
+        found += where @ mass
+        mass = np.where(where.any(axis=0), 0.0, mass)
+        mass = world.process.base.flow(mass[:, None] * policy)
+    return np.asarray(found + where @ mass)
+
+
+def lower_end(values: Array, level: float) -> float:
+    """Return the lower end of the mean of ``[G]`` values over clusters, Student's t, one-sided."""
+    if len(values) < 2:
+        return float("-inf")
+    from scipy.special import stdtrit
+
+    return float(values.mean() - stdtrit(len(values) - 1, 1 - level) * values.std(ddof=1) / np.sqrt(len(values)))

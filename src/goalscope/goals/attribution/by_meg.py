@@ -1,0 +1,51 @@
+"""Maximum-entropy goal-directedness: the decision of `goalscope.goals.decision` where no second answers are known.
+
+It cannot tell noise from an aim that was not asked for: "not explained", never "none of the named".
+"""
+
+import numpy as np
+
+from goalscope.goals import directedness
+from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution, kind_of
+from goalscope.goals.decision import by_single_answers, share_of
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.words import say
+
+
+@attribution("meg")
+def by_meg(trial: Trial) -> Attribution:
+    """Return the hypothesis with the most MEG, if it explains what the agent does and beats its rivals."""
+    try:
+        measured = directedness(
+            trial.states,
+            trial.bank,
+            seed=trial.seed,
+            confidence=1 - trial.level,
+            pairs="all",
+            state_blind=True,
+        )
+    except ValueError:
+        raise Undefined("it needs a hypothesis with a utility of states: a place, an event or a sum of such") from None
+    found = by_single_answers(trial.states, trial.bank, measured, level=trial.level, seed=trial.seed)
+    if found.answer == "untestable":
+        raise Undefined(found.why)
+    goals = {one.hypothesis: one for one in measured.estimates if not one.cell}
+    shares = {name: share.value for name, goal in goals.items() if (share := share_of(goal)) is not None}
+    named = found.names if found.answer == "yes" else ()
+    return Attribution(
+        method="meg",
+        kind=kind_of(found),
+        names=found.names,
+        sentence=say(found, "it").rstrip("."),
+        weights=shares,
+        predicts=tuple(
+            # Beyond 40 nats a soft policy misses its limit by exp(-40).
+            PredictedPart(
+                hypothesis=trial.bank[name].text,
+                weight=1 / len(named),
+                rationality=float(np.clip(np.nan_to_num(goals[name].beta), -40.0, 40.0)),
+            )
+            for name in named
+        ),
+        details={"nats": {name: goal.signed for name, goal in goals.items()}},
+    )

@@ -1,0 +1,152 @@
+"""Patching with null pairs: activations of a grid with one thing elsewhere are put into the pass of the grid.
+
+In the first state of each world the goal, the key or the agent lies elsewhere, in `CHANGES` versions each. With S_h(x)
+the moves that h prefers in x, and p the probabilities of moves with the activations put in, and without them,
+
+    turn(h) = mean over pairs (x, y) of  p(S_h(y) | x with y put in) - p(S_h(y) | x),   S_h(x) and S_h(y) disjoint
+
+over h's *own pairs*. Those with S_h(x) = S_h(y) are its *null pairs*. A hypothesis is claimed where
+
+* own pairs are not shown to turn the moves by less than `LEAST`, whatever thing was moved (of those whose place changes
+  its moves in `OFTEN` of the pairs), and turn them by more where some thing was;
+* in its null pairs the moves turn to none that a rival prefers, and it does not, by more than `NULL`;
+* no rival is shown to turn more, over own pairs of both in which they differ. One that is not shown to turn less, and
+  does not fail in the rest, stands with it.
+
+Intervals: Student's t over clusters, `FEWEST` of them at least.
+
+What is put in is seen by the later parts of the network alone, so that a turn is smaller than that of a moved object.
+Source: Geiger et al. (2021), Causal abstractions of neural networks (interchange interventions).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from goalscope._ground.rng import stream
+from goalscope.goals.attribution.by_arrival import lower_end
+from goalscope.goals.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
+from goalscope.goals.counterfactual.changes import elsewhere
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, finite_world
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.worlds.gridworld import GridWorld
+
+THINGS: Final = ("goal", "key", "agent")
+CHANGES: Final = 6
+"""Versions of a world for each thing."""
+LEAST: Final = 0.1
+"""Change of the probability of moves that counts as a turn."""
+NULL: Final = 0.05
+"""The same in null pairs, where a turn speaks against a claim."""
+OFTEN: Final = 0.2
+"""Share of the pairs of a thing that must be own ones for it to matter to a hypothesis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MovedPair:
+    """A world, and the same with a thing elsewhere; `cluster` is that of the world."""
+
+    cluster: str
+    thing: str
+    own: FiniteWorld
+    other: FiniteWorld
+
+
+def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
+    """Return the worlds of a trial with things elsewhere, drawn evenly; those that do not show their agent have none.
+
+    Raises:
+        Undefined: there are none.
+    """
+    found = list[MovedPair]()
+    for one in trial.answers:
+        world = one.world.world
+        if not isinstance(world, GridWorld) or world.grid.start is None:
+            continue
+        for thing in things:
+            every = list(elsewhere(world.grid, thing))
+            drawn = stream(trial.seed, "put in", world.id, thing).permutation(len(every))[:CHANGES]
+            for grid in (every[index] for index in drawn.tolist()):
+                other = finite_world(GridWorld(grid=grid, cluster=one.cluster), one.world.horizon)
+                found.append(MovedPair(cluster=one.cluster, thing=thing, own=one.world, other=other))
+    if not found:
+        raise Undefined("it needs whole grids in which a thing can lie elsewhere")
+    return found
+
+
+@attribution("patching", asks="inside")
+def by_patching(trial: Trial) -> Attribution:
+    """Return the hypotheses whose own pairs turn the moves, and whose null pairs do not."""
+    inside, pairs = trial.opened, moved_pairs(trial, THINGS)
+    chances = inside.put_in([(pair.own, pair.other) for pair in pairs])
+    change = chances[:, 0] - chances[:, 1]
+    cached: dict[int, Mask] = {}
+    said = [[_preferred(trial.bank, world, cached) for world in (pair.own, pair.other)] for pair in pairs]
+    before, after = np.swapaxes(np.array(said), 0, 1)  # [N, K, A] each
+    speaks = before.any(axis=2) & after.any(axis=2)
+    own = speaks & ~(before & after).any(axis=2)
+    null = speaks & (before == after).all(axis=2)
+    turns = (change[:, None] * after).sum(axis=2)  # [N, K]
+    clusters, names = np.array([pair.cluster for pair in pairs]), list(trial.bank)
+    each = [np.array([pair.thing == thing for pair in pairs]) for thing in THINGS]
+
+    def low(values: Array, chosen: Mask) -> float | None:
+        """Return the lower end of the mean over clusters of some values; None from too few clusters."""
+        means = [values[chosen & (clusters == cluster)].mean() for cluster in dict.fromkeys(clusters[chosen].tolist())]
+        return lower_end(np.array(means), trial.level) if len(means) >= FEWEST else None
+
+    def ends(one: int) -> tuple[list[float], list[float]]:
+        """Return the lower and the upper ends of the turns of own pairs, by thing."""
+        pairs_of = [own[:, one] & of for of in each if (own[:, one] & of).sum() >= OFTEN * of.sum()]
+        lows = [end for of in pairs_of if (end := low(turns[:, one], of)) is not None]
+        return lows, [-end for of in pairs_of if (end := low(-turns[:, one], of)) is not None]
+
+    def free(one: int) -> bool:
+        others = (change[:, None] * (after & ~after[:, one, None])).sum(axis=2)
+        rivals = (low(others[:, k], own[:, k] & null[:, one] & of) for k in range(len(names)) for of in each)
+        return all(end is None or end <= NULL for end in rivals)
+
+    def ahead(one: int, of: int) -> bool:
+        differ = own[:, one] & own[:, of] & (after[:, one] != after[:, of]).any(axis=1)
+        end = low(turns[:, one] - turns[:, of], differ)
+        return end is not None and end > 0
+
+    spread = [ends(k) for k in range(len(names))]
+    every = [k for k, (lows, highs) in enumerate(spread) if lows and min(highs) > LEAST and free(k)]
+    first = [k for k in every if max(spread[k][0]) > LEAST and not any(ahead(other, k) for other in range(len(names)))]
+    found = [names[k] for k in every if k in first or any(not ahead(best, k) for best in first)]
+    weights = {name: float(turns[own[:, k], k].mean()) for k, name in enumerate(names) if own[:, k].any()}
+    return claimed("patching", found, trial, f"its activations turn the moves as {' or '.join(found)} says", weights)
+
+
+def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[int, Mask]) -> Mask:
+    """Return ``[K, A]`` the moves that each hypothesis prefers in the first state; none where all are alike."""
+    if id(world) not in cached:
+        start, rows = int(world.process.start.argmax()), list[Array]()
+        for one in bank.values():
+            try:
+                policy = one.solved(world).policy[0, start]
+            except Undefined:
+                policy = world.even[start]
+            best = policy >= policy.max() - 1e-12
+            rows.append(best & ~best.all())
+        cached[id(world)] = np.array(rows)
+    return cached[id(world)]
+
+
+def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights: Mapping[str, float]) -> Attribution:
+    """Return the claim of a method that looks inside: what it names, followed as strongly as in the episodes seen."""
+    kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
+    gain, size = trial.evidence.gain.sum(axis=0), trial.evidence.size.sum(axis=0)
+    parts = []
+    for name in names:
+        at = trial.evidence.names.index(name)
+        strength = float(gain[at] / size[at]) if size[at] > 0 else 1.0
+        parts.append(PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(names), strength=strength))
+    said = words if names else f"{method} shows nothing"
+    return Attribution(
+        method=method, kind=kind, names=tuple(names), sentence=said, weights=weights, predicts=tuple(parts)
+    )

@@ -1,0 +1,277 @@
+"""A claim is frozen before it is tested: what each method says and predicts, under one content id, written to a file.
+
+Then the worlds that separate are opened, and the single actions that the agent takes there are scored, in means over
+clusters of worlds (p the predicted probabilities of a step, a the action taken, a' the second answer, q the agent's own
+unknown probabilities):
+
+    log score       mean log p(a), in nats; all offered actions equally likely have -log m
+    its ceiling     log of the mean of 1[a = a']: E log p(a) <= E log sum q^2 <= log E 1[a = a'], whatever p
+    distance        mean of 1[a = a'] - 2 p(a) + sum p^2, unbiased for |p - q|^2, 0 for the agent's own probabilities
+    calibration     of each tenth of the predicted probabilities: their mean, and how often these actions were taken
+
+Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's inequality for the ceiling.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+from pydantic import ConfigDict, Field, model_validator
+
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.parts import attempt
+from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
+from goalscope.goals.attribution.definition import (
+    MOST_ENTRIES,
+    Attribution,
+    BoundedName,
+    PredictedPart,
+    Trial,
+    predicted,
+)
+from goalscope.goals.hypotheses.answers import Answers
+from goalscope.goals.hypotheses.definition import Array
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import write_hypotheses
+
+FILE = "claim.json"
+_LARGEST: Final = 10_000_000  # bytes of a claim
+_MOST_ACTIONS: Final = 10_000
+
+
+class Stratum(StrictRecord):
+    """Worlds that are judged together.
+
+    Attributes:
+        name: such as "phase trained"; "" for all worlds.
+        clusters: their number.
+        often: number of actions of a world -> ``[A]`` how often the agent took each of them.
+        attributions: what each method says; the file calls them "said".
+        answer, names, bar: of the decision of `goalscope.goals.decision`, with the bar that what it names must pass in
+            other worlds (`goalscope.goals.gain`); "", () and None where it was not asked, or claims nothing.
+        refused: method -> why it says nothing; not in the file.
+    """
+
+    # Not `alias`, by which type checkers would ask for the key of the file in Python, too.
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: BoundedName
+    clusters: int = Field(ge=0, lt=2**63)
+    often: dict[int, tuple[Share, ...]] = Field(max_length=MOST_ENTRIES)
+    attributions: tuple[Attribution, ...] = Field(
+        max_length=MOST_ENTRIES, validation_alias="said", serialization_alias="said"
+    )
+    answer: BoundedName = ""
+    names: tuple[BoundedName, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    bar: float | None = Field(default=None, ge=0, le=1)
+    refused: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        for size, shares in self.often.items():
+            if not 1 <= size <= _MOST_ACTIONS or len(shares) != size or abs(math.fsum(shares) - 1) > 1e-6:
+                raise ValueError(f"often.{size} must be the shares of {size} actions that sum to 1")
+        return self
+
+
+class FrozenClaim(SealedRecord):
+    """What methods say of an agent, and what they predict, as `claim.json` holds it.
+
+    Names and sentences for readers are part of neither the file nor the id, and are empty after it was read.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        agent: its content id.
+        hypotheses: the bank, as `write_hypotheses` has it.
+        worlds: content id of the worlds that were looked at.
+        tested_on: the study, or the run, whose worlds it will be tested on; None for none.
+        strata: by group of worlds.
+    """
+
+    what: ClassVar[str] = "frozen claim"
+    advice: ClassVar[str] = "a frozen claim must not change: restore it from a copy, or choose another directory"
+    most: ClassVar[int] = _LARGEST
+    version: Literal[3] = 3
+    agent: BoundedName
+    hypotheses: tuple[BoundedName | dict[BoundedName, BoundedName], ...] = Field(max_length=MOST_ENTRIES)
+    worlds: Annotated[str, content_id_of("worlds")]
+    tested_on: dict[BoundedName, BoundedName] | None
+    strata: tuple[Stratum, ...] = Field(min_length=1, max_length=MOST_ENTRIES)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what is frozen as plain values, as JSON holds them."""
+        of_method = {"sentence": True, "score": True, "details": True}
+        of_stratum: dict[str, Any] = {"refused": True, "attributions": {"__all__": of_method}}
+        return self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
+
+    @property
+    def id(self) -> str:
+        """Content id of the claim, whatever the form of its file."""
+        return content_id("claim", {key: value for key, value in self.plain().items() if key != "version"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """How well a method of a claim predicts single actions in new worlds.
+
+    Attributes:
+        stratum, method: of the claim.
+        clusters, steps: of the new worlds.
+        log_score: mean, lower and upper end, nats an action.
+        random: the same mean of equally likely actions.
+        ceiling: that no prediction exceeds in the mean; None without second answers.
+        distance: mean, lower and upper end of the squared distance from the agent's own probabilities; None likewise.
+        calibration: (mean predicted, share taken, number) for each tenth of the predicted probabilities that occurs.
+    """
+
+    stratum: str
+    method: str
+    clusters: int
+    steps: int
+    log_score: tuple[float, float, float]
+    random: float
+    ceiling: float | None
+    distance: tuple[float, float, float] | None
+    calibration: tuple[tuple[float, float, int], ...]
+
+
+def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
+    """Return what methods say of some worlds; one that fails or does not apply is named with the reason."""
+    said, refused = list[Attribution](), dict[str, str]()
+
+    def work(method: str) -> None:
+        before = trial.turns
+        try:
+            one: Attribution = registry.resolve("attribution", method)(trial)
+            said.append(one.model_copy(update={"turns": trial.turns - before}))
+        except Undefined as error:
+            refused[method] = str(error)
+
+    for method in methods:
+        attempt("attribution", method, partial(work, method), partial(refused.setdefault, method))
+    often: dict[int, Array] = {}
+    for one in trial.answers:
+        size = one.world.process.actions
+        often[size] = often.get(size, np.zeros(size)) + one.first.sum(axis=0)
+    return Stratum(
+        name=name,
+        clusters=len({one.cluster for one in trial.answers}),
+        often={size: tuple((count / count.sum()).tolist()) for size, count in often.items()},
+        attributions=tuple(said),
+        refused=refused,
+    )
+
+
+def claim_of(
+    agent: str,
+    bank: Mapping[str, Any],
+    given: Sequence[Answers],
+    tested_on: dict[str, str] | None,
+    strata: Sequence[Stratum],
+) -> FrozenClaim:
+    """Return the claim of some strata."""
+    worlds = sorted((one.world.world.id, one.world.horizon) for one in given)
+    return FrozenClaim(
+        agent=agent,
+        hypotheses=tuple(write_hypotheses(bank)),
+        worlds=content_id("worlds", [list(world) for world in worlds]),
+        tested_on=tested_on,
+        strata=tuple(strata),
+    )
+
+
+def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
+    """Write a claim; one that lies there already must be the same.
+
+    Raises:
+        ValueError: another claim is frozen there, or a file that is no claim.
+    """
+    path = Folder(directory).file(FILE)
+    if Folder(directory).has_file(FILE):
+        frozen = read_sealed(FrozenClaim, path).id
+        if frozen != claim.id:
+            raise ValueError(
+                f"a frozen claim must not change, but {path} holds {frozen} and this one is {claim.id}: choose another "
+                "directory, or give the hypotheses, methods and worlds of the first one"
+            )
+        return
+    write_sealed(path, claim)
+
+
+def read_claim(path: Path) -> FrozenClaim:
+    """Return a claim that was frozen in a file; sentences for readers are not in it.
+
+    Raises:
+        ValueError: it is no claim, or was changed since it was frozen.
+        OSError: there is none.
+    """
+    return read_sealed(FrozenClaim, path)
+
+
+def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:
+    """Return how well each method of a claim predicts the actions of new worlds."""
+    return tuple(
+        _test(stratum, one.method, one.predicts, given, level)
+        for stratum in claim.strata
+        for one in stratum.attributions
+    )
+
+
+def _test(
+    stratum: Stratum, method: str, parts: Sequence[PredictedPart], given: Sequence[Answers], level: float
+) -> Test:
+    twice = all(one.second is not None for one in given)
+    clusters: dict[str, list[Array]] = {}
+    pairs = list[tuple[Array, Array]]()
+    for one in given:
+        chances = predicted(parts, np.array(stratum.often.get(one.world.process.actions, ())), one)
+        second = one.first if one.second is None else one.second
+        taken = (one.first + second) / 2
+        offered = one.world.even[one.state] > 0
+        logs = np.where(taken > 0, np.log(np.maximum(chances, 1e-300)) * taken, 0.0).sum(axis=1)
+        agreed = (one.first * second).sum(axis=1)
+        distance = agreed - 2 * (chances * taken).sum(axis=1) + (chances**2).sum(axis=1)
+        clusters.setdefault(one.cluster, []).append(np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance]))
+        pairs.append((chances[offered], taken[offered]))
+    means = np.array([np.concatenate(found, axis=1).mean(axis=1) for found in clusters.values()])  # [G, 4]
+    log_score, random, agreed, distance = (_three(means[:, column], level) for column in range(4))
+    enough = twice and agreed[0] > 0
+    return Test(
+        stratum=stratum.name,
+        method=method,
+        clusters=len(means),
+        steps=sum(len(one.state) for one in given),
+        log_score=log_score,
+        random=random[0],
+        ceiling=math.log(agreed[0]) if enough else None,
+        distance=distance if twice else None,
+        calibration=_calibration(pairs),
+    )
+
+
+def _three(values: Array, level: float) -> tuple[float, float, float]:
+    """Return a mean over clusters with the ends of Student's t; without bounds from fewer than `FEWEST`."""
+    mean = float(values.mean())
+    if len(values) < FEWEST:
+        return mean, -math.inf, math.inf
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(values) - 1, 1 - level / 2) * values.std(ddof=1) / math.sqrt(len(values)))
+    return mean, mean - half, mean + half
+
+
+def _calibration(pairs: Sequence[tuple[Array, Array]]) -> tuple[tuple[float, float, int], ...]:
+    chances, taken = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    tenth = np.minimum((chances * 10).astype(np.int64), 9)
+    return tuple(
+        (float(chances[tenth == at].mean()), float(taken[tenth == at].mean()), int((tenth == at).sum()))
+        for at in range(10)
+        if (tenth == at).any()
+    )

@@ -1,0 +1,129 @@
+"""Grids that differ from a shown one in a single thing, everything else the same.
+
+Agent, goal or key lie elsewhere, the door is open, a key is added or taken away. One wall: a cell beside the agent, or
+on or beside one of its shortest paths, is built up or opened (a wall anywhere tells nothing). The corner: the outermost
+open rows and columns around it become walls, so that a corner of the smallest rectangle that holds all open cells lies
+elsewhere; agent, objects and the optimal actions stay. The goal can be come to in each of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.prompts import PARAPHRASES
+from goalscope.worlds.dynamics import settle
+from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.planning.shortest import distances_to, optimal_actions
+
+Thing = Literal["agent", "goal", "key", "door", "added key", "removed key", "wall", "corner", "names", "order", "words"]
+"""What differs in the second grid; of the last three, which language models read, the prompt alone (`WORDED`)."""
+THINGS: Final[tuple[Thing, ...]] = get_args(Thing)
+WORDED: Final[Mapping[str, tuple[str, ...]]] = {"names": ("symbols",), "order": ("order",), "words": PARAPHRASES}
+"""Thing -> the wordings that change it, see `goalscope.agents.prompts.WORDINGS`: the symbols of the cells, the order of
+legend and moves, or all words of the prompt."""
+
+_NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key", "added key": "key"}
+
+
+def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Generator) -> list[Grid]:
+    """Return grids that differ from one in a thing, and in which the goal can be come to.
+
+    Those come first after which no optimal action is optimal any more (a wall: after which others are), so that few
+    turns tell much; of the corner all keep the optimal actions.
+
+    Args:
+        grid: a grid without fog that shows its agent and a goal within reach.
+        thing: what differs, none of `WORDED`.
+        count: maximum number of grids, drawn without replacement; none where the grid does not have the thing.
+        rng: random numbers of the draw.
+    """
+    every = _walls(grid) if thing == "wall" else _corners(grid) if thing == "corner" else elsewhere(grid, thing)
+    found, first, others = list(dict.fromkeys(every)), list[Grid](), list[Grid]()
+    optimal = best_actions(grid)
+    for index in rng.permutation(len(found)):
+        after = best_actions(found[index])
+        if after:
+            telling = after != optimal if thing == "wall" else thing == "corner" or not after & optimal
+            (first if telling else others).append(found[index])
+        if len(first) == count:
+            break
+    return [*first, *others][:count]
+
+
+def best_actions(grid: Grid) -> frozenset[Action]:
+    """Return the optimal actions at the start; none where the goal cannot be come to."""
+    assert grid.start is not None  # worlds show their agent
+    return optimal_actions(grid, grid.start)
+
+
+def elsewhere(grid: Grid, thing: str) -> Iterator[Grid]:
+    """Yield the grids with one object elsewhere, cell by cell, the door opened, or a key added or taken away."""
+    if thing in ("door", "removed key"):
+        name = thing.removeprefix("removed ")
+        if getattr(grid, name) is not None and (thing == "door" or grid.door is None):
+            yield grid.at(**{name: None})
+        return
+    name = _NAMES[thing]
+    if (getattr(grid, name) is None) != (thing == "added key"):
+        return
+    occupied = {cell for cell in grid.objects.values() if cell is not None}
+    for row, col in zip(*np.nonzero(~grid.walls), strict=True):
+        cell = int(row), int(col)
+        if cell in occupied:
+            continue
+        changed = grid.at(**{name: cell})
+        if thing != "agent" or settle(changed, cell).door_open is False:
+            yield changed
+
+
+def _walls(grid: Grid) -> Iterator[Grid]:
+    """Yield the grids with one cell built up or opened that the agent would meet on a shortest path, or pass by."""
+    objects = {cell for cell in grid.objects.values() if cell is not None}
+    way = _around(_on_shortest_paths(grid))
+    for row, col in zip(*np.nonzero(way), strict=True):
+        inside = 0 < row < grid.height - 1 and 0 < col < grid.width - 1  # the outer walls stay
+        if inside and (row, col) not in objects:
+            walls = grid.walls.copy()
+            walls[row, col] = not walls[row, col]
+            yield grid.at(walls=walls)
+
+
+def _on_shortest_paths(grid: Grid) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` the cells of the shortest paths between agent and goal, a door taken for open."""
+    assert grid.start is not None and grid.goal is not None  # worlds show both
+    before, after = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
+    on_path: npt.NDArray[np.bool_] = (before >= 0) & (after >= 0) & (before + after == after[grid.start])
+    return on_path
+
+
+def _around(cells: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` some cells and those next to them."""
+    padded = np.pad(cells, 1)
+    near: npt.NDArray[np.bool_] = cells | padded[2:, 1:-1] | padded[:-2, 1:-1] | padded[1:-1, 2:] | padded[1:-1, :-2]
+    return near
+
+
+def _corners(grid: Grid) -> Iterator[Grid]:
+    """Yield for each corner the grid with the rows and columns around it built up, as many as can be.
+
+    Agent and objects stay open, and the optimal actions the same.
+    """
+    optimal, objects = best_actions(grid), [cell for cell in grid.objects.values() if cell is not None]
+    sides = []
+    for axis in (0, 1):
+        lines, taken = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]
+        before, after = lines[lines < min(taken)], lines[lines > max(taken)][::-1]
+        sides.append([[side[:count] for count in range(len(side) + 1)] for side in (before, after)])
+    for rows, cols in product(*sides):
+        deepest = sorted(product(rows, cols), key=lambda closed: -len(closed[0]) - len(closed[1]))
+        for closed_rows, closed_cols in deepest[:-1]:  # the last one closes nothing
+            walls = grid.walls.copy()
+            walls[closed_rows] = True
+            walls[:, closed_cols] = True
+            changed = grid.at(walls=walls)
+            if best_actions(changed) == optimal:
+                yield changed
+                break

@@ -1,0 +1,267 @@
+"""What the actions of an agent depend on: the change of its moves as a share of what is predictable of them.
+
+rho = E[D] / E[P] (see `goals.counterfactual.turns`), means over worlds: 0 where the moves stay as they are, 1 where
+those after the change say nothing about those before. Its interval inverts that of the mean of D - r P: r lies in it
+where 0 lies in the other, so that a small denominator makes it wide and not wrong.
+
+Actions *depend* on a thing where rho >= `ENOUGH`, its interval lies above `LEAST`, and at the level, one-sided and
+after Holm's correction over the things, each of three holds: rho > `LEAST`; the predictable share E[P] / (1 - 1/k) >
+`NOISE`; and answers exchanged within the worlds change less (a permutation test; not asked where policies are told).
+They do *not* where rho < `LEAST` by its interval. Where the predictable share may be below `NOISE`, nothing is said.
+
+Source: Fieller (1954), Some problems in interval estimation (the ratio); Phipson and Smyth (2010) (p of random
+exchanges is never 0); goalscope (thresholds, chosen on scripted agents).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope._ground.rng import stream
+from goalscope.goals.counterfactual.changes import THINGS
+from goalscope.goals.counterfactual.turns import Array, Asked, WorldTurns, distances, estimated
+from goalscope.goals.finding import Answer
+from goalscope.stats import UNBOUNDED, Estimate, corrected
+from goalscope.stats.compare import smallest
+from goalscope.stats.estimate import from_codes
+from goalscope.stats.intervals import Bounds, mean_interval
+
+ENOUGH: Final = 0.3
+"""Share from which on actions are said to depend on a thing."""
+LEAST: Final = 0.15
+"""Share that the interval must leave on one side."""
+NOISE: Final = 0.02
+"""Predictable share above which an agent is more than noise."""
+DRAWS: Final = 999
+"""Random exchanges of answers."""
+
+_WIDEST: Final = 20.0  # ends of an interval of the share beyond which it has none
+_SMALLEST: Final = 1e-12  # p value below which none is told apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependence:
+    """By how much an agent's moves change with one thing.
+
+    Attributes:
+        agent, moved: the agent, and the thing.
+        answer: whether the moves depend on the thing; "untestable" where what the agent would repeat in one state is
+            too little to see a change of it.
+        share: rho.
+        change, predictable: the mean of D, and the predictable share of the moves.
+        variation: mean total variation, None where policies are not told.
+        p, adjusted: the largest p value of the three tests, and after Holm's correction over the things.
+        worlds, versions: numbers of worlds and of their changed versions that enter.
+        invalid: share of the answers that held no move; such answers are left out.
+    """
+
+    agent: str
+    moved: str
+    answer: Answer
+    share: Estimate
+    change: Estimate
+    predictable: Estimate
+    variation: Estimate | None
+    p: float
+    adjusted: float
+    worlds: int
+    versions: int
+    invalid: float
+
+
+def sentence(found: Sequence[Dependence]) -> str:
+    """Return in words what the actions of one agent depend on."""
+    words: dict[Answer, list[str]] = {}
+    for one in found:
+        words.setdefault(one.answer, []).append(NAMES.get(one.moved, one.moved))
+    agent, parts = found[0].agent, []
+    if "yes" in words:
+        parts.append(f"the actions of {agent} depend on {_and(words['yes'])}")
+    if "no" in words:
+        subject = "they" if parts else f"the actions of {agent}"
+        parts.append(f"{subject} do not depend on {_and(words['no'])} by {LEAST:g} of what is predictable of them")
+    if "undecided" in words:
+        parts.append(f"undecided: {_and(words['undecided'])}")
+    if "untestable" in words:
+        parts.append(f"what the actions of {agent} have in common in one state is too little to say more")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+NAMES: Final[Mapping[str, str]] = {
+    "goal": "the goal's place",
+    "key": "the key's place",
+    "door": "whether the door is open",
+    "added key": "whether a key lies there",
+    "removed key": "whether the key lies there",
+    "wall": "walls beside the agent and its shortest paths",
+    "corner": "where the corners are",
+    "agent": "where the agent stands",
+    "names": "the symbols of the cells",
+    "order": "the order of legend and moves in the prompt",
+    "words": "the words of the prompt",
+}
+"""Thing moved -> what the moves depend on if they change with it."""
+
+
+def dependences(
+    asked: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
+) -> list[Dependence]:
+    """Return what the actions of agents depend on, from their answers (`goals.counterfactual.turns.asked_of`).
+
+    Args:
+        asked: agent -> what it was asked and answered.
+        level: level of the three tests, over the things of one agent together.
+        confidence: coverage of the intervals, each for itself.
+        draws: random exchanges of answers.
+    """
+    found = []
+    for agent, states in asked.items():
+        there = {thing for state in states for thing in state.changed}
+        things = [thing for thing in THINGS if thing in there]
+        members = [_measured(agent, thing, states, confidence, draws) for thing in things]
+        tests = corrected({one.moved: one.p for one in members}, f"what {agent} depends on", level=level)
+        found += [_decided(one, tests[one.moved].adjusted, level) for one in members]
+    return found
+
+
+def _decided(one: Dependence, adjusted: float, level: float) -> Dependence:
+    answer: Answer = "undecided"
+    if not one.predictable.has_interval or one.predictable.low <= NOISE:
+        answer = "untestable"
+    elif adjusted <= level and one.share.value >= ENOUGH and one.share.low > LEAST:
+        answer = "yes"
+    elif one.share.has_interval and one.share.high < LEAST:
+        answer = "no"
+    return replace(one, adjusted=adjusted, answer=answer)
+
+
+def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float, draws: int) -> Dependence:
+    """Return estimates and the p value of one thing; the answer is left open."""
+    having, moves = [state for state in states if thing in state.changed], len(states[0].side.counts)
+    compared = [(state.cluster, distances(state.side, version)) for state in having for version in state.changed[thing]]
+    used = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
+    numbers = {cluster: index for index, cluster in enumerate(dict.fromkeys(cluster for cluster, _ in used))}
+    codes = np.array([numbers[cluster] for cluster, _ in used], dtype=np.int64)
+    values = np.array([values for _, values in used], dtype=np.float64).reshape(-1, 3)
+
+    def mean(column: Array, bounds: Bounds, *, differences: bool) -> Estimate:
+        fields: dict[str, Any] = {"unit": "share", "bounds": bounds, "confidence": confidence}
+        return from_codes(column, codes, **fields, all_clusters=len(numbers), differences=differences)
+
+    change, alike, variation = values.T
+    scale = 1 - 1 / moves
+    told = bool(len(used)) and not np.isnan(variation).any()
+    d, p = (_by_code(column, codes, len(numbers)) for column in (change, alike))
+    sides = [side for state in having for side in (state.side, *state.changed[thing])]
+    invalid, valid = sum(side.invalid for side in sides), float(sum(side.counts.sum() for side in sides))
+    tests = [
+        p_above(d - LEAST * p, _bounds(LEAST, moves)),
+        p_above(p / scale - NOISE, (-1 / moves / scale - NOISE, 1 - NOISE)),
+    ]
+    if not told:
+        exchanged = [(state.cluster, state.side, state.changed[thing]) for state in having]
+        tests.append(exchange_p(exchanged, f"{agent} {thing}", draws))
+    return Dependence(
+        agent=agent,
+        moved=thing,
+        answer="undecided",
+        share=share_of(d, p, moves, confidence, n=len(used)),
+        change=mean(change, (-1.0, 1.0), differences=True),
+        predictable=mean(alike / scale, (-1 / moves / scale, 1.0), differences=False),
+        variation=mean(variation, (0.0, 1.0), differences=False) if told else None,
+        p=max(tests),
+        adjusted=1.0,
+        worlds=len(numbers),
+        versions=len(used),
+        invalid=invalid / (invalid + valid),
+    )
+
+
+def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
+    """Return rho with its interval.
+
+    Args:
+        change, predictable: ``[G]`` D and P of each world.
+        moves: number of moves k.
+        confidence: coverage of the interval.
+        n: number of versions.
+    """
+    fields: dict[str, Any] = {"unit": "ratio", "n": n, "clusters": len(change), "confidence": confidence}
+    below = float(predictable.mean()) if len(predictable) else math.nan
+    value = float(change.mean()) / below if below > 0 else math.nan
+    nothing: dict[str, Any] = {"low": math.nan, "high": math.nan, "method": "none"}
+    if math.isnan(value) or len(change) < 2:
+        note = "the moves hold nothing that is predictable" if len(change) > 1 else "too few worlds for an interval"
+        return Estimate(value=value, **nothing, **fields, note=note)
+
+    def interval(share: float) -> tuple[float, float]:
+        points, bounds = change - share * predictable, _bounds(share, moves)
+        found = mean_interval(points, bounds=bounds, confidence=confidence, differences=True)
+        return found.low, found.high
+
+    if not (interval(-_WIDEST)[0] > 0 > interval(_WIDEST)[1]):
+        return Estimate(value=value, **nothing, **fields, note="too little is predictable for an interval")
+    low = smallest(lambda share: interval(share)[0] <= 0, -_WIDEST, _WIDEST, 30)
+    high = smallest(lambda share: interval(share)[1] < 0, -_WIDEST, _WIDEST, 30)
+    method = "inverted t over worlds of a ratio"
+    return Estimate.of_ends(value, low, high, method=method, **fields)
+
+
+def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
+    """Return the smallest one-sided level at which the mean of ``[G]`` points lies above 0; 1 for one above 1/2."""
+    if len(points) < 2:
+        return 1.0
+
+    def above(log_level: float) -> bool:
+        confidence = 1 - 2 * math.exp(log_level)
+        return mean_interval(points, bounds=bounds, confidence=confidence, differences=True).low > 0
+
+    lowest, highest = math.log(_SMALLEST), math.log(0.5 - 1e-9)
+    if not above(highest):
+        return 1.0
+    return _SMALLEST if above(lowest) else math.exp(smallest(above, lowest, highest, 24))
+
+
+def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], name: str, draws: int) -> float:
+    """Return the share of random exchanges of answers within each state whose mean change is as large, itself included.
+
+    Args:
+        states: world, answers in the state, and in each of its versions.
+        name: names the random numbers.
+        draws: number of exchanges.
+    """
+    rng, observed, drawn = stream(0, "exchanged answers", name), dict[str, list[Array]](), dict[str, list[Array]]()
+    for cluster, side, versions in states:
+        counts = np.array([one.counts for one in (side, *versions) if one.counts.sum() > 1])
+        if side.counts.sum() < 2 or len(counts) < 2:
+            continue
+        answers = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel().astype(np.int64))
+        order = rng.random((draws, len(answers))).argsort(axis=1)
+        begins = np.concatenate([[0], np.cumsum(counts.sum(axis=1))[:-1]]).astype(np.int64)
+        exchanged = np.add.reduceat(np.eye(counts.shape[1])[answers[order]], begins, axis=1)
+        observed.setdefault(cluster, []).append(estimated(counts[:1], counts[1:])[0])
+        drawn.setdefault(cluster, []).append(estimated(exchanged[:, :1], exchanged[:, 1:])[0])
+    if not observed:
+        return 1.0
+    statistic = float(np.mean([np.concatenate(parts).mean() for parts in observed.values()]))
+    others = np.mean([np.concatenate(parts, axis=1).mean(axis=1) for parts in drawn.values()], axis=0)
+    return float(1 + (others >= statistic - 1e-12).sum()) / (1 + draws)
+
+
+def _bounds(share: float, moves: int) -> Bounds:
+    """Return the least and greatest value of D - share P."""
+    ends = [-share * (1 - 1 / moves), share / moves]
+    return -1 + min(ends), 1 + max(ends)
+
+
+def _by_code(values: Array, codes: Any, count: int) -> Array:
+    """Return ``[G]`` the mean of the values of each world."""
+    return np.bincount(codes, values, count) / np.maximum(np.bincount(codes, minlength=count), 1)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,0 +1,178 @@
+"""Answers in states and in their changed versions: by how much the distributions of moves differ.
+
+p and q are the distributions of the moves in a state and in its changed version, k the number of moves:
+
+    total variation  TV = sum over a of |p(a) - q(a)| / 2
+    change           D  = sum over a of (p(a) - q(a))^2 / 2,    TV^2 <= k D / 2,  D <= TV^2
+    predictable part P  = (sum over a of p(a)^2 + q(a)^2) / 2 - 1 / k
+
+Where an agent tells its policy (likelihoods), all three are exact. From answers x_1 .. x_n and y_1 .. y_m total
+variation has no unbiased estimator; the other two have, U-statistics over pairs of different answers:
+
+    D = mean 1[x_i != y_j] - (mean 1[x_i != x_j] + mean 1[y_i != y_j]) / 2,    P = 1 - its second part - 1 / k
+
+D may be negative. Answers without a move are left out, and so is a version with fewer than two moves on a side: those
+that are left are still independent draws, of p and q given that there is a move.
+
+Source: Gretton et al. (2012), A kernel two-sample test, lemma 6, with the kernel 1[x = y]; goalscope (P, the bounds).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.rng import stream
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
+from goalscope.runs.record import Episode, policy_of
+from goalscope.runs.store import Store
+from goalscope.stats.rows import Row, Rows, Tag
+from goalscope.worlds.dynamics import shown
+
+Array = npt.NDArray[np.float64]
+
+CHANGE, PREDICTABLE, VARIATION = "change of the moves", "predictable part of the moves", "total variation of the moves"
+"""Measures of the rows of `rows_of`."""
+
+
+@dataclass(slots=True)
+class WorldTurns:
+    """The first turns of an agent in one world.
+
+    Attributes:
+        counts: ``[A]`` how often each move was answered.
+        invalid: number of answers without a move.
+        policy: ``[A]`` probabilities of the moves, None where they are not told.
+    """
+
+    counts: Array
+    invalid: int = 0
+    policy: Array | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A state in which an agent was asked.
+
+    Attributes:
+        cluster, tags: of its world.
+        side: what it answered there.
+        changed: thing moved -> what it answered in each version.
+    """
+
+    cluster: str
+    tags: Mapping[str, Tag]
+    side: WorldTurns
+    changed: dict[str, list[WorldTurns]] = field(default_factory=dict)
+
+
+def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
+    """Return an entry of worlds: one state of each grid, drawn among all turns of some agents there.
+
+    Left out are worlds under fog, with an instruction, or of another kind; and turns with the key in hand, which a grid
+    does not show.
+
+    Args:
+        store: the run.
+        agents: their names.
+        count: maximum number of grids.
+        seed: seed of the draws.
+
+    Raises:
+        ValueError: there is no such state.
+    """
+    turns: dict[str, list[str]] = {}
+    for episode in store.episodes():
+        world = episode.world
+        shown_whole = world.offers >= {"grid", "seen state"} and world.fog_radius is None
+        if episode.agent in agents and shown_whole:
+            without_key = (step.state for step in episode.steps if step.state[2] == 0)
+            turns.setdefault(world.cluster_id, []).extend(shown(world.grid, state).render() for state in without_key)
+    rng, found = stream(seed, "visited states"), dict[str, None]()
+    for cluster in sorted(turns):
+        if states := turns[cluster]:
+            found.setdefault(states[int(rng.integers(len(states)))])
+    if not found:
+        raise ValueError(
+            f"{store.path} must hold turns of {', '.join(agents)} in grids without fog, it holds none: give the agent "
+            "itself and --worlds"
+        )
+    chosen = sorted(rng.permutation(len(found))[:count].tolist())
+    return {"kind": "text", "grids": [list(found)[index] for index in chosen]}
+
+
+def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
+    """Return by agent what it answered in its first turns, state by state; episodes in other worlds are left out."""
+    sides: dict[tuple[str, str], tuple[ChangedWorld, WorldTurns]] = {}
+    for episode in episodes:
+        if not isinstance(episode.world, ChangedWorld) or not episode.steps:
+            continue
+        key, first = (episode.agent, episode.world.id), episode.steps[0]
+        if key not in sides:
+            moves = len(episode.world.view.actions)  # type: ignore[arg-type]
+            sides[key] = episode.world, WorldTurns(counts=np.zeros(moves))
+        side = sides[key][1]
+        if first.action is None:
+            side.invalid += 1
+        else:
+            side.counts[int(first.action)] += 1
+            told = policy_of(first)
+            side.policy = np.array(told) if told is not None and len(told) == len(side.counts) else side.policy
+    states: dict[str, dict[str, Asked]] = {}
+    for (agent, _), (world, side) in sides.items():
+        if world.moved == NOTHING:
+            asked = Asked(cluster=world.cluster_id, tags=world.tags, side=side)
+            states.setdefault(agent, {})[world.original] = asked
+    for (agent, _), (world, side) in sides.items():
+        original = states.get(agent, {}).get(world.original)
+        if world.moved != NOTHING and original is not None:
+            original.changed.setdefault(world.moved, []).append(side)
+    return {agent: list(of_agent.values()) for agent, of_agent in states.items()}
+
+
+def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
+    """Return change, predictable part and total variation of the moves on two sides; NaN where one is not known."""
+    if first.policy is not None and second.policy is not None:
+        return exact(first.policy, second.policy)
+    change, predictable = estimated(first.counts, second.counts)
+    return float(change), float(predictable), float("nan")
+
+
+def exact(first: Array, second: Array) -> tuple[float, float, float]:
+    """Return change, predictable part and total variation of two distributions ``[A]``."""
+    gap, square = first - second, float(first @ first + second @ second) / 2
+    return float(gap @ gap) / 2, square - 1 / len(first), float(np.abs(gap).sum()) / 2
+
+
+def estimated(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return estimates of change and predictable part from numbers of answers ``[..., A]`` on both sides.
+
+    Both are NaN where a side has fewer than two answers.
+    """
+    number = [side.sum(axis=-1) for side in (first, second)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        within = [
+            (side * (side - 1)).sum(axis=-1) / (n * (n - 1)) for side, n in zip((first, second), number, strict=True)
+        ]
+        across = (first * second).sum(axis=-1) / (number[0] * number[1])
+        known = (number[0] > 1) & (number[1] > 1)
+        alike = (within[0] + within[1]) / 2
+        return np.where(known, alike - across, np.nan), np.where(known, alike - 1 / first.shape[-1], np.nan)
+
+
+def rows_of(asked: Mapping[str, list[Asked]]) -> Rows:
+    """Return a row of each measure for each changed version that an agent was asked in."""
+    return Rows.from_rows(_rows(asked))
+
+
+def _rows(asked: Mapping[str, list[Asked]]) -> Iterator[Row]:
+    for agent, states in asked.items():
+        for state in states:
+            for thing, versions in state.changed.items():
+                tags = {**state.tags, "agent": agent, MOVED: thing}
+                for version in versions:
+                    values = zip((CHANGE, PREDICTABLE, VARIATION), distances(state.side, version), strict=True)
+                    for measure, value in (one for one in values if not np.isnan(one[1])):
+                        yield Row(measure=measure, unit="share", value=value, cluster=state.cluster, tags=tags)

@@ -1,0 +1,43 @@
+"""Hypotheses about what an agent is after: values with exact policies, their written forms, scripted twins.
+
+What worlds can tell of them is in `goals.hypotheses.separability`, better worlds in `goals.hypotheses.design`.
+"""
+
+from goalscope.goals.hypotheses.definition import (
+    FiniteWorld,
+    Hypothesis,
+    Solved,
+    finite_world,
+    hypothesis,
+    log_likelihood,
+    meg_of,
+)
+from goalscope.goals.hypotheses.twins import HypothesisTwin, twin
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import (
+    banks,
+    bind,
+    load_hypotheses,
+    parse,
+    read_hypotheses,
+    write_hypotheses,
+)
+
+__all__ = [
+    "FiniteWorld",
+    "Hypothesis",
+    "HypothesisTwin",
+    "Solved",
+    "Undefined",
+    "banks",
+    "bind",
+    "finite_world",
+    "hypothesis",
+    "load_hypotheses",
+    "log_likelihood",
+    "meg_of",
+    "parse",
+    "read_hypotheses",
+    "twin",
+    "write_hypotheses",
+]

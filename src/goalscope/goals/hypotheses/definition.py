@@ -1,0 +1,464 @@
+"""Hypotheses as values: what an agent may be after, with what follows from it exactly in any finite world.
+
+Each gives a policy over the states of a world's `Process`. Of a place or an event it is uniform over the optimal set,
+by breadth-first search in the process itself, M the states in which it holds:
+
+    d(s)   = fewest steps from s into M
+    A*(s)  = {a : d(s') = d(s) - 1} outside of M
+    A*(s)  = {a : s' in M} inside, where there is none {a : d(s') = 1}: it stays, or comes back at once
+
+The world's own end holds for every hypothesis: a goal's states are absorbing, so no way leads through them. Where
+nothing can be done (M out of reach, or nothing changes any more), all offered actions are equally likely: the
+hypothesis says nothing there. With chance, and for utilities, the sets are those of value iteration by decision.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground import registry
+from goalscope._ground.checks import check_probability, check_shape, freeze, refuse_where
+from goalscope._ground.distributions import to_array, to_distributions
+from goalscope._ground.untrusted import shorten
+from goalscope.goals.hypotheses.views import Undefined, view_of
+from goalscope.meg import KnownMEG, meg_known
+from goalscope.worlds.dynamics import phases
+from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.planning.mdp import utility_range, value_iteration
+from goalscope.worlds.planning.process import Process, grid_process, process_of
+from goalscope.worlds.world import World
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
+"""What the function of a form gives, from a `FiniteWorld` and the parts of the form: the cell of a place; ``[S]`` bool
+where an event holds; a utility ``[S]``, ``[S, A]`` or ``[S, A, S]``; the probabilities ``[S, A]`` or ``[n, S, A]`` of a
+table; ``[S]`` bool of a condition, which is also given the hypothesis that it stands behind, before its parts. A policy
+gives ``[A]`` from a `View`."""
+
+MOST: Final = 20_000_000
+"""Most decisions x states x actions of a policy by decision."""
+
+_ALIKE: Final = 1e-9
+"""Two expected utilities that differ by less than this share of the greatest possible one count as equal."""
+
+FAR: Final = np.iinfo(np.int64).max // 2
+"""Distance of a state from which there is no way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A registered written form and its function; the attributes are those of `hypothesis`."""
+
+    kind: Kind
+    function: Callable[..., Any]
+    says: str = ""
+
+
+def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that registers a function under a written form, such as ``goal`` or ``mirror of {place}``.
+
+    Args:
+        form: words, and in braces the parts that the function is given, see `goalscope.goals.hypotheses.written`.
+        kind: what the function gives; it raises `Undefined` where it means nothing in a world.
+        says: a noun phrase for sentences, with {} in the place of each part, such as ``the cell beside {}``; the
+            written form in quotation marks where empty.
+
+    Raises:
+        ValueError: an unknown kind, or a form that is taken.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"the kind of a hypothesis must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        gives = partial(of_views, function) if kind == "policy" else function
+        registry.register("hypothesis", form, made_of=function)(Form(kind=kind, function=gives, says=says))
+        return function
+
+    return add
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FiniteWorld:
+    """A world with its process of S states and A actions, and the number of decisions of an episode.
+
+    Attributes:
+        world: the world.
+        process: its process; that of ``believed`` where it is given.
+        horizon: number of decisions.
+        believed: a grid that replaces the world's own, e.g. what an agent believes of it; None for the world itself.
+        twin_key: the cell of the key in the matched world with a key, where this one is a control without.
+    """
+
+    world: World
+    process: Process
+    horizon: int
+    believed: Grid | None = None
+    twin_key: Position | None = None
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The grid; `Undefined` in worlds whose states are not the cells of one."""
+        if self.believed is not None:
+            return self.believed
+        if "grid" not in self.world.offers:
+            raise Undefined(f"a place needs the cells of a grid, this world is of kind {self.world.kind}")
+        return self.world.grid
+
+    def on_map(self, grid: Grid) -> "FiniteWorld":
+        """Return the world with a grid in its place, e.g. the one that an agent believes in.
+
+        Raises:
+            ValueError: a grid of another shape, or without an agent or a goal.
+        """
+        if grid.walls.shape != self.grid.walls.shape or grid.start is None or grid.goal is None:
+            raise ValueError(
+                f"a believed grid must have the shape {list(self.grid.walls.shape)} of its world {self.world.id} and "
+                f"show an agent and a goal, got {list(grid.walls.shape)}:\n{grid}"
+            )
+        return FiniteWorld(world=self.world, process=grid_process(grid), horizon=self.horizon, believed=grid)
+
+    @cached_property
+    def even(self) -> Array:
+        """``[S, A]`` all offered actions equally likely."""
+        shape, offered = (self.process.states, self.process.actions), self.process.offered
+        weights = np.ones(shape) if offered is None else offered.astype(np.float64)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def live(self) -> Mask:
+        """``[S]`` the states in which some action changes something; the others are the end of an episode."""
+        own, after = np.arange(self.process.states), self.process.transitions
+        if not self.process.chance:
+            return np.asarray((after != own[:, None]).any(axis=1))
+        matrix = after.tocoo()
+        state = matrix.row // self.process.actions
+        return np.isin(own, state[(state != matrix.col) & (matrix.data > 0)])
+
+    @cached_property
+    def reached(self) -> Mask:
+        """``[S]`` the states that can be come to, the end of an episode included."""
+        seen = np.zeros(self.process.states, dtype=bool)
+        after = self.process.start > 0
+        while not (after == seen).all():
+            seen = after
+            after = seen | (self.process.base.flow(np.where(seen[:, None], self.even, 0.0)) > 0)
+        return seen
+
+    def at(self, cell: Position) -> Mask:
+        """Return ``[S]`` the states of a grid at a cell inside of it."""
+        return np.asarray(np.arange(self.process.states) % self.grid.walls.size == cell[0] * self.grid.width + cell[1])
+
+    def further(self, cell: Position) -> Array:
+        """Return ``[S, 2]`` how many rows and columns further a cell lies than the agent of each state."""
+        cells = np.stack(np.unravel_index(np.arange(self.grid.walls.size), self.grid.walls.shape), axis=1)
+        return np.tile(np.array(cell) - cells, (phases(self.grid), 1)).astype(np.float64)
+
+    def steps_to(self, where: Mask) -> Numbers:
+        """Return ``[S]`` the fewest steps into some states, `FAR` without a way; `Undefined` with chance."""
+        if self.process.chance:
+            raise Undefined("distances are not defined where actions have several outcomes")
+        steps, near, level = np.where(where, 0, FAR), where, 0
+        while near.any():
+            level += 1
+            near = near[self.process.transitions].any(axis=1) & (steps == FAR)
+            steps[near] = level
+        return steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solved:
+    """What follows from a hypothesis in a world.
+
+    Attributes:
+        policy: ``[1, S, A]`` its probabilities, or ``[n, S, A]`` by decision.
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` of one decision, None for a hypothesis without one.
+    """
+
+    policy: Array
+    utility: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """What an agent may be after: a registered form and what stands in its braces, or a function (`Hypothesis.of`).
+
+    Attributes:
+        form: the registered form; of a function its name.
+        parts: other hypotheses, tuples of them, numbers and words.
+        text: the written form, which `goalscope.goals.hypotheses.parse` reads back; of a function its name.
+        own: the function and its kind; None for a registered form.
+        name: what the user calls it, by default the written form. Hypotheses that differ in it alone are equal.
+    """
+
+    form: str
+    parts: tuple[Any, ...]
+    text: str
+    own: Form | None = field(default=None, repr=False)
+    name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.text)
+
+    @classmethod
+    def of(cls, kind: Kind, function: Callable[..., Any], name: str) -> "Hypothesis":
+        """Return a hypothesis from a function.
+
+        It cannot be written to a file or frozen in a claim, which hold written forms only: there it is refused.
+
+        Args:
+            kind: what the function gives, see `Kind`; it raises `Undefined` where it means nothing in a world.
+            function: takes a `FiniteWorld`; of kind policy a view.
+            name: what sentences and tables call it.
+
+        Raises:
+            ValueError: an unknown kind, a condition, which is no hypothesis, or a name that is not one printable line.
+        """
+        kinds = tuple(each for each in get_args(Kind) if each != "condition")
+        if kind not in kinds:
+            raise ValueError(f"the kind of a hypothesis must be one of {', '.join(kinds)}, got {kind!r}")
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ValueError(f"the name of a hypothesis must be one line of printable characters, got {shorten(name)}")
+        gives = partial(of_views, function) if kind == "policy" else function
+        return cls(form=name, parts=(), text=name, own=Form(kind="table" if kind == "policy" else kind, function=gives))
+
+    @property
+    def registered(self) -> Form:
+        """What its function is, and what that gives."""
+        found: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
+        return found
+
+    @property
+    def kind(self) -> Kind:
+        """What its function gives."""
+        return self.registered.kind
+
+    @property
+    def says(self) -> str:
+        """It as a noun phrase: "the top-left corner". Names of users and worlds, and policies, stand in quotes."""
+        template = self.registered.says
+        if self.name != self.text or not template:
+            return f"“{self.name}”"
+        return template.format(*map(_phrase, self.parts))
+
+    def value(self, *arguments: Any) -> Any:
+        """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
+        given = self.registered.function(*arguments, *self.parts)
+        if self.kind != "place":
+            return given
+        cell = np.asarray(given)
+        if cell.shape != (2,) or not np.issubdtype(cell.dtype, np.integer):
+            raise ValueError(f"{self.text} must give the row and the column of a cell, got {shorten(cell.tolist())}")
+        return int(cell[0]), int(cell[1])
+
+    def cell(self, world: FiniteWorld) -> Position:
+        """Return the cell of a place where somebody can stand on it, else raise `Undefined`."""
+        cell: Position = self.value(world)
+        if not (0 <= cell[0] < world.grid.height and 0 <= cell[1] < world.grid.width):
+            raise Undefined(f"{self.text} lies outside of the {world.grid.height}x{world.grid.width} grid")
+        if world.grid.walls[cell]:
+            raise Undefined(f"{self.text} is a wall")
+        return cell
+
+    def where(self, world: FiniteWorld) -> Mask:
+        """Return ``[S]`` where a place or an event holds; a name that the world itself gives a goal is that goal."""
+        if (named := self._named(world)) is not None:
+            return np.asarray(named > 0)
+        if self.kind not in ("place", "event"):
+            raise Undefined(f"{self.text} is neither a place nor an event")
+        if self.kind == "place":
+            return world.at(self.cell(world))
+        holds = np.asarray(self.value(world))
+        if holds.dtype != bool:
+            raise ValueError(f"{self.text} must give True or False for each state, got {holds.dtype}")
+        check_shape(self.text, holds, "S", {"S": world.process.states})
+        return holds
+
+    def utility(self, world: FiniteWorld) -> Array:
+        """Return what each decision is worth in a world; no policy is solved.
+
+        Places and events are worth 1 in each of their states ``[S]``. A goal that the world itself names may be worth
+        other numbers, such as the count of achieved sub-goals. A utility has ``[S]``, ``[S, A]`` or ``[S, A, S]``.
+
+        A place or an event that no policy reaches, such as a corner behind the goal, keeps its utility, which no policy
+        changes: estimates count that world as out of reach. It has no policy, so `solved` refuses it (`check_reached`).
+
+        Raises:
+            Undefined: it means nothing in the world, or it is a policy, which has no utility.
+        """
+        if (named := self._named(world)) is not None:
+            return np.asarray(named, dtype=np.float64)
+        if self.kind in ("place", "event"):
+            return self.where(world).astype(np.float64)
+        if self.kind != "utility":
+            raise Undefined(f"{self.text} is a {self.kind} without a utility")
+        paid = _numbers(self.text, self.value(world))
+        shape = "S A S"[: 2 * paid.ndim - 1] if 1 <= paid.ndim <= 3 else "S A S"
+        check_shape(self.text, paid, shape, {"S": world.process.states, "A": world.process.actions})
+        return paid
+
+    def _named(self, world: FiniteWorld) -> npt.NDArray[Any] | None:
+        """Return ``[S]`` the numbers of the goal that a world names like this hypothesis, None without one.
+
+        Such a name wins over every registered form, whatever that gives; it never replaces a function of one's own.
+        """
+        if self.own is not None:
+            return None
+        return world.process.goals.get(self.parts[0] if self.form == "event {name}" else self.text)
+
+    def solved(self, world: FiniteWorld) -> Solved:
+        """Return what follows from it in a world.
+
+        Raises:
+            Undefined: it means nothing there.
+        """
+        named = self._named(world)
+        if named is not None and ((named != 0) & (named != 1)).any():  # a count, such as achieved sub-goals
+            return by_decision(world, self.utility(world))
+        if named is not None or self.kind in ("place", "event"):
+            return towards(world, self.where(world), self.text)
+        if self.kind == "utility":
+            return by_decision(world, self.utility(world))
+        table = _numbers(self.text, self.value(world))
+        table = table[None] if table.ndim == 2 else table
+        check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
+        table = to_distributions(self.text, table)
+        refuse_where((table > 0) & (world.even == 0), table, f"{self.text} must take offered actions only")
+        return Solved(policy=freeze(np.where(world.live[:, None], table, world.even)))
+
+
+def finite_world(world: World, horizon: int) -> FiniteWorld:
+    """Return a world with its process.
+
+    Raises:
+        Undefined: fog, under which what is optimal depends on what was seen, or a world without a known process.
+    """
+    if world.fog_radius is not None:
+        raise Undefined("under fog the optimal actions depend on what was seen before")
+    process = process_of(world)
+    if process is None:
+        raise Undefined(f"a world of kind {world.kind} has no known process")
+    return FiniteWorld(world=world, process=process, horizon=horizon)
+
+
+def check_reached(world: FiniteWorld, where: Mask, what: str) -> None:
+    """Raise `Undefined` where no policy comes to any of some states from the start; the world's own goal ends it."""
+    if not (where & world.reached).any():
+        raise Undefined(f"{what} cannot be come to from the start; the world's own goal ends an episode")
+
+
+def towards(world: FiniteWorld, where: Mask, what: str) -> Solved:
+    """Return what follows from being after some states, which pay 1 for each decision that begins there.
+
+    Raises:
+        Undefined: no way leads there from the start; ``what`` names it in the reason.
+    """
+    check_reached(world, where, what)
+    if world.process.chance:
+        return by_decision(world, where.astype(np.float64))
+    steps = world.steps_to(where)
+    here, beyond = steps[:, None], steps[world.process.transitions]
+    stays, returns = where[:, None] & (beyond == 0), where[:, None] & (beyond == 1)
+    held = stays | (returns & ~stays.any(axis=1, keepdims=True))
+    nearer = (beyond == here - 1) & (here > 0) & (here < FAR)
+    return Solved(policy=spread(world, nearer | held)[None], utility=where.astype(np.float64))
+
+
+def by_decision(world: FiniteWorld, utility: Array) -> Solved:
+    """Return what follows from a utility: value iteration over the horizon, equal parts of the optimal actions.
+
+    Raises:
+        Undefined: more than `MOST` decisions x states x actions.
+    """
+    if (size := world.horizon * world.process.states * world.process.actions) > MOST:
+        raise Undefined(f"best actions by decision are kept up to {MOST:,} decisions x states x actions, here {size:,}")
+    values = value_iteration(world.process.mdp(utility, world.horizon, terminal=None))
+    best = np.where(world.live[:, None], values.optimal, world.even > 0)
+    return Solved(policy=freeze(best / best.sum(axis=2, keepdims=True)), utility=utility)
+
+
+def can_gain(world: FiniteWorld, utility: Array) -> bool:
+    """Return whether two policies have different expected utilities of an episode, within the horizon.
+
+    If no two policies differ, the world says nothing about a hypothesis with this utility, for example because its
+    place is out of reach.
+    """
+    mdp = world.process.mdp(utility, world.horizon, terminal=None)
+    low, high = utility_range(mdp)
+    return high - low > _ALIKE * mdp.horizon * float(np.abs(mdp.reward).max())
+
+
+def spread(world: FiniteWorld, sets: Mask) -> Array:
+    """Return equal parts of sets ``[S, A]``; all offered actions where a set is empty or nothing changes any more."""
+    said = sets & (world.even > 0)
+    count = np.where(world.live, said.sum(axis=1), 0)[:, None]
+    return freeze(np.where(count > 0, said / np.maximum(count, 1), world.even))
+
+
+def _phrase(part: Any) -> str:
+    """Return a part of a form as it stands in a noun phrase."""
+    if isinstance(part, Hypothesis):
+        return part.says
+    if not isinstance(part, tuple):
+        return str(part)
+    if all(isinstance(item, Hypothesis) for item in part):
+        *first, last = [item.says for item in part]
+        return f"{', '.join(first)} and {last}" if first else str(last)
+    if not all(isinstance(item, int) for item in part):
+        return ""  # the cells of a phase, which its name stands for
+    row, col = part  # an offset
+    rows = f"{abs(row)} row{'s' * (abs(row) != 1)} {'above' if row < 0 else 'below'}" if row else ""
+    side = "to the left of" if col < 0 else "to the right of"
+    cols = f"{abs(col)} column{'s' * (abs(col) != 1)} {side}" if col else ""
+    return " and ".join(filter(None, (rows, cols))) or "at"
+
+
+def _numbers(name: str, value: Any) -> Array:
+    return to_array(name, value, booleans=True).astype(np.float64)
+
+
+def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> Array:
+    """Return ``[S, A]`` what a function of views gives in each state, and of the parts of its form."""
+    policy = world.even.copy()
+    for state in np.flatnonzero(world.live & world.reached).tolist():
+        given = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
+        check_shape("the policy of a view", given, "A", {"A": world.process.actions})
+        policy[state] = given
+    return policy
+
+
+def meg_of(one: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
+    """Return the MEG of a policy ``[S, A]`` or ``[n, S, A]`` towards a place, an event or a utility.
+
+    Raises:
+        Undefined: the hypothesis has no utility, or means nothing there.
+
+    Source: MacDermott et al. (2024), definition 3.2.
+    """
+    utility = one.solved(world).utility
+    if utility is None:
+        raise Undefined(f"{one.text} is a policy without a utility: it has a likelihood, no MEG")
+    return meg_known(world.process.mdp(utility, world.horizon, terminal=None), policy=policy)
+
+
+def log_likelihood(one: Hypothesis, world: FiniteWorld, states: Numbers, actions: Numbers, *, lapse: float) -> float:
+    """Return ``sum over t of log pi(a_t | s_t)`` of an episode in nats, ``pi`` with a lapse rate.
+
+    Args:
+        one: the hypothesis.
+        world: the world.
+        states: ``[T]`` numbers of the states in its process, in order from the first decision.
+        actions: ``[T]`` what was done there.
+        lapse: probability of an action drawn from all that are offered; with 0 a single other action has likelihood 0.
+    """
+    lapse, policy = check_probability("lapse", lapse), one.solved(world).policy
+    when = np.minimum(np.arange(len(states)), len(policy) - 1)
+    with np.errstate(divide="ignore"):
+        taken = (1 - lapse) * policy[when, states, actions] + lapse * world.even[states, actions]
+        return float(np.log(taken).sum())

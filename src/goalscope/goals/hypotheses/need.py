@@ -1,0 +1,400 @@
+"""How many worlds a name needs, before any data: from the law of the sums by which the score decides.
+
+An agent follows h with lapse rate eps, lambda = 1 - eps, and answers each step twice. With the sums of
+`goals.hypotheses.evidence` and the constants of `goals.hypotheses.score` it is named where the lower ends of
+
+    strength      gain(h) - STRONG size(h)
+    consistency   gain(h) - sqrt(HALF size(h) repeated(h))                                            R2(h) > HALF
+    contrast      c(h, k) - gain(h) / size(h) ((1 + MARGIN) E(h, k) - (1 - MARGIN) E(k, h)) / 2
+
+lie above 0, the contrast for each rival k but those that their own score excludes: the upper end of the second sum,
+with k for h, lies below 0. Roots and quotients are taken to first order about the means. Mean m and variance v of a sum
+in one world are exact, r being what a step at time t adds, over the agent's states and both of its answers:
+
+    V_t(s) = E[r + V_{t+1}(s')],    v = sum over t, s of P(s_t = s) Var[r + V_{t+1}(s') | s]
+
+For clusters v is its mean over worlds, and the variance of m over them. Of N clusters drawn like these an end fails by
+Student's t with noncentrality ``sqrt(N) m / sqrt(v)``. A rival that is compared must also differ by the share `APART`,
+and in `FEWEST` clusters where the agent comes to: binomial, with the exact probabilities of coming there. The need is
+the least N at which all these probabilities of failing sum up to at most ``1 - POWER`` (Boole's inequality). Rivals are
+those of the score: the bank, those that nobody asked for, and move frequencies. Left out: regions, of which a follower
+hardly ever fails one, and the least R2 of a name, which the lower end rarely leaves open.
+
+Sources: Sobel (1982), The variance of discounted Markov decision processes, Journal of Applied Probability 19, 794-802;
+Johnson and Welch (1940), Applications of the non-central t-distribution, Biometrika 31, 362-389.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope._ground.checks import check_number, check_whole
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, finite_world
+from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, told_in
+from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import bind, with_sentinels
+from goalscope.worlds.world import World
+
+POWER: Final = 0.9
+"""Probability of the right name at the declared need by this law.
+
+Of played agents with a lapse rate of .6 some are named rightly in .82 to .87, since roots and quotients are taken to
+first order (benchmarks/README.md has each cell).
+"""
+
+LAPSES: Final = (0.0, 0.3, 0.6)
+"""Lapse rates that the need is declared for where none are given."""
+
+WORLDS: Final = 60
+"""Worlds that the law is computed from; of more of them as many, evenly spaced."""
+
+_NEVER: Final = 100_000  # clusters up to which a need is sought
+_NONE: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What it takes to name a hypothesis that an agent follows.
+
+    Attributes:
+        name: of the hypothesis.
+        lapse: lapse rate of the agent.
+        worlds: number of clusters of worlds; infinite where no number is enough.
+        hardest: what fails most often there: strength, consistency, steps (too few clusters in which it has a say), or
+            the name of a rival.
+    """
+
+    name: str
+    lapse: float
+    worlds: float
+    hardest: str
+
+    @property
+    def sentence(self) -> str:
+        """What it takes, in words."""
+        if math.isinf(self.worlds):
+            return f"no number of worlds like these is enough to name {self.name} (hardest: {self.hardest})"
+        return f"to name {self.name} takes {self.worlds:.0f} worlds like these, at lapse rate {self.lapse:.2g}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values, worlds None where no number is enough."""
+        return {**asdict(self), "worlds": int(self.worlds) if math.isfinite(self.worlds) else None}
+
+
+def needed(
+    hypotheses: Mapping[str, Hypothesis],
+    worlds: Sequence[World],
+    *,
+    horizon: Callable[[World], int],
+    of: Sequence[str] = (),
+    lapses: Sequence[float] = LAPSES,
+    level: float = LEVEL,
+    episodes: int = 1,
+) -> list[Need]:
+    """Return how many worlds like these it takes to name each hypothesis, for each lapse rate.
+
+    Args:
+        hypotheses: name -> hypothesis, those that are asked for.
+        of: names of the hypotheses that are followed; empty for all of them.
+        worlds: a sample of the worlds.
+        horizon: decisions of an episode in a world.
+        lapses: lapse rates of the agents, from 0 to .95.
+        level: of each one-sided end of the score.
+        episodes: in each world.
+
+    Raises:
+        ValueError: fewer than two clusters of worlds with known processes, or a number out of range.
+    """
+    rates = [check_number("lapse", lapse, 0.0, 0.95) for lapse in lapses]
+    level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
+    every = with_sentinels({name: bind(one, worlds) for name, one in hypotheses.items()})
+    spaced = np.unique(np.linspace(0, max(len(worlds) - 1, 0), min(WORLDS, len(worlds))).round().astype(int)).tolist()
+    names, clusters = _Every(every), dict[str, list[_Told]]()
+    for world in (worlds[index] for index in spaced):
+        try:
+            finite = finite_world(world, horizon(world))
+        except Undefined:
+            continue
+        told = _Told(finite, dict(told_in(finite, every, 0).policies))
+        clusters.setdefault(world.cluster or world.id, []).append(told)
+    if len(clusters) < 2:
+        raise ValueError(
+            f"a need must be computed from two clusters of worlds with known processes or more, got {len(clusters)}: "
+            "give more worlds"
+        )
+    found = []
+    for h, name in enumerate(hypotheses):
+        for lapse in rates if name in of or not of else ():
+            count, hardest = _Law(list(clusters.values()), names, h, lapse, level, episodes).need()
+            found.append(Need(name=name, lapse=lapse, worlds=count, hardest=hardest))
+    return found
+
+
+def sentences(found: Sequence[Need]) -> list[str]:
+    """Return what names need, first for which agents, then a line for each hypothesis."""
+    rates = list(dict.fromkeys(one.lapse for one in found))
+    if not rates:
+        return []
+    told = [
+        f"worlds like these that a name needs, of agents with lapse rate {' / '.join(f'{rate:g}' for rate in rates)}, "
+        f"asked twice (right in {POWER:.0%} by the law of the score):"
+    ]
+    for name in dict.fromkeys(one.name for one in found):
+        own = [one for one in found if one.name == name]
+        hardest = ", ".join(dict.fromkeys(one.hardest for one in own))
+        counts = " / ".join(f"{one.worlds:.0f}" if math.isfinite(one.worlds) else "never" for one in own)
+        told.append(f"{name}: {counts}; hardest: {hardest}")
+    return told
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A world, and the policies of the hypotheses by number."""
+
+    world: FiniteWorld
+    policies: dict[int, Array]
+
+
+class _Walk:
+    """The episode of an agent after hypothesis h of K in one world, over the n states that it may decide in.
+
+    Attributes:
+        mass: ``[T, n]`` probability to decide in a state at a time.
+        often: ``[A]`` expected number of each action.
+    """
+
+    def __init__(self, told: _Told, h: int, lapse: float) -> None:
+        self.told, self.h = told, h
+        world, process = told.world, told.world.process
+        policy = (1 - lapse) * told.policies[h] + lapse * world.even
+        mass, over, often = np.zeros((world.horizon, process.states)), process.start * world.live, np.zeros(1)
+        for time, row in enumerate(mass):
+            row[:] = over
+            taken = over[:, None] * policy[min(time, len(policy) - 1)]
+            often = often + taken.sum(axis=0)
+            over = process.base.flow(taken) * world.live
+        self.often, self.states = often, np.flatnonzero(mass.any(axis=0))
+        self.mass, self.policy = mass[:, self.states], policy[:, self.states]
+        self.even, self.start = world.even[self.states], process.start[self.states]
+        slots = np.full(process.states, len(self.states))
+        slots[self.states] = np.arange(len(self.states))
+        self.following = None if process.chance else slots[process.transitions[self.states]]
+
+    def after(self, values: Array) -> Array:
+        """Return ``[J, n, A]`` the expected value after each action of ``[J, n]`` values, 0 at the end."""
+        if self.following is not None:
+            return np.asarray(np.concatenate([values, np.zeros((len(values), 1))], axis=1)[:, self.following])
+        process, shape = self.told.world.process, (len(values), *self.even.shape)
+        rows = (self.states[:, None] * process.actions + np.arange(process.actions)).reshape(-1)
+        return np.asarray((process.transitions.tocsr()[rows][:, self.states] @ values.T).T.reshape(shape))
+
+    def steps(self, every: "_Every", often: Array) -> Iterator[tuple[Array, "_Step"]]:
+        """Yield from the last decision on the mass ``[n]`` of each time, and what it adds."""
+        timed = len(self.policy) > 1 or any(len(one) > 1 for one in self.told.policies.values())
+        step = None
+        for time in reversed(range(len(self.mass))):
+            step = _Step(self, every, often, time) if timed or step is None else step
+            yield self.mass[time], step
+
+
+class _Every:
+    """All hypotheses, move frequencies behind them: which say nothing where all is alike, which are about sets."""
+
+    def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
+        self.names = (*hypotheses, FREQUENCIES)
+        self.silent = np.array([one.kind in AIMS for one in hypotheses.values()] + [False])
+        self.aims = np.array([about_aims(one) for one in hypotheses.values()] + [False])
+
+
+class _Step:
+    """What a decision adds, in each of n states at one time, as in `goalscope.goals.hypotheses.evidence`."""
+
+    def __init__(self, walk: _Walk, every: _Every, often: Array, time: int) -> None:
+        even, h = walk.even, walk.h
+        self.chance, self.share = walk.policy[min(time, len(walk.policy) - 1)], even.max(axis=1)
+        exact = np.tile(even, (len(every.names), 1, 1))
+        for number, policy in walk.told.policies.items():
+            exact[number] = policy[min(time, len(policy) - 1), walk.states]
+        offered = np.where(even > 0, often, 0.0)
+        exact[-1] = offered / offered.sum(axis=1, keepdims=True)
+        self.away = exact - even  # u, [K, n, A]
+        self.size = np.einsum("kna,kna->kn", self.away, self.away)
+        defined = np.isin(np.arange(len(exact)), [*walk.told.policies, len(exact) - 1])
+        self.said = ((self.size > _NONE) | ~every.silent[:, None]) & defined[:, None]
+        self.common = self.said & self.said[h]
+        product = np.einsum("kna,na->kn", self.away, self.away[h])
+        self.ahead, self.behind = (self.size[h] - product) * self.common, (self.size - product) * self.common
+        self.bar = (1 + MARGIN) * self.ahead - (1 - MARGIN) * self.behind
+        sets = exact > _NONE
+        within = sets.sum(axis=2)
+        equal = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & every.aims
+        self.by_set = equal[:, None] & (self.size > _NONE)
+        self.over = sets - (within * self.share)[:, :, None]  # a(S) - k / m by action
+        self.scale = 1 / np.maximum(within, 1) + 1 / np.maximum(np.round(1 / self.share) - within, 1)
+
+    def mean(self, linear: Array) -> Array:
+        """Return ``[J, n]`` the mean of ``[J, n, A]`` over the agent's answers."""
+        return np.asarray(np.einsum("jna,na->jn", linear, self.chance))
+
+    @cached_property
+    def repeated(self) -> Array:
+        """``[K, n]`` mean of what is repeated."""
+        agreed = (self.chance**2).sum(axis=1) - self.share
+        return np.asarray(np.where(self.by_set, self.mean(self.over) ** 2 * self.scale, agreed) * self.said)
+
+    def added(self, linear: Array, repeats: Array) -> tuple[Array, Array]:
+        """Return mean by first answer ``[J, n, A]`` and variance by the second ``[J, n]`` of ``J = K + rest`` sums.
+
+        Args:
+            linear: ``[J, n, A]`` f of sums ``(f(a) + f(a')) / 2``.
+            repeats: ``[K]`` w of what is repeated of the first K of them, which is added w times.
+        """
+        count = len(repeats)
+        middle = self.mean(linear)
+        mean, variance = (linear + middle[:, :, None]) / 2, (self.mean(linear**2) - middle**2) / 4
+        weight = repeats[:, None] * self.said
+        first, over, inside = linear[:count], self.over, weight * self.scale
+        held, chance = self.mean(over), self.chance[None]
+        by_set = self.by_set[:, :, None]
+        mean[:count] += np.where(
+            by_set, (inside * held)[:, :, None] * over, weight[:, :, None] * (chance - self.share[:, None])
+        )
+        both = self.mean(first * over) - middle[:count] * held
+        square = self.mean(over**2)
+        of_sets = inside * held * both + inside**2 * square * (square - held**2)
+        alike = weight * self.mean(chance * (first - middle[:count, :, None]))
+        of_habits = alike + weight**2 * (chance**2 * (1 - chance)).sum(axis=2)
+        variance[:count] += np.where(self.by_set, of_sets, of_habits)
+        return mean, variance
+
+
+class _Law:
+    """The law of the sums of an agent after hypothesis h of K.
+
+    Sums are K of R2(k) > HALF, that of h the consistency; K contrasts; K of ``E(h, k) + E(k, h) - 2 APART size(h)``;
+    and the strength.
+
+    Attributes:
+        size, repeated, bar: ``[K]`` means in an episode; bar is what a contrast is held against.
+        mean, variance, between: ``[3K + 1]`` of each sum in a cluster; variance of the means of the clusters.
+        differs, compared: ``[K]`` probability that in a cluster the agent comes to where a rival differs, or is
+            compared; ``said`` to where h has a say.
+    """
+
+    def __init__(
+        self, clusters: Sequence[Sequence[_Told]], every: _Every, h: int, lapse: float, level: float, episodes: int
+    ) -> None:
+        self.every, self.h, self.level, self.strength = every, h, level, 1 - lapse
+        walks = [[_Walk(told, h, lapse) for told in each if h in told.policies] for each in clusters]
+        self.count, self.often = len(every.names), dict[int, Array]()  # number of actions -> how often each is taken
+        for walk in (walk for each in walks for walk in each):
+            self.often[len(walk.often)] = self.often.get(len(walk.often), np.zeros(1)) + walk.often
+        sums = sum((self._means(walk) for each in walks for walk in each), np.zeros((3, self.count)))
+        self.size, self.repeated, self.bar = sums / len(clusters)
+        mean, within = np.zeros((2, len(clusters), 3 * self.count + 1))
+        missed = np.ones((len(clusters), 2 * self.count + 1))
+        for at, each in enumerate(walks):
+            for walk in each:
+                of_mean, of_variance, reached = self._moments(walk)
+                mean[at] += episodes * of_mean
+                within[at] += episodes * of_variance
+                missed[at] *= (1 - reached) ** episodes
+        self.sampled = len(clusters)
+        self.mean, self.between = mean.mean(axis=0), mean.var(axis=0, ddof=1)
+        self.variance = within.mean(axis=0) + self.between
+        *rivals, self.said = 1 - missed.mean(axis=0)
+        self.differs, self.compared = np.reshape(rivals, (2, self.count))
+
+    def _means(self, walk: _Walk) -> Array:
+        """Return ``[3, K]`` means in an episode: size, what is repeated, what a contrast is held against."""
+        total = np.zeros((3, self.count))
+        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
+            total += np.stack([step.size, step.repeated, step.bar]) @ mass
+        return total
+
+    def _moments(self, walk: _Walk) -> tuple[Array, Array, Array]:
+        """Return ``[3K + 1]`` mean and variance of each sum in an episode, and the probabilities of coming there."""
+        values, reached = np.zeros((3 * self.count + 1, len(walk.states))), np.zeros((1, len(walk.states)))
+        variance, known, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
+        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
+            if step is not known:
+                known, sums = step, self._sums(step)
+            after = walk.after(values)
+            ahead = sums[0] + after
+            mean = step.mean(ahead)
+            spread = step.mean(ahead**2) - mean**2 + sums[1]
+            if walk.following is None:
+                spread += step.mean(walk.after(values**2) - after**2)
+            variance = variance + spread @ mass
+            marks = np.concatenate([step.ahead + step.behind > 1e-9, step.common, step.said[self.h][None]])
+            values, reached = mean, np.where(marks, 1.0, step.mean(walk.after(reached)))
+        first = values @ walk.start
+        return first, variance + values**2 @ walk.start - first**2, reached @ walk.start
+
+    def _sums(self, step: _Step) -> tuple[Array, Array]:
+        """Return what a step adds to the J sums: mean by first answer ``[J, n, A]``, variance by the second."""
+        h, strength = self.h, self.strength
+        own, size = step.away[h], step.size[h]
+        root = np.sqrt(np.maximum(HALF * self.size * self.repeated, _NONE))  # of R2(k) = HALF
+        repeats, fixed = -HALF * self.size / (2 * root), -HALF * self.repeated / (2 * root)
+        held = self.bar / (2 * max(self.size[h], _NONE))
+        contrast = step.common[:, :, None] * (own - step.away) - held[:, None, None] * own
+        apart = step.ahead + step.behind - 2 * APART * size * step.common
+        constant = np.concatenate(
+            [fixed[:, None] * step.size, strength * (held[:, None] * size - step.bar / 2), apart, -STRONG * size[None]]
+        )
+        mean, variance = step.added(np.concatenate([step.away, contrast, np.zeros_like(contrast), own[None]]), repeats)
+        return mean + constant[:, :, None], variance
+
+    def failing(self, clusters: int) -> dict[str, float]:
+        """Return the probability that each condition fails in so many clusters."""
+        from scipy.special import bdtr, ndtr
+
+        count, h = self.count, self.h
+        sign = np.where((np.arange(len(self.mean)) < count) & (np.arange(len(self.mean)) != h), -1.0, 1.0)
+        excluded, contrast, _ = np.reshape(self._ends(sign * self.mean, clusters)[:-1], (3, count))
+        consistent, strong = excluded[h], self._ends(self.mean, clusters)[-1]
+        compared = 1 - bdtr(FEWEST - 1, clusters, self.compared)
+        few = np.maximum(bdtr(FEWEST - 1, clusters, self.differs) - (1 - compared), 0.0)
+        apart, off = self.mean[2 * count : -1], self.variance / clusters + self.between / self.sampled
+        alike = ndtr(-apart / np.sqrt(np.maximum(off[2 * count : -1], _NONE**2)))
+        rivals = np.minimum(few + (contrast + alike) * compared, excluded * compared)
+        rivals[h] = 0.0
+        return {
+            "steps": float(bdtr(FEWEST - 1, clusters, self.said)),
+            "strength": float(strong),
+            "consistency": float(consistent),
+            **dict(zip(self.every.names, rivals.tolist(), strict=True)),
+        }
+
+    def _ends(self, mean: Array, clusters: int) -> Array:
+        """Return the probability that the lower end of each sum lies below 0."""
+        from scipy.special import nctdtr, stdtrit
+
+        noncentral = math.sqrt(clusters) * mean / np.sqrt(np.maximum(self.variance, _NONE**2))
+        bar = stdtrit(clusters - 1, 1 - self.level)
+        sure = noncentral > 30  # beyond, the tail is below 1e-12 and its series is slow
+        below = nctdtr(clusters - 1, np.clip(noncentral, -5, 30), bar)
+        return np.where(mean < _NONE, 1.0, np.where(sure, 0.0, below))
+
+    def need(self) -> tuple[float, str]:
+        """Return the least number of clusters that is enough, infinite without one, and what fails most often then."""
+
+        def fails(clusters: int) -> float:
+            return sum(self.failing(clusters).values())
+
+        low, high = FEWEST - 1, FEWEST
+        while fails(high) > 1 - POWER and high < _NEVER:
+            low, high = high, 2 * high
+        enough = high < _NEVER
+        while enough and high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fails(middle) > 1 - POWER else (low, middle)
+        found = self.failing(high)
+        return float(high) if enough else math.inf, max(found, key=lambda one: found[one])

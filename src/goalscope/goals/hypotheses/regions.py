@@ -1,0 +1,56 @@
+"""Regions of states in which a hypothesis may hold or not: how far its place is, on which side it lies.
+
+An agent may follow a hypothesis where its place is near, or where it lies ahead, and nowhere else. A share of all steps
+hides this; regions that are declared beforehand show it, and say where.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.goals.hypotheses.definition import FAR, FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses.rules import holding
+from goalscope.goals.hypotheses.views import Undefined
+
+_FAR_OFF: Final = {"at most 2 steps away": (1, 2), "3 to 5 steps away": (3, 5)} | {
+    "6 to 8 steps away": (6, 8),
+    "9 steps away or more": (9, FAR - 1),
+}
+_SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "above": lambda down, right: down < 0,
+    "below": lambda down, right: down > 0,
+    "to the left": lambda down, right: right < 0,
+    "to the right": lambda down, right: right > 0,
+    "straight above or below": lambda down, right: (right == 0) & (down != 0),
+    "straight left or right": lambda down, right: (down == 0) & (right != 0),
+    "down left": lambda down, right: (down >= 0) & (right <= 0) & (down != right),
+    "down right": lambda down, right: (down >= 0) & (right >= 0) & (down != -right),
+    "up left": lambda down, right: (down <= 0) & (right <= 0) & (down != -right),
+    "up right": lambda down, right: (down <= 0) & (right >= 0) & (down != right),
+}
+REGIONS: Final = (*_FAR_OFF, *_SIDES, "where its condition holds", "where its condition does not hold")
+"""Names of the regions: where the place of a hypothesis is, as seen from the agent; both parts of a conditional one."""
+
+
+def regions(one: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
+    """Return ``[R, S]`` which states lie in each of `REGIONS`; None for a hypothesis that has none of them."""
+    found = np.zeros((len(REGIONS), world.process.states), dtype=bool)
+    if " if {condition}" in one.form:
+        holds = holding(world, one.parts[0], one.parts[1])
+        found[-2:] = holds, ~holds
+        return found
+    parts = [part for part in one.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
+    if one.kind not in ("place", "event") and len(parts) != 1:
+        return None
+    aim = one if one.kind in ("place", "event") else parts[0]  # that it flees, goes straight to, or is after when near
+    try:
+        steps = world.steps_to(aim.where(world))
+        found[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
+        if aim.kind == "place":
+            down, right = world.further(aim.cell(world)).T
+            found[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
+    except Undefined:  # chance, or a world without cells: the regions that are not known stay empty
+        return found
+    return found

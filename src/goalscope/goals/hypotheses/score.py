@@ -1,0 +1,356 @@
+"""One score for all hypotheses, with the agent's own noise as the ceiling, and the rule that makes a verdict of it.
+
+With the sums of `goalscope.goals.hypotheses.evidence`, over worlds:
+
+    strength      lambda(h) = gain / size               share of the answers that follow h; below 0 they go against it
+    consistency   R2(h) = gain^2 / (size x repeated)    1 where it is followed alike in all states, however noisy
+    predictable   agreement / steps                     1 for an agent that always repeats itself, 0 for a random one
+    contrast      c(h, k) = sum (u_h - u_k) . a         over steps in which both have a say
+
+In the mean a contrast is lambda E(h, k) if the agent follows h and -lambda E(k, h) if it follows k, where E(h, k) = sum
+|u_h|^2 - u_h . u_k. h *beats* k where c lies beyond the middle of both by a share `MARGIN` of the way to the first.
+E(h, k) may be 0, as for ``goal within 5 steps`` against ``goal``: the middle then lies on one side of 0, and what is
+not done tells.
+
+Ends are those of resampled clusters, one-sided at `LEVEL`. A rival is compared where both have a say in `FEWEST`
+clusters. It can be told apart where E(h, k) + E(k, h) is at least `APART` of 2 |u_h|^2, and above 0 in `FEWEST`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
+from goalscope.goals.hypotheses.evidence import FREQUENCIES, AnswerSums
+from goalscope.goals.hypotheses.regions import REGIONS
+from goalscope.goals.hypotheses.separability import FEWEST
+
+Kind = Literal["random", "habit", "named", "set", "partly", "none", "undecided"]
+LEVEL: Final = 0.05
+RESAMPLES: Final = 1000
+MARGIN: Final = 0.25
+APART: Final = 0.02
+RANDOM: Final = 0.02
+"""Share of predictable answers that the lower end must reach before anything but a name is said."""
+NOISE: Final = 0.1
+"""Share below which the upper end must lie for an agent to be called random."""
+STRONG: Final = 0.2
+EXPLAINED: Final = 0.7
+"""Consistency of a hypothesis that is named; its lower end must reach `HALF`."""
+HALF: Final = 0.5
+PARTLY: Final = 0.3
+REGION: Final = 0.05
+"""Level of the test of a region: a name is withheld where one fails. What is followed fails far less often, since its
+strength there is not half of that elsewhere, so many regions need no stricter level."""
+HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
+"""Sentinels that are habits, and the consistency from which on they explain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HypothesisScore:
+    """What an agent's answers say for one hypothesis.
+
+    Attributes:
+        name: of the hypothesis.
+        asked: whether somebody asked for it; a sentinel is a rival only, and never named.
+        clusters: number of clusters in which it has a say.
+        steps: share of all steps in which it has one.
+        strength, consistency: estimate, lower and upper end.
+        beats: rivals that it beats, where it explains.
+        not_told_from: rivals that act like it in these worlds.
+        apart_in: least number of clusters in which one of the others that were asked for acts differently.
+        not_where: regions in which the agent does not follow it: the upper end of the strength there lies below half of
+            the strength elsewhere.
+    """
+
+    name: str
+    asked: bool
+    clusters: int
+    steps: float
+    strength: tuple[float, float, float]
+    consistency: tuple[float, float, float]
+    beats: tuple[str, ...]
+    not_told_from: tuple[str, ...]
+    apart_in: int = 0
+    not_where: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreVerdict:
+    """Which hypotheses an agent's answers follow.
+
+    Attributes:
+        kind: named: one; set: several that could not be told apart here; partly: one that explains a part; habit,
+            random, none (of those that were asked for), undecided.
+        names: the hypotheses that it speaks of; of an undecided one, those that are not excluded.
+        predictable: estimate, lower and upper end.
+        scores: of all hypotheses.
+        clusters, steps, left_out: numbers; left out are steps without an action.
+        undefined: name -> number of worlds in which it means nothing.
+        explained_by: where it is "none", the rules that nobody asked for which explain the answers, and beat every
+            hypothesis that was asked for.
+        on_the_way: hypotheses that were asked for and are a step on every way to the first of ``names``.
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    predictable: tuple[float, float, float]
+    scores: tuple[HypothesisScore, ...]
+    clusters: int
+    steps: int
+    left_out: int
+    undefined: Mapping[str, int]
+    explained_by: tuple[str, ...] = ()
+    on_the_way: tuple[str, ...] = ()
+
+    def score(self, name: str) -> HypothesisScore:
+        """Return the score of a hypothesis."""
+        return next(one for one in self.scores if one.name == name)
+
+    def sentence(self) -> str:
+        """Return the verdict in one sentence."""
+        near = max((one for one in self.scores if one.asked), key=lambda one: one.consistency[0])
+        half = "" if near.consistency[0] >= HALF else " explains half of what it would repeat"
+        nearest = f"{near.name} comes nearest, consistency {near.consistency[0]:.2f}"
+        listed = " or ".join(self.names)
+        if self.kind in ("named", "partly"):
+            found = self.score(self.names[0])
+            values = f"strength {found.strength[0]:.2f}, consistency {found.consistency[0]:.2f}"
+            values = f"{values} of the first" if len(self.names) > 1 else values
+            way = f"; {' and '.join(self.on_the_way)}: a step on every way there" if self.on_the_way else ""
+            return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values}){way}"
+        return {
+            "random": "random: it would hardly repeat an answer",
+            "habit": f"a habit: {listed} explain its actions as well",
+            "set": f"{listed}: not told apart here",
+            "none": f"none of the named{half} ({nearest})",
+            "undecided": f"undecided between {listed or 'all of them'} ({nearest})",
+        }[self.kind]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "sentence": self.sentence()}
+
+
+def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> ScoreVerdict:
+    """Return the verdict of the rule.
+
+    Args:
+        found: of answers that were given twice, or exactly.
+        seed: root seed of the resamples.
+        level: of each one-sided end.
+        resamples: their number.
+
+    Raises:
+        ValueError: steps without second answers.
+    """
+    if np.isnan(found.agreement).any():
+        raise ValueError(
+            "the score needs a second answer to each step, or the probabilities of actions, got single answers: run "
+            "the agent with answers: 2, or take the weaker methods"
+        )
+    return _ResampledScores(found, seed, level, resamples).verdict()
+
+
+class _ResampledScores:
+    """The scores of hypotheses, their ends over resampled clusters, and what the rule makes of them."""
+
+    def __init__(self, found: AnswerSums, seed: int, level: float, resamples: int) -> None:
+        self.found, self.count = found, len(found.names)
+        clusters = len(found.steps)
+        rng = stream(seed, "resampled clusters", clusters, resamples)
+        drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
+        self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # the first row: as it is
+        self.level = level
+        self.names, self.bank = found.names, np.arange(self.count) < found.asked
+
+    def _sums(self, values: Array) -> Array:
+        return (self.weights @ values.reshape(len(values), -1)).reshape(len(self.weights), *values.shape[1:])
+
+    def _ends(
+        self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
+    ) -> Array:
+        """Return ``[3, ...]`` estimate, lower and upper end; ``low``, ``high``: what an end is taken of instead."""
+        down, up = _tails(len(self.found.steps), self.level if level is None else level)
+        lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
+        upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
+        return np.stack([values[0], lower, upper])
+
+    @cached_property
+    def predictable(self) -> Array:
+        return self._ends(self._sums(self.found.agreement) / np.maximum(self._sums(self.found.steps), 1e-12))
+
+    @cached_property
+    def strengths(self) -> Array:
+        """``[1 + R, K]``; 0 where a hypothesis has no say."""
+        size = self._sums(self.found.size)
+        return np.where(size > 0, self._sums(self.found.gain) / np.maximum(size, 1e-12), 0.0)
+
+    @cached_property
+    def strength(self) -> Array:
+        return self._ends(self.strengths)
+
+    @cached_property
+    def consistency(self) -> Array:
+        """Estimate and ends ``[3, K]``; where nothing is repeated 0 at the lower end, without bound at the upper."""
+        gain, scale = self._sums(self.found.gain), self._sums(self.found.size) * self._sums(self.found.repeated)
+        value = np.where((gain > 0) & (scale > 0), gain**2 / np.where(scale > 0, scale, 1.0), 0.0)
+        return self._ends(value, value, np.where((gain > 0) & (scale <= 0), np.inf, value))
+
+    @cached_property
+    def explains(self) -> Mask:
+        """``[K]`` whether each explains what the agent would repeat, whatever its rivals."""
+        return np.asarray(self.may_explain & (self.consistency[1] >= HALF))
+
+    @cached_property
+    def may_explain(self) -> Mask:
+        """``[K]`` the same by the estimate alone."""
+        enough = (self.found.said > 0).sum(axis=0) >= FEWEST
+        return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
+
+    @cached_property
+    def apart(self) -> tuple[Mask, Mask]:
+        """``[K, K]`` whether two are compared, and whether they can be told apart."""
+        one = self.found
+        said = one.said > 0
+        compared = (said[:, :, None] & said[:, None, :]).sum(axis=0) >= FEWEST
+        apart = self.differ.sum(axis=0) >= 2 * APART * one.common_size.sum(axis=0)
+        return compared & ~np.eye(self.count, dtype=bool), apart & (self.apart_in >= FEWEST)
+
+    @cached_property
+    def differ(self) -> Array:
+        """``[G, K, K]`` E(h, k) + E(k, h), 0 where two act alike."""
+        return self.found.common_size - 2 * self.found.product + np.swapaxes(self.found.common_size, 1, 2)
+
+    @cached_property
+    def apart_in(self) -> Numbers:
+        """``[K, K]`` number of clusters in which two act differently."""
+        return np.asarray((self.differ > 1e-9).sum(axis=0))
+
+    @cached_property
+    def beats(self) -> Mask:
+        """``[K, K]`` whether the first beats the second; False where the first does not explain."""
+        found, rows = self.found, np.flatnonzero(self.explains)
+        result = np.zeros((self.count, self.count), dtype=bool)
+        if len(rows):
+            ahead = found.common_size[:, rows] - found.product[:, rows]  # E(h, k) by cluster, [G, rows, K]
+            behind = np.swapaxes(found.common_size, 1, 2)[:, rows] - found.product[:, rows]
+            contrast = found.common_gain[:, rows] - np.swapaxes(found.common_gain, 1, 2)[:, rows]
+            bar = (1 + MARGIN) * self._sums(ahead) - (1 - MARGIN) * self._sums(behind)
+            beyond = self._sums(contrast) - self.strengths[:, rows, None] / 2 * bar
+            result[rows] = self.apart[1][rows] & (self._ends(beyond)[1] > 0)
+        return result
+
+    @cached_property
+    def fails_in(self) -> Mask:
+        """``[asked, R]`` whether the strength in a region is shown to lie below half of that elsewhere."""
+        gain, size = self._sums(self.found.region_gain), self._sums(self.found.region_size)
+        asked = self.found.asked
+        rest_gain = self._sums(self.found.gain[:, :asked])[:, :, None] - gain
+        rest_size = self._sums(self.found.size[:, :asked])[:, :, None] - size
+        inside, elsewhere = gain / np.maximum(size, 1e-9), rest_gain / np.maximum(rest_size, 1e-9)
+        ahead = inside - elsewhere / 2
+        below = self._ends(ahead, high=np.where(size > 1e-9, ahead, np.inf), level=REGION)[2] < 0
+        return np.asarray(below & ((self.found.region_size > 1e-9).sum(axis=0) >= FEWEST))
+
+    def verdict(self) -> ScoreVerdict:
+        kind, chosen = self._kind()
+        return ScoreVerdict(
+            kind=kind,
+            names=tuple(self.names[index] for index in chosen),
+            predictable=_three(self.predictable),
+            scores=tuple(self._scored(index) for index in range(self.count)),
+            clusters=len(self.found.steps),
+            steps=int(self.found.steps.sum()),
+            left_out=self.found.left_out,
+            undefined=self.found.undefined,
+            explained_by=tuple(self.names[index] for index in np.flatnonzero(self.sentinels)) if kind == "none" else (),
+            on_the_way=self._steps(chosen[0]) if kind in ("named", "partly") and len(chosen) else (),
+        )
+
+    def _steps(self, index: int) -> tuple[str, ...]:
+        """Return the hypotheses that are a step of one in every world that has both."""
+        always = (self.found.step_of[index] > 0) & (self.found.step_of[index] == self.found.worlds[index])
+        return tuple(self.names[other] for other in np.flatnonzero(always & self.bank).tolist())
+
+    @cached_property
+    def rivals(self) -> Mask:
+        """``[K, K]`` whether the second is a rival of the first: compared, and not excluded by its own score."""
+        possible = (self.consistency[2] >= HALF) & (self.strength[2] > 0)
+        return np.asarray(self.apart[0] & possible[None, :])
+
+    @cached_property
+    def sentinels(self) -> Mask:
+        """``[K]`` the rules that nobody asked for which explain, and beat every rival that was asked for."""
+        unbeaten = self.rivals & ~self.beats
+        return np.asarray(self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1))
+
+    def _kind(self) -> tuple[Kind, Sequence[int]]:
+        value, _, high = self.consistency
+        possible = np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
+        if len(self.found.steps) < FEWEST:  # resamples of so few clusters hold hardly anything else
+            return "undecided", possible
+        unbeaten = self.rivals & ~self.beats
+        alone = self.explains & ~unbeaten.any(axis=1)
+        whole = self.explains & self.bank
+        whole[self.bank] &= ~self.fails_in.any(axis=1)
+        if named := np.flatnonzero(alone & whole).tolist():
+            return ("named" if len(named) == 1 else "set"), named
+        if self.predictable[1] < RANDOM:
+            follows = (self.strength[1] > STRONG)[:-1].any()  # but for move frequencies, of which it is all noise
+            return ("random" if self.predictable[2] < NOISE and not follows else "undecided"), ()
+        at = {self.names.index(name): least for name, least in HABITS.items() if name in self.names}
+        usual = max((value[index] for index in at if self.strength[1, index] > STRONG), default=0.0)
+        habits = [index for index, least in at.items() if value[index] >= least]
+        if habits and self.beats[habits][:, whole].any(axis=0).all():
+            return "habit", habits  # and no hypothesis of the bank explains as well
+        if self.sentinels.any():
+            return "none", ()  # a sentinel explains it, which nobody asked for, and no hypothesis of the bank may
+        if sets := [{h, *np.flatnonzero(unbeaten[h]).tolist()} for h in np.flatnonzero(whole).tolist()]:
+            return "set", sorted(set().union(*sets))
+        some = (value < EXPLAINED) | (self.explains & ~whole)
+        partial = self.bank & some & (self.strength[1] > STRONG) & (value >= max(PARTLY, usual))
+        unsure = value[self.bank & self.may_explain & ~self.explains].max(initial=0.0)
+        if partial.any() and value[partial].max() > unsure:  # a part is not named where all of another may be followed
+            return "partly", sorted(np.flatnonzero(partial).tolist(), key=lambda index: -value[index])
+        if not (high[self.bank] >= HALF).any():
+            return "none", ()
+        return "undecided", possible
+
+    def _scored(self, index: int) -> HypothesisScore:
+        def named(where: Mask) -> tuple[str, ...]:
+            return tuple(self.names[other] for other in np.flatnonzero(where).tolist())
+
+        said, (compared, apart) = self.found.said[:, index], self.apart
+        others = self.bank & (np.arange(self.count) != index)
+        return HypothesisScore(
+            name=self.names[index],
+            asked=bool(self.bank[index]),
+            clusters=int((said > 0).sum()),
+            steps=float(said.sum() / max(self.found.steps.sum(), 1)),
+            strength=_three(self.strength[:, index]),
+            consistency=_three(self.consistency[:, index]),
+            beats=named(self.beats[index]),
+            not_told_from=named(compared[index] & ~apart[index]),
+            apart_in=int(self.apart_in[index, others].min(initial=len(said))),
+            not_where=tuple(REGIONS[at] for at in np.flatnonzero(self.fails_in[index])) if self.bank[index] else (),
+        )
+
+
+def _three(values: Array) -> tuple[float, float, float]:
+    first, low, high = (float(value) for value in values)
+    return first, low, high
+
+
+def _tails(clusters: int, level: float) -> tuple[float, float]:
+    """Return the quantiles of resamples at both ends: expanded, as in `goalscope.goals.curves.interval`."""
+    if clusters < 2:
+        return 0.0, 1.0
+    from scipy.special import ndtr, stdtrit
+
+    tail = float(ndtr(-np.sqrt(clusters / (clusters - 1)) * stdtrit(clusters - 1, 1 - level)))
+    return tail, 1 - tail

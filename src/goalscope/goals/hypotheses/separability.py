@@ -1,0 +1,347 @@
+"""Which hypotheses some worlds can tell apart, before any data: exact, from the tables.
+
+An agent that is after h takes the actions of ``pi_h`` with probability 1 - eps and any offered one, all equally likely,
+with probability eps. What one of its episodes tells against k is the expected log-likelihood ratio, in nats:
+
+    D(h, k) = sum over t, s of P_h(s_t = s) KL(pi_h^eps(. | t, s) || pi_k^eps'(. | t, s))
+
+with ``P_h(s_t = s)`` by forward propagation. Two figures: eps' = eps, the same lapse rate for both, world by world; and
+eps' the rival's own best of `LAPSES`, one for all worlds. The first says which worlds tell them apart; the second, the
+smaller one, how much an episode tells against a rival that may be as noisy as it likes. The log-likelihood ratio is
+expected to come to log(1 / level) after ``log(1 / level) / D`` episodes.
+
+Source: Kullback and Leibler (1951), On information and sufficiency, section 2; the number of episodes: Wald (1945),
+Sequential tests of statistical hypotheses, section 4, without the excess over the boundary.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_number, freeze
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, can_gain, finite_world
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import bind
+from goalscope.worlds.world import World
+
+LAPSE: Final = 0.1
+"""Share of random actions of the agents that are compared."""
+
+ENOUGH: Final = 0.1
+"""Nats an episode from which on a world tells two hypotheses apart."""
+
+FEWEST: Final = 6
+"""Number of worlds (clusters) that must tell two hypotheses apart before one of them is named, unless all do."""
+
+LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
+"""Lapse rates that a rival may have at its best, neighbours 15 % apart."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Separability:
+    """What W worlds can tell of K hypotheses; entry (h, k) is what an agent after h tells against k.
+
+    Attributes:
+        names: of the hypotheses.
+        world_ids, clusters: ``[W]`` id and cluster of each world.
+        lapse: lapse rate eps of the agents.
+        level: error rate that `episodes` are counted for.
+        nats: ``[W, K, K]`` D(h, k) an episode with the same lapse rate for both; NaN where one is undefined.
+        own_best: ``[K, K]`` mean of D(h, k) over the worlds that have both, with the rival's own best lapse rate.
+        own_lapse: ``[K, K]`` that lapse rate.
+        disjoint: ``[K, K]`` share of the decisions of an agent after h in which the sets of both have no action in
+            common, over all worlds that have both.
+        within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for a policy,
+            False where the hypothesis is undefined.
+        undefined: name -> reason -> number of worlds.
+    """
+
+    names: tuple[str, ...]
+    world_ids: tuple[str, ...]
+    clusters: tuple[str, ...]
+    lapse: float
+    level: float
+    nats: Array
+    own_best: Array
+    own_lapse: Array
+    disjoint: Array
+    within: Mask
+    undefined: Mapping[str, Mapping[str, int]]
+
+    @property
+    def both(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` number of worlds in which both are defined."""
+        return np.asarray((~np.isnan(self.nats)).sum(axis=0))
+
+    @property
+    def mean(self) -> Array:
+        """``[K, K]`` mean nats an episode over these worlds, the same lapse rate for both; NaN without a world."""
+        return _ratio(np.nansum(self.nats, axis=0), self.both)
+
+    @cached_property
+    def least(self) -> Array:
+        """``[W, K, K]`` the smaller of both directions, 0 where a hypothesis is undefined."""
+        return np.nan_to_num(np.minimum(self.nats, self.nats.transpose(0, 2, 1)))
+
+    @cached_property
+    def apart(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` number of clusters with a world that tells both apart: at least `ENOUGH` nats each way."""
+        return self._clusters_with(self.least >= ENOUGH)
+
+    @cached_property
+    def shared(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` number of clusters with a world in which both are defined."""
+        return self._clusters_with(~np.isnan(self.nats))
+
+    @property
+    def out_of_reach(self) -> dict[str, int]:
+        """Name -> number of worlds in which it is defined, but no policy changes its utility within the horizon."""
+        defined = ~np.isnan(np.diagonal(self.nats, axis1=1, axis2=2))
+        counts = (defined & ~self.within).sum(axis=0).tolist()
+        return {name: count for name, count in zip(self.names, counts, strict=True) if count}
+
+    def _clusters_with(self, where: Mask) -> npt.NDArray[np.int64]:
+        names, codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)
+        found = np.zeros((len(names), *where.shape[1:]), dtype=bool)
+        np.logical_or.at(found, codes, where)
+        return np.asarray(found.sum(axis=0))
+
+    @property
+    def episodes(self) -> Array:
+        """``[K, K]`` episodes until the ratio is expected to come to 1 / level, by the rival's own best lapse rate."""
+        worst = np.fmin(self.own_best, self.own_best.T)
+        counts = np.ceil(math.log(1 / self.level) / np.maximum(worst, 1e-12))
+        return np.where(self.both == 0, np.nan, np.where(worst > 1e-9, counts, np.inf))
+
+    @property
+    def needed(self) -> npt.NDArray[np.int64]:
+        """``[K, K]`` clusters that must tell both apart before one is named: `FEWEST`, or all that have both."""
+        return np.minimum(FEWEST, np.maximum(self.shared, 1))
+
+    def same(self) -> list[tuple[str, ...]]:
+        """Return the sets of hypotheses that coincide: no world that has two of a set tells these two apart.
+
+        Where a chain of such pairs has ends that are told apart, its pairs stand alone.
+        """
+        linked = (self.apart == 0) & (self.shared > 0)
+        sets = list[tuple[int, ...]]()
+        for group in _linked(linked):
+            whole = bool(linked[np.ix_(group, group)].all())
+            sets += [group] if whole else [pair for pair in combinations(group, 2) if linked[pair]]
+        return [tuple(self.names[index] for index in group) for group in sets]
+
+    def sentences(self) -> list[str]:
+        """Return what these worlds cannot tell, one sentence each."""
+        nowhere = [not self.shared[index, index] for index in range(len(self.names))]
+        told = [
+            f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
+        ]
+        for group in self.same():
+            at = [self.names.index(name) for name in group]
+            exactly = bool((np.nan_to_num(self.mean)[np.ix_(at, at)] < 1e-9).all())
+            how = "" if exactly else f" (less than {ENOUGH:g} nats in each of them, lapse rate {self.lapse:g})"
+            told.append(f"{' or '.join(group)}: the same in these worlds{how}")
+        for first, second in combinations(range(len(self.names)), 2):
+            words, shared = f"{self.names[first]} or {self.names[second]}", int(self.shared[first, second])
+            apart, needed = int(self.apart[first, second]), int(self.needed[first, second])
+            if nowhere[first] or nowhere[second]:
+                continue
+            if not shared:
+                told.append(f"{words}: in no world are both defined")
+            elif 0 < apart < needed:
+                told.append(f"{words}: {apart} of {shared} worlds tell them apart, {needed} are needed")
+        return told
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one plain record for each ordered pair."""
+        return [
+            {
+                "hypothesis": self.names[h],
+                "rival": self.names[k],
+                "worlds": int(self.shared[h, k]),
+                "worlds_apart": int(self.apart[h, k]),
+                "nats_same_lapse": float(self.mean[h, k]),
+                "nats_own_best_lapse": float(self.own_best[h, k]),
+                "own_best_lapse": float(self.own_lapse[h, k]),
+                "disjoint": float(self.disjoint[h, k]),
+                "episodes": float(self.episodes[h, k]),
+            }
+            for h in range(len(self.names))
+            for k in range(len(self.names))
+            if h != k
+        ]
+
+
+def separability(
+    hypotheses: Mapping[str, Hypothesis],
+    worlds: Sequence[World],
+    *,
+    horizon: Callable[[World], int],
+    lapse: float = LAPSE,
+    level: float = 0.05,
+) -> Separability:
+    """Return what some worlds can tell of some hypotheses.
+
+    Args:
+        hypotheses: name -> hypothesis, K of them.
+        worlds: W of them.
+        horizon: decisions of an episode in a world.
+        lapse: lapse rate eps of the agents, .005 to 1; below, a single slip of the hand decides everything.
+        level: error rate that episodes are counted for.
+
+    Raises:
+        ValueError: no world, fewer than two hypotheses, or a number out of range.
+    """
+    if len(hypotheses) < 2 or not worlds:
+        raise ValueError(
+            f"separability must be asked of at least two hypotheses and one world, got {len(hypotheses)} and "
+            f"{len(worlds)}"
+        )
+    lapse = check_number("lapse", lapse, float(LAPSES[0]), 1.0)
+    level = check_number("level", level, 1e-12, 0.5)
+    used = [bind(one, worlds) for one in hypotheses.values()]
+    names, count = tuple(hypotheses), len(hypotheses)
+    rates = np.concatenate([[lapse], LAPSES])
+    nats = np.full((len(worlds), count, count), np.nan)
+    crossed = np.zeros((len(rates), count, count))
+    own, both, apart, decided = np.zeros((4, count, count))
+    within = np.zeros((len(worlds), count), dtype=bool)
+    undefined: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for index, world in enumerate(worlds):
+        try:
+            finite = finite_world(world, horizon(world))
+        except Undefined as error:
+            for name in names:
+                undefined[name][str(error)] += 1
+            continue
+        solved = dict[int, Solved]()
+        for number, (name, one) in enumerate(zip(names, used, strict=True)):
+            try:
+                solved[number] = one.solved(finite)
+            except Undefined as error:
+                undefined[name][str(error)] += 1
+        if not solved:
+            continue
+        at = np.ix_(list(solved), list(solved))
+        within[index, list(solved)] = [one.utility is None or can_gain(finite, one.utility) for one in solved.values()]
+        told = _Told(finite, list(solved.values()), rates)
+        nats[index][at] = np.maximum(told.crossed[0] - told.own[:, None], 0.0)
+        for part, more in zip(crossed, told.crossed, strict=True):
+            part[at] += more
+        own[at] += told.own[:, None]
+        both[at] += 1
+        apart[at] += told.disjoint
+        decided[at] += told.decided[:, None]
+    best = crossed[1:].argmin(axis=0)
+    lowest = np.take_along_axis(crossed[1:], best[None], axis=0)[0]
+    return Separability(
+        names=names,
+        world_ids=tuple(world.id for world in worlds),
+        clusters=tuple(world.cluster or world.id for world in worlds),
+        lapse=lapse,
+        level=level,
+        nats=freeze(nats),
+        own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own, both), 0.0)),
+        own_lapse=freeze(np.where(crossed[0] < lowest, lapse, LAPSES[best])),
+        disjoint=freeze(_ratio(apart, decided)),
+        within=freeze(within),
+        undefined={name: dict(reasons) for name, reasons in undefined.items() if reasons},
+    )
+
+
+def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool:
+    """Return whether a world tells two hypotheses apart: at least `ENOUGH` nats each way, with lapse rate `LAPSE`.
+
+    Raises:
+        Undefined: one of them means nothing in the world, no way leads there, or the world is too large.
+    """
+    told = _Told(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
+    nats = told.crossed[0] - told.own[:, None]
+    return bool(min(nats[0, 1], nats[1, 0]) >= ENOUGH)
+
+
+class _Told:
+    """What one world tells: sums over the episode of an agent after each of K hypotheses.
+
+    Attributes:
+        own: ``[K]`` expected ``sum over t of log pi_h^eps(a_t | s_t)``, less its sign.
+        crossed: ``[E, K, K]`` the same of ``log pi_k^e`` under h, for each of E rates; a difference of both is nats.
+        decided: ``[K]`` expected number of decisions before the end.
+        disjoint: ``[K, K]`` expected number of those with disjoint sets.
+    """
+
+    def __init__(self, world: FiniteWorld, solved: Sequence[Solved], rates: Array) -> None:
+        count = len(solved)
+        self.own, self.decided = np.zeros((2, count))
+        self.crossed, self.disjoint = np.zeros((len(rates), count, count)), np.zeros((count, count))
+        for visits, policy in _visited(world, solved, float(rates[0])):
+            seen = np.flatnonzero((visits > 0).any(axis=0) & world.live)
+            even, exact = world.even[seen], policy[:, seen]
+            mass = visits[:, seen, None] * ((1 - rates[0]) * exact + rates[0] * even)  # [K, s, A]
+            flat = mass.reshape(count, -1)
+            for number, rate in enumerate(rates):
+                chance = (1 - rate) * exact + rate * even
+                logs = np.log(np.where(chance > 0, chance, 1.0)).reshape(count, -1)
+                self.crossed[number] -= flat @ logs.T
+                if number == 0:
+                    self.own -= (flat * logs).sum(axis=1)
+            sets = (exact > 0).astype(np.float64)
+            common = np.einsum("hsa,ksa->hks", sets, sets)
+            self.disjoint += np.einsum("hs,hks->hk", visits[:, seen], common == 0)
+            self.decided += visits[:, seen].sum(axis=1)
+
+
+def _visited(world: FiniteWorld, solved: Sequence[Solved], lapse: float) -> Iterator[tuple[Array, Array]]:
+    """Yield ``[K, S]`` expected decisions in each state and ``[K, S, A]`` the policies of these decisions.
+
+    All decisions at once where the policies are the same at all times, else one after the other.
+    """
+    process, steps = world.process, world.horizon
+    count, states = len(solved), process.states
+    timed = any(len(one.policy) > 1 for one in solved)
+    mass: Array = np.tile(process.start, (count, 1))
+    total = np.zeros((count, states))
+    policy = np.stack([one.policy[0] for one in solved])
+    taken = (1 - lapse) * policy + lapse * world.even
+    if not process.chance:
+        target = (np.arange(count)[:, None, None] * states + process.transitions[None]).reshape(-1)
+    for step in range(steps):
+        if timed:
+            policy = np.stack([one.policy[min(step, len(one.policy) - 1)] for one in solved])
+            taken = (1 - lapse) * policy + lapse * world.even
+            yield mass, policy
+        total += mass
+        flow = mass[:, :, None] * taken
+        if process.chance:
+            mass = np.stack([process.base.flow(part) for part in flow])
+        else:
+            counted = np.bincount(target, weights=flow.reshape(-1), minlength=count * states)
+            mass = counted.astype(np.float64, copy=False).reshape(count, states)
+    if not timed:
+        yield total, policy
+
+
+def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
+    return np.where(counts > 0, sums / np.maximum(counts, 1e-300), np.nan)
+
+
+def _linked(linked: Mask) -> list[tuple[int, ...]]:
+    """Return the sets of at least two numbers that are linked, directly or by others."""
+    rest, found = list(range(len(linked))), []
+    while rest:
+        group, ahead = {rest[0]}, [rest[0]]
+        while ahead:
+            new = set(np.flatnonzero(linked[ahead.pop()]).tolist()) - group
+            group |= new
+            ahead.extend(new)
+        rest = [index for index in rest if index not in group]
+        if len(group) > 1:
+            found.append(tuple(sorted(group)))
+    return found

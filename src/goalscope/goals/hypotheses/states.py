@@ -1,0 +1,479 @@
+"""States: what one agent did in one world, as numbered states of the world's decision process.
+
+Everything that asks what an agent is after reads episodes in this form. Utilities of episodes count the decisions in
+each state:
+
+    u(episode) = sum over its n decisions of U(s_t),    an episode that ended stays in its last state
+
+Where steps hold the exact policy that each action was drawn from, the state after a step is replaced by its expectation
+under that policy: ``E[1(s' in place) | s] = sum over a of pi(a | s) 1(T(s, a) in place)``. The mean is unchanged and
+the variance of the drawn actions is removed (conditional Monte Carlo); the visited states remain random.
+
+Source: the conditional expectation as estimator: Rao-Blackwell theorem; Asmussen and Glynn (2007), Stochastic
+Simulation, section V.4.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from goalscope._ground.checks import check_shape
+from goalscope._ground.distributions import to_distributions
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask, Numbers
+from goalscope.measures.key import key_cells
+from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
+from goalscope.runs.record import SECOND, Episode, policy_of
+from goalscope.runs.study import read_rules
+from goalscope.stats.rows import Tag
+from goalscope.worlds.grid import Action
+from goalscope.worlds.planning.process import process_of
+
+_MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class States:
+    """The episodes of one agent in one world: E episodes with N steps, in a process of S states and A actions.
+
+    Attributes:
+        agent: name of the agent.
+        world: the world with its process and the number of decisions of an episode.
+        cluster: what intervals count: the versions of one world are one cluster.
+        tags: tags of the first episode, without those of its origin. Tags that separate worlds (`CONDITIONS`), and
+            those that were asked for, are the same in all E episodes.
+        ids: ``[E]`` id of each episode.
+        length: ``[E]`` number of steps; the steps of an episode follow one another.
+        state: ``[N]`` number of the state before each step.
+        last: ``[E]`` number of the state after the last step.
+        action: ``[N]`` action of each step, -1 where the turn held none.
+        policy: ``[N, A]`` probabilities that each action was drawn from, NaN where a step has none; None where no step
+            has any.
+        repeat: ``[N, A]`` an independent second answer to the same observation, as probabilities of actions, NaN where
+            there is none: the second answer of a study with ``answers: 2``, or the agent's own probabilities. None
+            where no step has any.
+        written: what was written before each of the N answers, "" for nothing; None where nothing ever was.
+        remembers: whether any of the episodes was played by an agent that is shown its earlier steps, as far as known.
+        complete: ``[E]`` whether the episode was recorded to its end.
+        failed: number of complete episodes that a turn without an action ended; they count as standing still from then
+            on.
+    """
+
+    agent: str
+    world: FiniteWorld
+    cluster: str
+    tags: Mapping[str, Tag]
+    ids: tuple[str, ...]
+    length: Numbers
+    state: Numbers
+    last: Numbers
+    action: Numbers
+    policy: Array | None
+    complete: Mask
+    failed: int = 0
+    repeat: Array | None = None
+    written: tuple[str, ...] | None = None
+    remembers: bool = False
+
+    def __post_init__(self) -> None:
+        size = {"N": len(self.state), "E": len(self.ids), "A": self.world.process.actions}
+        for name, shape in (("length", "E"), ("last", "E"), ("complete", "E"), ("state", "N"), ("action", "N")):
+            check_shape(name, getattr(self, name), shape, size)
+        for name in ("policy", "repeat"):
+            if getattr(self, name) is not None:
+                check_shape(name, getattr(self, name), "N A", size)
+        if self.written is not None and len(self.written) != len(self.state):
+            raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def episode(self) -> Numbers:
+        """``[N]`` number of the episode of each step."""
+        return np.repeat(np.arange(len(self)), self.length)
+
+    @cached_property
+    def time(self) -> Numbers:
+        """``[N]`` number of each step in its episode."""
+        return np.arange(len(self.state)) - np.repeat(np.cumsum(self.length) - self.length, self.length)
+
+    @property
+    def left(self) -> Numbers:
+        """``[E]`` number of decisions that were left at the end of each episode."""
+        return self.world.horizon - self.length
+
+    @property
+    def first(self) -> Numbers:
+        """``[E]`` number of the state in which each episode began."""
+        begin = np.cumsum(self.length) - self.length
+        numbers = self.last.copy()  # where an episode has no step
+        numbers[self.length > 0] = self.state[begin[self.length > 0]]
+        return numbers
+
+    @property
+    def acted(self) -> Mask:
+        """``[E]`` whether any turn of each episode held an action."""
+        return np.asarray(np.bincount(self.episode, weights=self.action >= 0, minlength=len(self)) > 0)
+
+    @cached_property
+    def exact(self) -> Mask:
+        """``[E]`` whether every turn with an action has its policy, and at least one turn has an action."""
+        if self.policy is None:
+            return np.zeros(len(self), dtype=bool)
+        missing = np.isnan(self.policy[:, 0]) & (self.action >= 0)
+        return np.asarray((np.bincount(self.episode, weights=missing, minlength=len(self)) == 0) & self.acted)
+
+    def chosen(self, episodes: Mask) -> "States":
+        """Return some of the episodes, ``[E]`` a mask."""
+        if episodes.all():
+            return self
+        steps = episodes[self.episode]
+        return replace(
+            self,
+            ids=tuple(name for name, is_chosen in zip(self.ids, episodes, strict=True) if is_chosen),
+            length=self.length[episodes],
+            state=self.state[steps],
+            last=self.last[episodes],
+            action=self.action[steps],
+            policy=None if self.policy is None else self.policy[steps],
+            repeat=None if self.repeat is None else self.repeat[steps],
+            written=None if self.written is None else tuple(np.array(self.written, dtype=object)[steps]),
+            complete=self.complete[episodes],
+        )
+
+    def in_world(self, world: FiniteWorld) -> "States":
+        """Return the same states in another world, such as the one that the agent believes in.
+
+        The outcomes of actions differ from those in the episodes, so that exact policies are dropped.
+        """
+        return replace(self, world=world, policy=None)
+
+    def visits(self, *, exact: Mask | None = None) -> Array:
+        """Return ``[E, S]`` the number of decisions of each episode in each state; it stays in its last state.
+
+        Args:
+            exact: ``[E]`` the episodes whose states are replaced by expectations under the policy of the step before;
+                `States.exact` by default.
+        """
+        counts = np.zeros((len(self), self.world.process.states))
+        counts[np.arange(len(self)), self.last] = 1.0
+        counts *= self.left[:, None]
+        np.add.at(counts, (self.episode, self.state), 1.0)
+        self._expect(counts, self.exact if exact is None else exact, 1, self.world.horizon - 1)
+        return counts
+
+    def utilities(self, utility: Array, *, arrival: bool = False) -> Array:
+        """Return ``[E]`` the utility of each episode.
+
+        Args:
+            utility: ``[S]`` of one decision in each state; with ``arrival`` of the state at the end.
+            arrival: count the state at the end alone.
+        """
+        exact = self.exact
+        values: Array = utility[self.last].astype(np.float64)
+        if not arrival:
+            earned = np.bincount(self.episode, weights=utility[self.state], minlength=len(self))
+            values = earned + self.left * values
+        for part in self._parts(exact):
+            some = self.chosen(np.isin(np.arange(len(self)), part))
+            if arrival:
+                occupancy = np.zeros((len(some), self.world.process.states))
+                occupancy[np.arange(len(some)), some.last] = 1.0
+                some._expect(occupancy, some.exact, self.world.horizon, self.world.horizon)
+            else:
+                occupancy = some.visits()
+            values[part] = occupancy @ utility
+        return values
+
+    def _parts(self, episodes: Mask) -> Iterator[Numbers]:
+        """Yield the numbers of some episodes, in parts whose visits fit into memory."""
+        size = max(1, _MOST_COUNTS // self.world.process.states)
+        numbers = np.flatnonzero(episodes)
+        yield from (numbers[begin : begin + size] for begin in range(0, len(numbers), size))
+
+    def _expect(self, counts: Array, exact: Mask, first: int, last: int) -> None:
+        """Replace the states after the decisions ``first`` to ``last`` by expected ones, in ``counts`` ``[E, S]``."""
+        if self.policy is None or not exact.any():
+            return
+        process, begin = self.world.process, np.cumsum(self.length) - self.length
+        following = self.following
+        for episode in np.flatnonzero(exact).tolist():
+            steps = np.arange(begin[episode], begin[episode] + self.length[episode])
+            decision = self.time[steps] + 1  # the decision after the step
+            replaced = steps[~np.isnan(self.policy[steps, 0]) & (decision >= first) & (decision <= last)]
+            np.add.at(counts[episode], following[replaced], -1.0)
+            before, probabilities = self.state[replaced], self.policy[replaced]
+            if not process.chance:
+                np.add.at(counts[episode], process.transitions[before], probabilities)
+            else:
+                mass = np.zeros((process.states, process.actions))
+                np.add.at(mass, before, probabilities)
+                counts[episode] += process.base.flow(mass)
+
+    @cached_property
+    def following(self) -> Numbers:
+        """``[N]`` number of the state after each step."""
+        after = np.concatenate([self.state[1:], [0]]) if len(self.state) else self.state.copy()
+        has_steps = self.length > 0
+        after[np.cumsum(self.length)[has_steps] - 1] = self.last[has_steps]
+        return after
+
+    def moves(self) -> Array:
+        """Return ``[E, A]`` how often each action was taken in each episode; turns without an action do not count.
+
+        Where a step holds the policy that its action was drawn from, its probabilities count.
+        """
+        return counted_moves(self.episode, self.action, self.policy, len(self), self.world.process.actions)
+
+
+def counted_moves(episode: Numbers, action: Numbers, policy: Array | None, episodes: int, actions: int = 0) -> Array:
+    """Return ``[E, A]`` how often each action was taken in each episode, from columns of steps.
+
+    Args:
+        episode, action: ``[N]`` number of the episode and action of each step, -1 for a turn without an action.
+        policy: ``[N, A]`` as in `States`.
+        episodes: E.
+        actions: A, at least.
+    """
+    width = max(actions, 0 if policy is None else policy.shape[1], int(action.max(initial=0)) + 1)
+    moves = np.zeros((episodes, width))
+    known = np.zeros(len(action), dtype=bool) if policy is None else ~np.isnan(policy[:, 0])
+    drawn, counted = (action >= 0) & ~known, (action >= 0) & known
+    np.add.at(moves, (episode[drawn], action[drawn]), 1.0)
+    if policy is not None:
+        np.add.at(moves[:, : policy.shape[1]], episode[counted], policy[counted])
+    return moves
+
+
+def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
+    """Return the states of a table's episodes: one entry for each agent, world, horizon and condition.
+
+    Args:
+        table: the episodes.
+        by: tags beside `CONDITIONS` that are the same in all episodes of an entry.
+
+    Raises:
+        ValueError: a world whose decision process is not known, or a stored policy that is no distribution over the
+            actions of its world.
+    """
+    worlds = _finite_worlds(table)
+    named = [table.tags[name].tolist() for name in dict.fromkeys((*CONDITIONS, *by)) if name in table.tags]
+    columns = zip(table.agent.tolist(), table.world_id.tolist(), table.horizon.tolist(), *named, strict=True)
+    groups: dict[tuple[Tag, ...], list[int]] = {}
+    for index, key in enumerate(columns):
+        groups.setdefault(key, []).append(index)
+    recorded, (repeats, written) = table.once(recorded_policies), table.once(_repeated)
+    remembering = (
+        {one.spec.agent_id for one in table.episodes if read_rules(one.spec.rules)[0] != "none"}
+        if (table.has_texts)
+        else set[str]()
+    )
+    identity = [one.spec.agent_id for one in table.episodes] if remembering else []
+    before, last = table.once(_numbered)
+    complete = (table.outcome != "stopped") | (table.length == table.horizon)
+    failed = complete & (table.outcome == "failure") & (table.length < table.horizon)
+    kept_tags = {name: column for name, column in table.tags.items() if name not in PROVENANCE or name in by}
+    result = []
+    for episodes in groups.values():
+        members, first = np.array(episodes), episodes[0]
+        world = worlds[str(table.world_id[first]), int(table.horizon[first])]
+        steps = _steps_of(table, members)
+        policy, repeat = (
+            None if column is None or np.isnan(part := column[steps, : world.process.actions]).all() else part
+            for column in (recorded, repeats)
+        )
+        texts = None if written is None else tuple(written[step] for step in steps.tolist())
+        result.append(
+            States(
+                agent=str(table.agent[first]),
+                world=world,
+                cluster=str(table.cluster[first]),
+                tags={name: column[first] for name, column in kept_tags.items()},
+                ids=tuple(table.episode_id[members].tolist()),
+                length=table.length[members],
+                state=before[steps],
+                last=last[members],
+                action=table.action[steps],
+                policy=policy,
+                repeat=repeat,
+                written=texts if texts and any(texts) else None,
+                remembers=bool(remembering) and any(identity[episode] in remembering for episode in episodes),
+                complete=complete[members],
+                failed=int(failed[members].sum()),
+            )
+        )
+    return result
+
+
+def walked(
+    agent: str,
+    world: FiniteWorld,
+    state: Numbers,
+    *,
+    last: int,
+    first: Numbers,
+    second: Numbers | None = None,
+    written: tuple[str, ...] | None = None,
+) -> States:
+    """Return one episode that was not recorded, such as one that was simulated.
+
+    Args:
+        agent: name of the agent.
+        world: the world.
+        state: ``[N]`` number of the state before each step.
+        last: number of the state after the last step.
+        first, second: ``[N]`` the action taken, and the second answer; None without one.
+        written: what was written before each answer.
+    """
+    is_over = not world.live[last] or len(state) == world.horizon
+    return States(
+        agent=agent,
+        world=world,
+        cluster=world.world.cluster or world.world.id,
+        tags=dict(world.world.tags),
+        ids=("episode",),
+        length=np.array([len(state)]),
+        state=state,
+        last=np.array([last]),
+        action=first,
+        policy=None,
+        complete=np.array([is_over]),
+        repeat=None if second is None else np.eye(world.process.actions)[second],
+        written=written,
+    )
+
+
+def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -> tuple[list[States], dict[str, int]]:
+    """Return the states of episodes whose decision process is known, and reason -> number of worlds left out."""
+    groups: dict[bool, list[Episode]] = {}
+    left_out: dict[str, set[str]] = {}
+    for episode in episodes:
+        if process_of(episode.world) is None:
+            left_out.setdefault(f"a world of kind {episode.world.kind} has no known process", set()).add(
+                episode.world.id
+            )
+        elif episode.world.fog_radius is not None:
+            why = "under fog the optimal actions depend on what was seen before"
+            left_out.setdefault(why, set()).add(episode.world.id)
+        else:
+            groups.setdefault("tasks" in episode.world.offers, []).append(episode)
+    tables = [StepTable.from_episodes(members, tasks=tasks) for tasks, members in groups.items()]
+    states = [one for table in tables for one in states_of(table, by=[tag for tag in by if tag in table.tags])]
+    return states, {why: len(worlds) for why, worlds in left_out.items()}
+
+
+def _finite_worlds(table: StepTable) -> dict[tuple[str, int], FiniteWorld]:
+    """Return the worlds of a table with their processes, by world id and horizon.
+
+    In a world that is a control without a key, the key's cell is that of its twin with a key.
+    """
+    cells, has_key_cell = key_cells(table) if "grid" in table.offers else (None, None)
+    result: dict[tuple[str, int], FiniteWorld] = {}
+    for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
+        if (world_id, horizon) in result:
+            continue
+        world = table.worlds[table.world[index]]
+        if (process := process_of(world)) is None:
+            raise ValueError(
+                f"what an agent is after must be measured in worlds whose decision process is known, got one of kind "
+                f"{world.kind!r} without: give its class a method process()"
+            )
+        twin_key = None
+        if cells is not None and has_key_cell is not None and has_key_cell[index]:
+            twin_key = int(cells[index, 0]), int(cells[index, 1])
+        result[world_id, horizon] = FiniteWorld(world=world, process=process, horizon=horizon, twin_key=twin_key)
+    return result
+
+
+def _numbered(table: StepTable) -> tuple[Numbers, Numbers]:
+    """Return the number of the state before each step ``[N]`` and at the end of each episode ``[E]``.
+
+    Where the records of a world do not determine its states, they are computed from the actions.
+    """
+    before, last = np.zeros(len(table.action), dtype=np.int64), np.zeros(len(table.length), dtype=np.int64)
+    order = np.argsort(table.world, kind="stable")
+    bounds = np.searchsorted(table.world[order], np.arange(len(table.worlds) + 1))
+    for index, world in enumerate(table.worlds):
+        process, members = process_of(world), order[bounds[index] : bounds[index + 1]]
+        if process is None or not len(members):
+            continue
+        if process.number is not None:
+            steps = _steps_of(table, members)
+            before[steps] = process.number(table.codes[steps])
+            last[members] = process.number(table.final_codes[members])
+            continue
+        for episode in members.tolist():
+            state = int(process.start.argmax())
+            for step in range(table.begin[episode], table.begin[episode] + table.length[episode]):
+                before[step] = state
+                state = int(process.transitions[state, table.action[step]]) if table.action[step] >= 0 else state
+            last[episode] = state
+    return before, last
+
+
+def _steps_of(table: StepTable, episodes: Numbers) -> Numbers:
+    """Return the numbers of the steps of some episodes, in their order."""
+    parts = [np.arange(table.begin[episode], table.begin[episode] + table.length[episode]) for episode in episodes]
+    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
+
+
+def recorded_policies(table: StepTable) -> Array | None:
+    """Return ``[N, A]`` the probabilities that each action was drawn from, NaN where a step has none.
+
+    A is that of the world with the most actions; missing actions of others have probability 0. None where no step of
+    the table has probabilities.
+
+    Raises:
+        ValueError: a stored policy that is no distribution over the actions of its world.
+    """
+    if not table.has_texts:
+        return None
+    counts = _action_counts(table)
+    steps = (step for episode in table.episodes for step in episode.steps)
+    numbers, rows = list[int](), list[tuple[float, ...]]()
+    for number, step in enumerate(steps):
+        probabilities = policy_of(step)
+        if probabilities is None or step.action is None:
+            continue
+        count = counts[int(table.world[table.episode[number]])]
+        if len(probabilities) != count:
+            raise ValueError(
+                f"the policy of a step must be the probabilities of {count} actions, got {probabilities}: the run was "
+                "changed, or written by another program"
+            )
+        numbers.append(number)
+        rows.append((*probabilities, *(0.0,) * (max(counts) - count)))
+    if not numbers:
+        return None
+    result = np.full((len(table.action), max(counts)), np.nan)
+    result[numbers] = to_distributions("the recorded policies of steps", np.array(rows))
+    return result
+
+
+def _action_counts(table: StepTable) -> list[int]:
+    """Return the number of actions of each world of a table."""
+    processes = [process_of(world) for world in table.worlds]
+    return [len(Action) if process is None else process.actions for process in processes] or [len(Action)]
+
+
+def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
+    """Return ``[N, A]`` the second answers of a table's steps as in `States.repeat`, and the N texts before answers.
+
+    Probabilities that follow on reasoning which was drawn, too, are no second answer: other reasoning gives others.
+    """
+    if not table.has_texts:
+        return None, None
+    counts, policies = _action_counts(table), table.once(recorded_policies)
+    result, texts = np.full((len(table.action), max(counts)), np.nan), list[str]()
+    for number, step in enumerate(step for episode in table.episodes for step in episode.steps):
+        texts.append(step.reasoning or "")
+        second = step.extra.get(SECOND)
+        if policies is not None and not np.isnan(policies[number, 0]) and "generated" not in step.extra:
+            result[number] = policies[number]
+        elif step.action is not None and isinstance(second, int) and 0 <= second < max(counts):
+            result[number] = 0.0
+            result[number, second] = 1.0
+    return (None if np.isnan(result).all() else result), (texts if any(texts) else None)

@@ -1,0 +1,129 @@
+"""The scripted twin of a hypothesis: an agent that acts on it, the planted truth that a measure is checked against."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from goalscope._ground.checks import check_whole
+from goalscope.agents.agent import Observation, Turn, agent_kind
+from goalscope.agents.scripted import PROBABILITY, Distribution, Scripted
+from goalscope.goals.hypotheses.definition import FiniteWorld, Solved, finite_world
+from goalscope.goals.hypotheses.views import Undefined, number_of
+from goalscope.goals.hypotheses.written import bind, depends_on_worlds, parse
+from goalscope.worlds.world import View, World
+
+_LONG = 200  # decisions of an episode where no horizon is given: what pays by decision needs one
+
+
+def _written(name: str, text: Any) -> str:
+    return parse(text).text
+
+
+def _decisions(name: str, value: Any) -> int | None:
+    return None if value is None else check_whole(name, value, 1, "decisions")
+
+
+@agent_kind("hypothesis")
+@dataclass(frozen=True)
+class HypothesisTwin(Scripted):
+    """Acts on a hypothesis, and knows its world; with probability `lapse` it takes any offered action.
+
+    Where the hypothesis is undefined in a world, all offered actions are equally likely, and each step keeps the reason
+    under ``undefined``.
+
+    Args:
+        hypothesis: the written form, see `goalscope.goals.hypotheses.parse`.
+        lapse: probability of an action drawn from all that are offered, in [0, 1].
+        horizon: decisions of an episode, as the study has them, where what is best depends on how many are left: for
+            utilities, and in worlds with chance.
+    """
+
+    kind: ClassVar[str] = "hypothesis"
+    needs: ClassVar[type[View]] = View
+    knows_world: ClassVar[bool] = True
+
+    hypothesis: str = field(metadata={"check": _written})
+    lapse: float = field(default=0.0, metadata=PROBABILITY)
+    horizon: int | None = field(default=None, metadata={"check": _decisions})
+
+    def __post_init__(self) -> None:
+        given = self.name
+        Scripted.__post_init__(self)
+        if not given:
+            lapse = f", lapse {self.lapse:g}" if self.lapse else ""
+            object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
+
+    def in_worlds(self, worlds: Callable[[], Sequence[World]]) -> "HypothesisTwin":
+        """Return it with the cells that its places of a phase have in the worlds of a study.
+
+        Raises:
+            ValueError: a name that no world of the study gives a goal.
+        """
+        found = parse(self.hypothesis)
+        if not depends_on_worlds(found):
+            return self
+        return replace(self, hypothesis=bind(found, worlds()).text)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the probability of each action, ``[A]``.
+
+        Raises:
+            Undefined: the hypothesis means nothing in this world.
+            ValueError: an observation without its world, or a horizon that is missing.
+        """
+        world = observation.world
+        if world is None:
+            raise ValueError("a twin must be told its world, got an observation without it")
+        finite, solved = _solved(self.hypothesis, _ById(world.id, world), self.horizon)
+        if len(solved.policy) > 1 and self.horizon is None and world.horizon is None:
+            raise ValueError(
+                f"a twin of {self.hypothesis} must be told the horizon, on which its best actions depend: add horizon: "
+                "N, the steps of the study, to the agent"
+            )
+        state = number_of(observation)
+        policy = solved.policy[min(observation.step, len(solved.policy) - 1), state]
+        return np.asarray((1 - self.lapse) * policy + self.lapse * finite.even[state])
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Choose one action for each observation."""
+        return [self._turn(observation) for observation in observations]
+
+    def _turn(self, observation: Observation) -> Turn:
+        try:
+            return Turn(action=self._choose(observation))
+        except Undefined as error:
+            offered = observation.view.offered
+            action = offered[int(observation.uniform("undefined") * len(offered))]
+            return Turn(action=action, extra={"undefined": str(error)})
+
+    def _choose(self, observation: Observation) -> int:
+        return observation.draw(self.probabilities(observation).tolist())
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters = Scripted._parameters(self)
+        return {key: value for key, value in parameters.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _ById:
+    """A world as the key of a cache."""
+
+    id: str
+    world: World = field(compare=False)
+
+
+@lru_cache(maxsize=2048)
+def _solved(text: str, key: _ById, horizon: int | None) -> tuple[FiniteWorld, Solved]:
+    """Return a hypothesis solved in a world."""
+    finite = finite_world(key.world, horizon or key.world.horizon or _LONG)
+    return finite, parse(text).solved(finite)
+
+
+def twin(text: str, *, lapse: float = 0.0, horizon: int | None = None, name: str = "") -> dict[str, Any]:
+    """Return a twin as an entry of a study's list ``agents``."""
+    given = {"name": name or None, "horizon": horizon}
+    entry = {"kind": HypothesisTwin.kind, "hypothesis": text, "lapse": lapse}
+    return {**entry, **{key: value for key, value in given.items() if value is not None}}

@@ -1,0 +1,68 @@
+"""What an agent sees in a state of a world's process, and the state that it sees."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from goalscope.agents.agent import Observation
+from goalscope.environments.world import EnvironmentView
+from goalscope.worlds.dynamics import State, shown, state_number
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.tasks import process_of_map
+from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.world import View, World
+
+
+class Undefined(ValueError):  # noqa: N818 - callers catch it by this name
+    """A hypothesis means nothing in a world; the message is the reason."""
+
+
+def view_of(world: World, state: int) -> View:
+    """Return what an agent sees in a state.
+
+    Raises:
+        Undefined: a world in which that depends on more than the state.
+    """
+    if "seen state" not in world.offers:
+        raise Undefined(f"what is seen in a world of kind {world.kind} depends on more than the state")
+    if "environment" in world.offers:
+        believed = world.believed
+        offered = believed.table.offered[state]
+        return EnvironmentView(
+            observed=believed.environment.observe(believed.table.states[state]),
+            names=believed.table.actions,
+            possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
+            number=state,
+        )
+    phase, cell = divmod(state, world.grid.walls.size)
+    at = State(divmod(cell, world.grid.width), phase > 0, phase > 1)
+    return GridView(grid=shown(world.grid, at), carrying_key=at.carrying_key)
+
+
+def number_of(observation: Observation) -> int:
+    """Return the number of the state that an observation shows, in the process of the world that it holds.
+
+    Raises:
+        ValueError: a view that does not tell it.
+    """
+    view, world = observation.view, observation.world
+    if isinstance(view, GridView) and view.grid.start is not None and world is not None:
+        is_open = world.grid.door is not None and view.grid.door is None
+        return state_number(world.grid, State(view.grid.start, view.carrying_key, is_open))
+    if isinstance(view, EnvironmentView):
+        return view.number
+    if isinstance(view, TaskView) and world is not None and view.memory.position is not None:
+        names = world.task_map.board.names
+        achieved = sum(1 << names.index(name) for name in view.memory.achieved)
+        return _numbers(world.task_map)[view.memory.position, achieved]
+    raise ValueError(f"an agent must see a state of its world's process, got {view.shows}: choose another agent")
+
+
+@lru_cache(maxsize=64)
+def _numbers(task_map: TaskMap) -> Mapping[tuple[Cell, int], int]:
+    """Return cell and bits of the achieved nodes -> number of the state of a task map."""
+    states = process_of_map(task_map).states
+    return {(task_map.board.cell(index), achieved): number for number, (index, achieved) in enumerate(states)}

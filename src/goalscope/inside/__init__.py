@@ -1,0 +1,1 @@
+"""What is inside an agent: captured activations, probes with their controls, and interventions."""

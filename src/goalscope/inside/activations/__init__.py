@@ -1,0 +1,27 @@
+"""Activations of a model at named sites, captured by replaying the exact token ids of a run."""
+
+from goalscope.inside.activations.capture import capture
+from goalscope.inside.activations.capture_schedule import CaptureSettings
+from goalscope.inside.activations.exchange import export_activations, hook_name
+from goalscope.inside.activations.load import Activations, Capture, captures, load_activations, stream_activations
+from goalscope.inside.activations.shards import Artifact, Shard, artifacts, write_shard
+from goalscope.inside.activations.sites import SITES, Site, SiteFinder
+
+__all__ = [
+    "SITES",
+    "Activations",
+    "Artifact",
+    "Capture",
+    "CaptureSettings",
+    "Shard",
+    "Site",
+    "SiteFinder",
+    "artifacts",
+    "capture",
+    "captures",
+    "export_activations",
+    "hook_name",
+    "load_activations",
+    "stream_activations",
+    "write_shard",
+]

@@ -1,0 +1,410 @@
+"""Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers.
+
+Several processes may each compute a part of the files; then all are entered into the index.
+"""
+
+import json
+import warnings
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import canonical_json, content_id
+from goalscope._ground.progress import Progress
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import fitting_threads
+from goalscope.inside.activations.capture_schedule import (
+    CaptureSettings,
+    ReplayCounts,
+    ReplayItem,
+    ShardPlan,
+    chosen_steps,
+    plan_id,
+    shards,
+    windows,
+)
+from goalscope.inside.activations.hooks import DecoderBlocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
+from goalscope.inside.activations.load import CAPTURE, SHARD, Capture, captures, first_infinite, put_capture
+from goalscope.inside.activations.replay_target import (
+    ReplayTarget,
+    check_ids,
+    check_model,
+    find_target,
+    model_id,
+    model_of,
+)
+from goalscope.inside.activations.shards import (
+    FORMAT,
+    Artifact,
+    Shard,
+    artifacts,
+    layout,
+    open_shard,
+    place,
+    put_artifacts,
+    write_shard,
+)
+from goalscope.inside.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, available_sites, check_site
+from goalscope.runs import Store
+from goalscope.runs.executors import lost_worker, open_executor
+from goalscope.runs.provenance import note_libraries
+from goalscope.runs.study_shard import StudyShard
+
+ON_DISK: Final = "there"
+_CHECKED_TOKENS = 64
+_PARTS_PER_WORKER: Final = 4  # more than one, so that a slow worker delays few files
+
+
+def capture(
+    run: str | Path,
+    model: LocalModel | None = None,
+    *,
+    sites: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    agent: str | None = None,
+    untrained: int | None = None,
+    random_weights: str = RANDOM_WEIGHTS[0],
+    scope: str = "all",
+    other_weights: bool = False,
+    settings: CaptureSettings | None = None,
+    progress: Progress | None = None,
+    shard: StudyShard | None = None,
+) -> Capture:
+    """Replay the steps of an agent through a model and store the vectors of some sites and layers beside the run.
+
+    A second call after an interruption continues; a complete capture is returned unchanged. Sound files in its folder
+    that are not in the index, such as those of shards, are added to it.
+
+    Args:
+        run: a run directory; no other process may write to it meanwhile.
+        model: the model to replay through; by default the local model that the run's study names.
+        sites: "pre", "post", "grid", "action"; see `goalscope.inside.activations.sites.SiteFinder`. None for those of
+            `DEFAULT_SITES` that the steps have; a warning names the others.
+        layers: numbers of decoder blocks, 0-based; the last block of each third of the model by default.
+        agent: short name or id of the agent, where the run has several with token ids.
+        untrained: seed of random weights in place of the study's: the control.
+        random_weights: with ``untrained``, their kind: "default-init", "initial" or "permuted", see `LocalModel`.
+        scope: "all" steps, the "first" one of each episode, or "N:SEED" for N steps of each grid, drawn from a seed.
+        other_weights: whether a trained model with other weights than those that generated the run is meant.
+        settings: sizes of windows, batches and files.
+        progress: called with (steps done, steps of the agent).
+        shard: compute this part of the files alone, and leave the index as it is: any number of processes and machines
+            may do so at the same time. The same call without a shard afterwards adds their files to the index and
+            completes the capture.
+
+    Raises:
+        FileNotFoundError: no run there, or no such model.
+        ValueError: a run without token ids, unknown sites or layers, a model whose tokenizer or weights are not those
+            of the run, a site that cannot be found, or an activation that is not finite; the message has a remedy.
+        ImportError: torch or transformers is missing.
+        BlockingIOError: another process writes to the run.
+    """
+    site_names = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
+    selected_sites: tuple[Site, ...] = tuple(site for site in SITES if site in site_names)
+    if not selected_sites:
+        raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
+    if model is not None and untrained is not None:
+        raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
+    check_random_weights(random_weights, untrained)
+    with Store(run) as store:  # nothing is changed before all checks pass
+        target = find_target(store, agent, selected_sites)
+        chosen = chosen_steps(store, target.agent_id, scope)
+        model = model or model_of(store, target, untrained, random_weights)
+        check_model(target, model, other_weights=other_weights)
+        check_ids(store, target, model)
+        selected_sites = selected_sites if sites is not None else available_sites(store, target.agent_id, model)
+    steps = target.steps if chosen is None else sum(map(len, chosen.values()))
+    blocks = DecoderBlocks(model.model)
+    blocks = DecoderBlocks(model.model, thirds(blocks.count) if layers is None else layers)
+    finder = SiteFinder(model, selected_sites)
+    with Store(run, "r" if shard is not None else "w") as store:
+        work = _Capture(
+            store=store,
+            target=target,
+            model=model,
+            finder=finder,
+            blocks=blocks,
+            sites=selected_sites,
+            scope=scope,
+            settings=(settings or CaptureSettings()).on(blocks.device.type),
+            part=shard,
+        )
+        if shard is None:
+            note_libraries(store, "capture")
+        stored = next((item for item in captures(store) if item.id == work.pending.id), None)
+        shard_rows = list(artifacts(store, SHARD, capture=work.pending.id))
+        ready = {
+            row.id
+            for row in shard_rows
+            if (status := store.folder.status(row.path)) is not None and status.st_size == row.size
+        }
+        if stored is not None and stored.complete and len(ready) == len(shard_rows):
+            return stored
+        with fitting_threads(model.model), closing(work.write(ready)) as done_counts:
+            for done in done_counts:
+                if progress is not None:
+                    progress(done, max(steps, work.counts.steps))
+        return work.pending if shard is not None else work.finish()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Capture:
+    """One running capture, with the counts of its steps and the differences of its self-check."""
+
+    store: Store
+    target: ReplayTarget
+    model: LocalModel
+    finder: SiteFinder
+    blocks: DecoderBlocks
+    sites: tuple[Site, ...]
+    scope: str
+    settings: CaptureSettings
+    part: StudyShard | None = None
+    counts: ReplayCounts = field(default_factory=ReplayCounts)
+    self_check: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def pending(self) -> Capture:
+        """The capture before any computation; its id covers everything that its files depend on."""
+        description = dict(self.model.describe())
+        untrained = description.get("untrained")
+        decisive: dict[str, Any] = {
+            "plan": plan_id(self.store, self.target.agent_id, self.scope),
+            "model": model_id(self.model),
+            "sites": self.sites,
+            "layers": self.blocks.layers,
+            "device": str(self.blocks.device.type),
+            "dtype": str(self.blocks.dtype).removeprefix("torch."),
+        }
+        identity = content_id("capture", {**decisive, "format": FORMAT, "settings": asdict(self.settings)})
+        return Capture(
+            **decisive,
+            id=identity,
+            model_name=self.model.name,
+            untrained=untrained if isinstance(untrained, int) else None,
+            random_weights=description.get("random_weights", RANDOM_WEIGHTS[0]),
+            agent=self.target.agent,
+            agent_id=self.target.agent_id,
+            width=self.blocks.width,
+            scope=self.scope,
+            steps=0,
+            captured=None,
+            reconstructed=0,
+            left_out={},
+            self_check={},
+            complete=False,
+            path=f"activations/{identity}",
+        )
+
+    @property
+    def folder(self) -> Path:
+        return place(self.store, Artifact(id=self.pending.id, kind=CAPTURE, path=self.pending.path, size=0))
+
+    def write(self, ready: Container[str]) -> Generator[int, None, None]:
+        """Write each shard while the next is computed; yield the number of finished steps.
+
+        The row of a shard enters the index once its file exists.
+        """
+        folder = self.folder
+        self.store.folder.make(self.pending.path)
+        if self.part is None:
+            put_capture(self.store, self.pending)
+        waiting: list[tuple[Artifact, Future[int]]] = []
+
+        def enter() -> None:
+            for row, size in waiting:
+                entered = replace(row, size=size.result())
+                if self.part is None:
+                    put_artifacts(self.store, entered)
+            waiting.clear()
+
+        with ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard") as pool:
+            for done, row, shard in self._computed(ready):
+                if shard is not None:
+                    enter()
+                    waiting.append((row, pool.submit(_write_if_missing, folder / Path(row.path).name, shard)))
+                yield done
+            enter()
+
+    def finish(self) -> Capture:
+        """Return the capture, complete."""
+        folder = self.store.folder
+        for path in folder.files(".*.partial", self.pending.path):  # of killed processes
+            folder.remove_file(self.pending.path, path.name)
+        complete = replace(
+            self.pending,
+            steps=self.counts.steps,
+            captured=self.counts.captured,
+            reconstructed=self.counts.reconstructed,
+            left_out=dict(sorted(self.counts.left_out.items())),
+            self_check=self.self_check,
+            complete=True,
+        )
+        put_capture(self.store, complete)
+        return complete
+
+    def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | str | None]]:
+        """Yield for each file: steps finished with it, its row of the index without the size, its content.
+
+        The content is `ON_DISK` where a sound file exists, and None where nothing is to be done.
+        """
+        pending, number, shares_prefix = self.pending, 0, shares_prefixes(self.blocks.config)
+        steps = windows(
+            self.store, pending.agent_id, pending.scope, self.finder, pending.sites, self.settings.window, self.counts
+        )
+        for window in filter(None, steps):
+            self._check(window)
+            done, prefix = self.counts.steps - len(window), None
+            plans = shards(
+                window,
+                number,
+                settings=self.settings,
+                item_bytes=4 * pending.width * len(pending.layers),
+                shares_prefix=shares_prefix,
+                by_shape="grid" in pending.sites,
+            )
+            for planned in plans:
+                n_items = sum(len(batch.items) for batch in planned.batches)
+                row = Artifact(
+                    id=content_id("shard", {"capture": pending.id, "number": number}),
+                    kind=SHARD,
+                    path=f"{pending.path}/{number:05d}.safetensors",
+                    size=0,
+                    tags={"capture": pending.id, "number": number, "steps": n_items},
+                )
+                shard: Shard | str | None = None
+                in_part = self.part is None or number % self.part.of == self.part.number - 1
+                if in_part and row.id not in ready and self._is_on_disk(row, planned):
+                    shard = ON_DISK
+                elif in_part and row.id not in ready:
+                    with self.blocks.recording() as recording:
+                        if prefix is None and len(planned.prefix):
+                            prefix = recording.prefix(planned.prefix)
+                        shard = _shard(recording, planned, prefix, pending)
+                done, number = done + n_items, number + 1
+                yield done, row, shard
+
+    def _is_on_disk(self, row: Artifact, planned: ShardPlan) -> bool:
+        """Return whether a sound file with the planned steps exists; a damaged one is computed again."""
+        pending, path = self.pending, place(self.store, row)
+        status = self.store.folder.status(row.path)
+        if status is None:
+            return False
+        items = [item for batch in planned.batches for item in batch.items]
+        try:
+            with open_shard(path, size=status.st_size, capture=pending.id) as shard:
+                for site in pending.sites:
+                    expected = [(item.episode[0], item.step) for item in items if site in item.positions]
+                    for layer in pending.layers:
+                        columns = shard.columns(site, layer, pending.width)
+                        shard.vectors(site, layer)
+                        if expected != list(zip(columns["episode_id"].tolist(), columns["step"].tolist(), strict=True)):
+                            raise ValueError(f"{path} must hold the steps that are planned, it holds others")
+        except ValueError as error:
+            warnings.warn(f"{error}; it is computed again", stacklevel=2)
+            return False
+        return True
+
+    def _check(self, window: Sequence[ReplayItem]) -> None:
+        """Refuse tokens that the model does not have, and a model whose hooks do not read its blocks' outputs."""
+        for item in window:
+            try:
+                self.blocks.check_ids(item.ids)
+            except ValueError as error:
+                raise ValueError(f"{item.episode[0]} step {item.step}: {error}") from error
+        if not self.self_check:
+            differences = check_blocks(self.model.model, self.pending.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
+            self.self_check.update((str(layer), difference) for layer, difference in differences.items())
+
+
+def _write_if_missing(path: Path, shard: Shard | str) -> int:
+    """Write a shard unless it is on disk, and return the size of its file."""
+    return Folder(path.parent).size(path.name) if isinstance(shard, str) else write_shard(path, shard)
+
+
+def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pending: Capture) -> Shard:
+    """Return a shard with its vectors."""
+    import torch
+
+    by_site: dict[Site, list[Any]] = {site: [] for site in pending.sites}
+    for batch in planned.batches:
+        for site, vectors in recording.batch(batch, prefix, len(planned.prefix), pending.sites):
+            by_site[site].append(vectors)
+    # No synchronisation with the device before this line.
+    items = [item for batch in planned.batches for item in batch.items]
+    episodes, arrays = layout(items, pending.sites)
+    for site in pending.sites:
+        site_items = [item for item in items if site in item.positions]
+        for number, layer in enumerate(pending.layers):
+            vectors = np.zeros((*arrays[f"{site}.positions"].shape, pending.width), dtype=np.float32)
+            if site_items:
+                vectors = torch.cat([tensor[number] for tensor in by_site[site]]).cpu().numpy()
+            if (row := first_infinite(vectors)) is not None:
+                raise ValueError(
+                    f"activations must be finite, got some that are not in {site_items[row].episode[0]} step "
+                    f"{site_items[row].step}, site {site}, layer {layer}: check the model's weights, and its dtype "
+                    "(float16 overflows in some models; bfloat16 and float32 do not)"
+                )
+            arrays[f"{site}.{layer}"] = vectors
+    header = {"capture": pending.id, "model": pending.model, "number": planned.number, "episodes": episodes}
+    return Shard(header=header, arrays=arrays)
+
+
+@lru_cache(maxsize=1)
+def _model(described: str) -> LocalModel:
+    return LocalModel(**json.loads(described))
+
+
+def capture_part(
+    run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
+) -> Capture:
+    """Do a capture, or a part of its files; a process makes its model once. Arguments as of `capture_elsewhere`."""
+    local_model = None if model is None else _model(canonical_json(model))
+    return capture(run, local_model, shard=None if shard is None else StudyShard.parse(shard), **options)
+
+
+def capture_elsewhere(
+    run: str,
+    options: Mapping[str, Any],
+    model: Mapping[str, Any] | None,
+    executor: str,
+    workers: int,
+    gpus: float = 0.0,
+    progress: Progress = lambda done, total: None,
+) -> Capture:
+    """Capture in other processes, then index their files here; equal to the capture of one process.
+
+    Args:
+        run: the run directory, as every worker sees it.
+        options: arguments of `capture` but for the model.
+        model: arguments of `LocalModel`; None for the model that the run's study names.
+        executor, workers, gpus: see `goalscope.runs.executors.open_executor`; not "threads".
+        progress: called with (parts done, all parts).
+
+    Raises:
+        OSError: a worker died.
+        ValueError, ImportError: see `capture` and `open_executor`.
+    """
+    parts = [
+        str(StudyShard(number, workers * _PARTS_PER_WORKER)) for number in range(1, workers * _PARTS_PER_WORKER + 1)
+    ]
+    with open_executor(executor, workers, gpus) as pool:
+        if pool is None:
+            raise ValueError("a capture in other processes needs processes or ray, got threads: leave it out")
+        futures = [pool.submit(capture_part, run, options, model, part) for part in parts]
+        for done, future in enumerate(as_completed(futures), start=1):
+            problem = future.exception()
+            if problem is not None:
+                for pending in futures:
+                    pending.cancel()
+                raise lost_worker(problem) or problem
+            progress(done, len(parts))
+    return capture_part(run, options, model)

@@ -1,0 +1,287 @@
+"""Read the residual stream of a Hugging Face model with plain forward hooks."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.models.cache import check_layers as check_cache
+from goalscope.inside.activations.capture_schedule import ReplayBatch
+from goalscope.inside.activations.sites import Site
+
+_LLAMA = (
+    "gemma gemma2 gemma3_text gpt_oss llama mistral mixtral olmo olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe smollm3"
+)
+PLACES: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(_LLAMA.split(), ("layers", "norm")),
+    "phi": ("layers", "final_layernorm"),
+    **dict.fromkeys(("bloom", "falcon", "gpt2", "gpt_neo", "gptj"), ("h", "ln_f")),
+    "gpt_neox": ("layers", "final_layer_norm"),
+}
+"""Names of the list of decoder blocks and of the final norm in the base model of each known model type."""
+
+
+Prefix = Sequence[tuple[Any, Any]]
+"""Keys and values ``[1, heads, S, width]`` of a shared beginning of S tokens, a pair a layer."""
+
+
+class _Enough(BaseException):
+    """The deepest wanted block has run: what comes after it is not computed."""
+
+
+class DecoderBlocks:
+    """The decoder blocks of a model; the model itself is never changed.
+
+    Args:
+        model: a transformers causal language model.
+        layers: numbers of the blocks whose outputs are wanted, 0-based; all by default.
+
+    Raises:
+        ValueError: an unknown model type, modules that are not where they should be, or a layer that is not there.
+    """
+
+    def __init__(self, model: Any, layers: Sequence[int] | None = None) -> None:
+        kind = model.config.model_type
+        if kind not in PLACES:
+            raise ValueError(
+                f"activations are captured from models of the types {', '.join(sorted(PLACES))}, got one of type "
+                f"{kind!r}: add the names of its decoder blocks and final norm to PLACES of "
+                "goalscope.inside.activations.hooks"
+            )
+        blocks, norm = PLACES[kind]
+        self.base: Any = model.base_model
+        if self.base is model or not hasattr(self.base, blocks) or not hasattr(self.base, norm):
+            raise ValueError(
+                f"a model of type {kind!r} must have its decoder blocks in {blocks!r} and its final norm in {norm!r} "
+                f"of its base model, {type(self.base).__name__} does not: the model is built in another way, or this "
+                "version of transformers names them differently"
+            )
+        self.list: Any = getattr(self.base, blocks)
+        self.norm: Any = getattr(self.base, norm)
+        self.count = len(self.list)
+        self.layers = tuple(range(self.count)) if layers is None else check_layers(layers, self.count)
+        self.deepest = max(self.layers)
+        self.device: Any = model.get_input_embeddings().weight.device
+        self.dtype: Any = model.dtype
+        text = model.config.get_text_config(decoder=True)
+        self.width = int(text.hidden_size)
+        self.config: Any = model.config
+        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        limit = getattr(text, "max_position_embeddings", None)
+        self._longest: int | None = limit if isinstance(limit, int) and limit > 0 else None
+
+    def check_ids(self, ids: npt.NDArray[np.int64]) -> None:
+        """Raise a ValueError unless the model can read a sequence ``[T]``: its tokens, and as many of them."""
+        if self._longest is not None and len(ids) > self._longest:
+            raise ValueError(
+                f"a sequence must fit the {self._longest} positions of the model, got {len(ids)} tokens: give the "
+                "model that generated the run"
+            )
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self._vocabulary:
+            odd = ids[(ids < 0) | (ids >= self._vocabulary)][0]
+            raise ValueError(
+                f"token ids must be in 0..{self._vocabulary - 1}, the model's embeddings, got {odd}: give the model "
+                "that generated the run"
+            )
+
+    @contextmanager
+    def recording(self) -> Iterator["Recording"]:
+        """Hook the wanted blocks for as long as the context lasts; the hooks are removed in any case."""
+        recording = Recording(self)
+        handles = []
+        try:
+            for layer in self.layers:
+                handles.append(self.list[layer].register_forward_hook(recording.hook(layer)))
+            yield recording
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+class Recording:
+    """Runs sequences through hooked blocks; made by `DecoderBlocks.recording`."""
+
+    def __init__(self, blocks: DecoderBlocks) -> None:
+        self._blocks = blocks
+        self._thread = threading.get_ident()
+        self._wanted: tuple[Any, Any] | None = None
+        self._kept: dict[int, Any] = {}
+
+    def hook(self, layer: int) -> Any:
+        """Return the hook of a block: keep the wanted positions, stop after the deepest block."""
+        last = layer == self._blocks.deepest and layer < self._blocks.count - 1
+
+        def keep(module: Any, inputs: Any, output: Any) -> None:
+            # Another thread may use the same model meanwhile.
+            if threading.get_ident() != self._thread or self._wanted is None:
+                return
+            hidden = output[0] if isinstance(output, tuple) else output
+            rows, columns = (index.to(hidden.device) for index in self._wanted)
+            self._kept[layer] = hidden[rows, columns]
+            if last:
+                raise _Enough
+
+        return keep
+
+    def run(
+        self,
+        ids: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int64],
+        prefix: Prefix | None = None,
+    ) -> list[Any]:
+        """Return the outputs of the wanted blocks at K positions: ``[K, D]`` a layer, where the model put them.
+
+        Args:
+            ids: ``[B, T]`` token ids, no padding; what follows on the prefix where there is one.
+            rows, columns: ``[K]`` the positions, columns counted from the first id given here.
+            prefix: keys and values of the beginning that all rows share.
+        """
+        if prefix is None:
+            return self._run(ids, rows, columns, None)
+        from transformers import DynamicCache
+
+        cache: Any = DynamicCache(config=self._blocks.config)
+        for layer, layer_cache in enumerate(prefix):
+            keys, values = (tensor.expand(len(ids), -1, -1, -1) for tensor in layer_cache)
+            cache.update(keys, values, layer)
+        return self._run(ids, rows, columns, cache)
+
+    def batch(
+        self, batch: ReplayBatch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
+    ) -> Iterator[tuple[Site, Any]]:
+        """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
+
+        ``skipped`` is the number of tokens that the prefix holds.
+        """
+        import torch
+
+        ids = np.stack(batch.sequences)[:, skipped:]
+        steps = list(zip(batch.places, batch.items, strict=True))
+        by_site = {
+            site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites
+        }
+        all_positions = [item for site_positions in by_site.values() for item in site_positions]
+        columns = np.concatenate([positions for _, positions in all_positions]).astype(np.int64) - skipped
+        rows = np.repeat(
+            np.array([row for row, _ in all_positions], dtype=np.int64), [len(item) for _, item in all_positions]
+        )
+        layers = self.run(np.ascontiguousarray(ids), rows, columns, prefix)
+        vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
+        offset = 0
+        for site, site_positions in by_site.items():
+            if site_positions:
+                end = offset + sum(len(positions) for _, positions in site_positions)
+                yield site, vectors[:, offset:end].reshape(len(vectors), len(site_positions), -1, vectors.shape[2])
+                offset = end
+
+    def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
+        """Return the keys and values of a beginning ``[S]`` that sequences share."""
+        from transformers import DynamicCache
+
+        # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the same.
+        cache: Any = DynamicCache()
+        none = np.zeros(0, dtype=np.int64)
+        self._run(ids[None], none, none, cache)
+        return [(layer.keys, layer.values) for layer in cache.layers[: self._blocks.deepest + 1]]
+
+    def _run(
+        self, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], cache: Any
+    ) -> list[Any]:
+        import torch
+
+        device = self._blocks.device
+        tensors = [torch.from_numpy(index).to(device, non_blocking=True) for index in (ids, rows, columns)]
+        self._wanted, self._kept = (tensors[1], tensors[2]), {}
+        cache_options = {"use_cache": False} if cache is None else {"past_key_values": cache, "use_cache": True}
+        try:
+            with torch.inference_mode():
+                self._blocks.base(input_ids=tensors[0], **cache_options)
+        except _Enough:
+            pass
+        finally:
+            self._wanted = None
+        kept, self._kept = self._kept, {}
+        return [kept[layer] for layer in self._blocks.layers]
+
+
+def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the layers in rising order, each once.
+
+    Raises:
+        ValueError: none, or one that a model of ``count`` decoder blocks does not have.
+    """
+    for layer in layers:
+        if isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not 0 <= layer < count:
+            raise ValueError(f"layers must be whole numbers in 0..{count - 1}, the model's blocks, got {layer!r}")
+    if not layers:
+        raise ValueError("a capture needs at least one layer, got none")
+    return tuple(sorted({int(layer) for layer in layers}))
+
+
+def chosen_layers(wanted: str | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the layers of a setting ("thirds", "all" or numbers) in a model of so many blocks; see `check_layers`."""
+    if isinstance(wanted, str):
+        return thirds(count) if wanted == "thirds" else tuple(range(count))
+    return check_layers(wanted, count)
+
+
+def thirds(count: int) -> tuple[int, ...]:
+    """Return the last block of each third of a model: 7, 15 and 23 of 24."""
+    return tuple(sorted({max(0, round(count * part / 3) - 1) for part in (1, 2, 3)}))
+
+
+def shares_prefixes(config: Any) -> bool:
+    """Whether the model keeps keys and values alone, so that a shared beginning can be computed once."""
+    try:
+        check_cache(config)
+    except ValueError:
+        return False
+    return True
+
+
+def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[int, float]:
+    """Compare hooked outputs with the hidden states that the library itself returns; refuse a difference.
+
+    The library's last hidden state comes after the final norm: the last block is compared through that norm. Numbers
+    that are finite in neither count as equal here; readers of the activations refuse them and name the episode.
+
+    Returns:
+        For each layer the largest difference relative to the largest entry; 0.0 where they are bit-equal.
+    """
+    import torch
+
+    blocks = DecoderBlocks(model, layers)
+    id_array = np.array([list(ids)], dtype=np.int64)
+    columns = np.arange(id_array.shape[1])
+    with blocks.recording() as recording:
+        kept = recording.run(id_array, np.zeros_like(columns), columns)
+    with torch.inference_mode():
+        id_tensor = torch.from_numpy(id_array).to(blocks.device)
+        hidden_states = blocks.base(input_ids=id_tensor, use_cache=False, output_hidden_states=True).hidden_states
+        if len(hidden_states) != blocks.count + 1:
+            raise ValueError(
+                f"a model of {blocks.count} decoder blocks must have {blocks.count + 1} hidden states, got "
+                f"{len(hidden_states)}"
+            )
+        differences: dict[int, float] = {}
+        for layer, captured in zip(blocks.layers, kept, strict=True):
+            expected = hidden_states[layer + 1][0].float()
+            normed = (blocks.norm(captured) if layer == blocks.count - 1 else captured).float().to(expected.device)
+            finite, differences[layer] = expected.isfinite(), 0.0
+            if not torch.equal(finite, normed.isfinite()):
+                differences[layer] = float("inf")
+            elif finite.any():
+                scale = max(float(expected[finite].abs().max()), 1e-30)
+                differences[layer] = float((normed[finite] - expected[finite]).abs().max()) / scale
+    limit = 1e-5 if blocks.dtype == torch.float32 else 1e-2
+    for layer, difference in differences.items():
+        if not difference <= limit:
+            raise ValueError(
+                f"captured vectors must equal the model's own hidden states, at layer {layer} they differ by "
+                f"{difference:.2g} (relative, at most {limit:g}): this model is built in another way than its type says"
+            )
+    return differences

@@ -1,0 +1,384 @@
+"""Activations, the vectors of one site and layer, and how captured ones are read back: whole, or shard by shard."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
+
+from goalscope._ground.checks import check_shape, freeze
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import decode_object, faults
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, RandomWeights
+from goalscope.inside.activations.capture_schedule import plan_id
+from goalscope.inside.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
+from goalscope.inside.activations.sites import Site, check_site
+from goalscope.runs import Store
+
+CAPTURE = "capture"
+SHARD = "activations"
+"""Kinds of artifacts: a whole capture, and one file of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Activations:
+    """The residual stream after one decoder block, at the P positions of one site, for N steps.
+
+    Attributes:
+        site: where in the sequence.
+        layer: number of the decoder block whose output this is, 0-based.
+        model: content id of the model whose activations these are.
+        vectors: ``[N, P, D]`` float32. P is 3 for ``pre`` and ``post``, 1 for ``action``, H * W for ``grid`` (by row).
+        episode_id: ``[N]`` text (object array), content id of the episode.
+        step: ``[N]`` int64, number of the step in its episode.
+        world_id: ``[N]`` text, content id of the world.
+        cluster: ``[N]`` text, the cluster that the world belongs to: splits and intervals go by it.
+        shape: ``[N, 2]`` int64, height H and width W of the grid.
+        positions: ``[N, P]`` int64, where in prompt and output together each vector was taken, 0-based.
+        tokens: ``[N, P]`` int64, ids of the tokens there.
+        reconstructed: ``[N]`` bool, whether the step's ids were made again from its text.
+
+    Raises:
+        ValueError: an unknown site, steps without a vector, arrays whose shapes do not fit, or a vector that is not
+            finite; names the step.
+    """
+
+    site: Site
+    layer: int
+    model: str
+    vectors: npt.NDArray[np.float32]
+    episode_id: npt.NDArray[np.object_]
+    step: npt.NDArray[np.int64]
+    world_id: npt.NDArray[np.object_]
+    cluster: npt.NDArray[np.object_]
+    shape: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    reconstructed: npt.NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        check_site(self.site)
+        if self.layer < 0:
+            raise ValueError(f"a layer's number must be >= 0, got {self.layer}")
+        if self.vectors.dtype != np.float32:
+            raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
+        sizes: dict[str, int] = {}
+        for name, shape in _SHAPES.items():
+            sizes = check_shape(name, getattr(self, name), shape, sizes)
+        if sizes["N"] and not (sizes["P"] and sizes["D"]):
+            raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
+        if (bad := first_infinite(self.vectors)) is not None:
+            raise ValueError(
+                f"activations must be finite, got some that are not at {self.episode_id[bad]} step {self.step[bad]}, "
+                f"site {self.site}, layer {self.layer}"
+            )
+        for name in _SHAPES:
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def where(self, mask: npt.NDArray[Any]) -> Self:
+        """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int in that order."""
+        columns = {name: getattr(self, name)[mask] for name in _SHAPES}
+        for array in columns.values():
+            array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
+        return type(self)(site=self.site, layer=self.layer, model=self.model, **columns)
+
+
+def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
+    """Return the first step whose vectors ``[N, P, D]`` are not all finite, None without one."""
+    # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
+    return None if fine.all() else int(np.argmin(fine))
+
+
+_SHAPES: Final = {
+    "vectors": "N P D",
+    **dict.fromkeys(("episode_id", "step", "world_id", "cluster", "reconstructed"), "N"),
+    "shape": "N 2",
+    "positions": "N P",
+    "tokens": "N P",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One capture of a run.
+
+    Attributes:
+        id: content id of all that decides its files.
+        model: content id of the model whose activations it holds.
+        model_name: its short name.
+        untrained: seed of the model's random weights, None for trained ones.
+        random_weights: how they were drawn, see `goalscope.agents.models.initialisation`.
+        agent: short name of the agent whose steps were replayed.
+        agent_id: content id of that agent.
+        sites, layers: captured sites and layers; layers are 0-based.
+        width: width D of the residual stream.
+        device, dtype: kind of device and number format that it was computed with; the vectors are float32 always.
+        scope: which steps: "all", or "first" of each episode.
+        steps: number of steps of the agent in the scope.
+        captured: number of them with at least one site; None while the capture is not complete.
+        reconstructed: number of them whose ids were made again from their text.
+        left_out: reason -> number of steps that lack a site ("post: no final answer" -> 12).
+        self_check: largest relative difference to the library's own hidden states, by layer.
+        complete: whether all files are there.
+        path: folder of its files, relative to the run directory.
+        plan: id that captures of the same steps share, whatever their model and layers.
+    """
+
+    id: str
+    model: str
+    model_name: str
+    untrained: int | None
+    agent: str
+    agent_id: str
+    sites: tuple[Site, ...]
+    layers: tuple[int, ...]
+    width: int
+    device: str
+    dtype: str
+    scope: str
+    steps: int
+    captured: int | None
+    reconstructed: int
+    left_out: dict[str, int]
+    self_check: dict[str, float]
+    complete: bool
+    path: str
+    plan: str
+    random_weights: RandomWeights = "default-init"
+
+    @property
+    def label(self) -> str:
+        """One line for messages."""
+        layers = ",".join(map(str, self.layers))
+        state = "" if self.complete else " (not complete)"
+        return f"{self.id}: {self.model_name}, agent {self.agent}, sites {','.join(self.sites)}, layers {layers}{state}"
+
+
+def captures(run: str | Path | Store) -> list[Capture]:
+    """Return the captures of a run, ordered by id.
+
+    Args:
+        run: a run directory, or its open store.
+
+    Raises:
+        FileNotFoundError: no run there.
+        ValueError: a damaged index.
+    """
+    with _opened(run) as store:
+        return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda item: item.id)
+
+
+def _opened(run: str | Path | Store) -> AbstractContextManager[Store]:
+    """Return a context with the store of a run; one that was open already stays open."""
+    return nullcontext(run) if isinstance(run, Store) else Store(run)
+
+
+def load_activations(
+    run: str | Path | Store,
+    *,
+    site: str,
+    layer: int,
+    untrained: int | None = None,
+    random_weights: str = RANDOM_WEIGHTS[0],
+    model: str | None = None,
+    capture: str | None = None,
+    agent: str | None = None,
+    shape: tuple[int, int] | None = None,
+) -> Activations:
+    """Return all vectors of one site and layer of a run, ordered by episode id and step.
+
+    The order depends on the run alone: two captures of the same steps come out row by row alike.
+
+    Args:
+        run: a run directory, or its open store.
+        site: "pre", "post", "grid" or "action".
+        layer: number of the decoder block, 0-based.
+        untrained: seed of an untrained control; None for trained models.
+        random_weights: with ``untrained``, the kind of its weights.
+        model: content id or short name of the model, where the run was replayed by several.
+        capture: id of a capture, in place of ``untrained``, ``model`` and ``agent``.
+        agent: short name or id of the agent, where the steps of several were captured.
+        shape: height and width: grids of this shape alone. Needed for site "grid" where a run has several sizes.
+
+    Raises:
+        FileNotFoundError: no run there, or a file is missing.
+        ValueError: nothing captured that fits, several captures that fit, grids of several shapes, no step with this
+            site, or a damaged file.
+    """
+    site_name = check_site(site)
+    with _opened(run) as store:
+        chosen = choose_capture(store, site_name, layer, untrained, model, capture, agent, random_weights)
+        return _load(store, chosen, site_name, layer, shape)
+
+
+def stream_activations(
+    run: str | Path | Store,
+    *,
+    site: str,
+    layer: int,
+    untrained: int | None = None,
+    random_weights: str = RANDOM_WEIGHTS[0],
+    model: str | None = None,
+    capture: str | None = None,
+    agent: str | None = None,
+) -> Iterator[Activations]:
+    """Return the vectors of one site and layer file by file, so that memory does not grow with the run.
+
+    Within one piece all steps have the same number of positions P; pieces of site "grid" differ in theirs.
+
+    Args:
+        run, site, layer, untrained, random_weights, model, capture, agent: see `load_activations`.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_activations`.
+    """
+    site_name = check_site(site)
+    with _opened(run) as store:
+        chosen = choose_capture(store, site_name, layer, untrained, model, capture, agent, random_weights)
+        for row in artifacts(store, SHARD, capture=chosen.id):
+            with opened_shard(store, row, chosen) as shard:
+                columns = shard.columns(site_name, layer, chosen.width)
+                vectors = shard.vectors(site_name, layer)
+            for array in (vectors, *columns.values()):
+                array.flags.writeable = False
+            if len(vectors):
+                yield Activations(site=site_name, layer=layer, model=chosen.model, vectors=vectors, **columns)
+
+
+def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
+    """Open a file of a capture by its row of the index."""
+    return open_shard(place(store, row), size=row.size, capture=chosen.id)
+
+
+def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
+    """Return which rows of a shard are of grids of a shape, None for all."""
+    same = columns["shape"] == (columns["shape"] if shape is None else shape)
+    return np.flatnonzero(same.all(axis=1))
+
+
+def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:
+    shapes = set[tuple[int, int]]()
+    parts = []  # of each shard: its row of the index, which of its rows are wanted, and their columns
+    for row in artifacts(store, SHARD, capture=chosen.id):
+        with opened_shard(store, row, chosen) as shard:
+            columns = shard.columns(site, layer, chosen.width)
+        shapes |= {(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()}
+        if len(selected := of_shape(columns, shape)):
+            parts.append((row, selected, {name: column[selected] for name, column in columns.items()}))
+    if not parts and shape is not None and shapes:
+        raise ValueError(
+            f"{store.path} holds no step with site {site} on grids of shape {shape[0]} x {shape[1]}: there are "
+            + ", ".join(f"{height} x {width}" for height, width in sorted(shapes))
+        )
+    if not parts:
+        reasons = "; ".join(f"{reason}: {count}" for reason, count in sorted(chosen.left_out.items()))
+        raise ValueError(f"{store.path} holds no step with site {site} ({reasons or 'no steps'})")
+    groups = sorted({columns["positions"].shape[1] for *_, columns in parts})
+    if len(groups) > 1:
+        raise ValueError(
+            f"the vectors of one array must have the same positions, got groups of {', '.join(map(str, groups))} at "
+            f"site {site}: say which grids with shape=(H, W); there are {', '.join(map(str, sorted(shapes)))}"
+        )
+    joined = {name: np.concatenate([columns[name] for *_, columns in parts]) for name in parts[0][2]}
+    order = np.lexsort((joined["step"], joined["episode_id"].astype(str)))
+    target = np.argsort(order)
+    vectors, offset = np.empty((len(order), groups[0], chosen.width), dtype=np.float32), 0
+    for row, selected, _ in parts:
+        with opened_shard(store, row, chosen) as shard:
+            vectors[target[offset : offset + len(selected)]] = shard.vectors(site, layer)[selected]
+        offset += len(selected)
+    columns = {name: array[order] for name, array in joined.items()}
+    for array in (vectors, *columns.values()):
+        array.flags.writeable = False
+    return Activations(site=site, layer=layer, model=chosen.model, vectors=vectors, **columns)
+
+
+def choose_capture(
+    store: Store,
+    site: Site,
+    layer: int,
+    untrained: int | None,
+    model: str | None,
+    capture: str | None,
+    agent: str | None,
+    random_weights: str = RANDOM_WEIGHTS[0],
+) -> Capture:
+    """Return the one capture that fits; arguments as of `load_activations`.
+
+    Raises:
+        ValueError: none or several fit, it is not complete, or episodes were added since; says what to do.
+    """
+    all_captures = captures(store)
+    if capture is not None:
+        fitting = [entry for entry in all_captures if entry.id == capture]
+    else:
+        fitting = [
+            entry
+            for entry in all_captures
+            if entry.untrained == untrained
+            and (untrained is None or entry.random_weights == random_weights)
+            and (model is None or model in (entry.model, entry.model_name))
+            and (agent is None or agent in (entry.agent, entry.agent_id))
+        ]
+    captured = "; ".join(entry.label for entry in all_captures) or "nothing"
+    at_place = [entry for entry in fitting if site in entry.sites and layer in entry.layers]
+    if not at_place:
+        kind = "" if untrained is None else f" --untrained {untrained} --random-weights {random_weights}"
+        raise ValueError(
+            f"{store.path} must hold the activations of site {site} and layer {layer}"
+            f"{f' of {capture}' if capture else ''}{' of that model' if model or agent else ''}, captured: {captured}. "
+            f"Capture them: goalscope capture {store.path} --sites {site} --layers {layer}{kind}"
+        )
+    complete = [entry for entry in at_place if entry.complete]
+    if not complete:
+        raise ValueError(f"a capture must be complete to be read, {at_place[0].label}: run the same capture again")
+    if capture is None:
+        current = [entry for entry in complete if entry.plan == plan_id(store, entry.agent_id, entry.scope)]
+        if not current:
+            raise ValueError(
+                f"episodes were added to {store.path} since {complete[0].label} was captured: run the same capture "
+                "again, or ask for the old one with capture="
+            )
+        max_steps = max(entry.steps for entry in current)  # the same steps and more
+        complete = [entry for entry in current if entry.steps == max_steps]
+    if len({(entry.model, entry.plan, entry.device, entry.dtype) for entry in complete}) > 1:
+        raise ValueError(
+            f"several captures hold site {site} and layer {layer}, say which with capture=, model= or agent=: "
+            + "; ".join(entry.label for entry in complete)
+        )
+    return complete[0]  # equal up to the shapes of their batches
+
+
+def put_capture(store: Store, capture: Capture) -> None:
+    """Enter a capture into the index of its run."""
+    tags = {field.name: getattr(capture, field.name) for field in fields(capture) if field.name not in ("id", "path")}
+    tags |= {name: ",".join(map(str, tags[name])) for name in ("sites", "layers")}
+    tags |= {"left_out": canonical_json(capture.left_out), "self_check": json.dumps(capture.self_check)}
+    if capture.random_weights == RANDOM_WEIGHTS[0]:  # left out, so that runs of earlier versions keep their bytes
+        del tags["random_weights"]
+    put_artifacts(store, Artifact(id=capture.id, kind=CAPTURE, path=capture.path, size=0, tags=tags))
+
+
+def _capture(row: Artifact) -> Capture:
+    tags: dict[str, Any] = {**row.tags, "id": row.id, "path": row.path}
+    try:
+        tags["sites"] = str(tags["sites"]).split(",")
+        tags["layers"] = [int(layer) for layer in str(tags["layers"]).split(",")]
+        tags |= {name: decode_object(tags[name], strict=False) for name in ("left_out", "self_check")}
+        return _CAPTURE.validate_json(json.dumps(tags), strict=True)
+    except (KeyError, ValueError) as error:
+        problem = " ".join(faults(error, {})[0]) if isinstance(error, ValidationError) else error
+        raise ValueError(f"the index must describe capture {row.id!r} as goalscope does: {problem}") from error
+
+
+_CAPTURE = TypeAdapter(Capture)

@@ -1,0 +1,311 @@
+"""Sites: positions in a sequence at which vectors are captured; found by matching token ids, not fixed offsets."""
+
+import re
+import warnings
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.models.base import Message, Sampling
+from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.marks import Style
+from goalscope.runs import Store
+from goalscope.runs.record import Episode, Step
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.fog import Fog
+from goalscope.worlds.grid import Grid
+
+Site = Literal["pre", "post", "grid", "action"]
+"""Positions at which vectors are captured: before the reasoning, between reasoning and answer, at the cells of the
+grid, before the word that names the action."""
+
+SITES: Final[tuple[Site, ...]] = get_args(Site)
+TRIPLE: Final = 3
+"""Positions of the sites `pre` and `post`."""
+DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
+"""Sites that are captured and probed by default."""
+
+_CHECKED_STEPS = 4096  # steps
+_MARKER = "goalscope"
+_MAX_LAYOUTS = 8  # remembered for prompts of one length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sites:
+    """The sites of one step, and the reasons why others are missing."""
+
+    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in prompt and output together
+    missing: dict[Site, str]
+
+
+class _MissingError(Exception):
+    """A step does not have a site; the message is the reason."""
+
+
+def check_site(site: str) -> Site:
+    """Return the site of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if site not in SITES:
+        raise ValueError(f"a site must be one of {', '.join(SITES)}, got {site!r}")
+    return site
+
+
+def grids_seen(episode: Episode) -> Iterator[Grid]:
+    """Return the grid that the agent was shown at each step, under fog the part seen so far."""
+    world = episode.world
+    fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
+    for step in episode.steps:
+        grid = shown(world.grid, step.state)
+        if fog is not None:
+            fog = fog.look(step.state.position, step.state.door_open)
+            grid = fog.view(grid)
+        yield grid
+
+
+def steps_seen(
+    store: Store, agent_id: str, scope: str = "all", chosen: Mapping[str, Container[int]] | None = None
+) -> Iterator[tuple[Episode, Step, Grid]]:
+    """Yield the steps of an agent, of each episode "all" or the "first", with the grid that the agent was shown.
+
+    ``chosen`` has the selected steps of each episode; None selects all.
+    """
+    for episode in store.episodes():
+        if episode.spec.agent_id == agent_id and (chosen is None or episode.id in chosen):
+            for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
+                if chosen is None or step.index in chosen[episode.id]:
+                    yield episode, step, grid
+                if scope == "first":
+                    break
+
+
+def available_sites(
+    store: Store, agent_id: str, model: LocalModel, sites: Sequence[Site] = DEFAULT_SITES
+) -> tuple[Site, ...]:
+    """Return those of some sites that an agent's steps have; a warning names the others with reasons.
+
+    Args:
+        store: the run.
+        agent_id: the agent; a site that none of its first `_CHECKED_STEPS` steps has is not available.
+        model: the model; its tokenizer and template are used, not its weights.
+        sites: the sites to look for.
+
+    Raises:
+        ValueError: none of them is available.
+    """
+    missing: dict[Site, str] = {}
+    for site in sites:
+        try:
+            reason = _missing_reason(store, agent_id, SiteFinder(model, (site,)), site)
+        except ValueError as error:
+            reason = str(error)
+        if reason:
+            missing[site] = reason
+    available = tuple(site for site in sites if site not in missing)
+    if not available:
+        raise ValueError(f"one of the sites {', '.join(sites)} must be there, none is: {'; '.join(missing.values())}")
+    for site, reason in missing.items():
+        warnings.warn(f"site {site} is left out: {reason}", stacklevel=2)
+    return available
+
+
+def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
+    """Return why the first steps of an agent lack a site, "" where one of them has it."""
+    reasons: Counter[str] = Counter()
+    for _, step, grid in islice(steps_seen(store, agent_id), _CHECKED_STEPS):
+        missing = finder.find(step, grid).missing
+        if site not in missing:
+            return ""
+        reasons[missing[site]] += 1
+    return "; ".join(f"{reason} ({count} steps)" for reason, count in reasons.most_common())
+
+
+class SiteFinder:
+    """Finds the sites of steps whose chats a model's own template has written.
+
+    ``pre`` is the last three tokens before the model begins: the template's opening of the answer, which must end the
+    prompt. ``post`` is the same three tokens where they open the final answer after the reasoning (harmony channels),
+    or the three that end with the mark that closes the reasoning (tags). ``grid`` is the token of each cell of
+    the grid shown last. ``action`` is the last token before the one that begins the word of the action.
+
+    Args:
+        model: the model; its tokenizer and template are used, not its weights.
+        sites: the sites to find.
+
+    Raises:
+        ValueError: the template has no such site; the message has the reason.
+    """
+
+    def __init__(self, model: LocalModel, sites: Sequence[Site]) -> None:
+        self._model = model
+        self._sites = tuple(sites)
+        self._tokenizer: Any = model.tokenizer
+        vocabulary = self._tokenizer.get_vocab()
+        self.style: Style = model.style
+        if "post" in self._sites and self.style == "none":
+            raise ValueError(
+                f"site post lies between reasoning and answer, {model.name} writes no reasoning that is marked as such "
+                "(reasoning: none): leave the site out"
+            )
+        self._opening = self._find_opening()
+        self._close = tuple(model.encode(model.marks.close)) if self.style == "tags" else ()
+        self._channel = vocabulary.get("<|channel|>", -1)
+        self._message = vocabulary.get("<|message|>", -1)
+        # By length of the prompt, height and width of the grid.
+        self._layouts: dict[tuple[int, int, int], list[_PromptLayout]] = {}
+
+    def find(self, step: Step, grid: Grid) -> Sites:
+        """Return the sites of one step.
+
+        Args:
+            step: a step with its prompt ids; ``post`` and ``action`` need the ids of the output too.
+            grid: the grid that it was shown.
+
+        Raises:
+            ValueError: a cell is not one token of its own, or the prompt does not hold the grid (site ``grid``).
+        """
+        positions: dict[Site, npt.NDArray[np.int64]] = {}
+        missing: dict[Site, str] = {}
+        for site in self._sites:
+            try:
+                positions[site] = self._find(site, step, grid)
+            except _MissingError as reason:
+                missing[site] = str(reason)
+        return Sites(positions=positions, missing=missing)
+
+    def _find(self, site: Site, step: Step, grid: Grid) -> npt.NDArray[np.int64]:
+        prompt, output = step.prompt_tokens, step.output_tokens
+        if not prompt:
+            raise _MissingError("no token ids of the prompt")
+        if site == "grid":
+            return self._grid(prompt, grid)
+        end = len(prompt)
+        if site == "pre":
+            if end < TRIPLE or prompt[-len(self._opening) :] != self._opening:
+                raise _MissingError("the prompt does not end as the model's template opens an answer")
+            return np.arange(end - TRIPLE, end)
+        if not output:
+            raise _MissingError("no token ids of the output")
+        if site == "post":
+            end += self._end_of_reasoning(output)
+            if end < TRIPLE:
+                raise _MissingError(f"fewer than {TRIPLE} tokens before the answer")
+            return np.arange(end - TRIPLE, end)
+        if step.action is None:
+            raise _MissingError("the answer names no action")
+        return np.array([end + self._action(output, step.action.name) - 1])
+
+    def _find_opening(self) -> tuple[int, ...]:
+        """Return the ids of the template between the end of the last message and the answer."""
+        text = self._model.render([Message(role="user", content=_MARKER)], Sampling())
+        start = text.rfind(_MARKER)
+        opening = tuple(self._model.encode(text[start + len(_MARKER) :])) if start >= 0 else ()
+        if not opening:
+            raise ValueError(
+                f"the template of {self._model.name} must open the model's answer with tokens of its own, it has none: "
+                "sites cannot be found in its prompts"
+            )
+        # Where the last message does not end with a special token, the first token may hold a part of the message.
+        return opening if self.style == "harmony" else opening[-min(TRIPLE, max(1, len(opening) - 1)) :]
+
+    def _end_of_reasoning(self, output: Sequence[int]) -> int:
+        """Return the number of output tokens before the opening of the final answer."""
+        if self.style == "tags":
+            end = _last_end(output, self._close)
+            if end is None:
+                raise _MissingError("the output closes no reasoning")
+            return end
+        final, length = self._final(output), len(self._opening)
+        if final <= length or tuple(output[final - length : final]) != self._opening:
+            raise _MissingError("no reasoning before the final answer")
+        return final
+
+    def _final(self, output: Sequence[int]) -> int:
+        """Return the index of the first ``<|channel|>`` of a final message."""
+        for index, token in enumerate(output):
+            if token == self._channel and self._message in output[index:]:
+                end = list(output).index(self._message, index)
+                if self._text(output[index + 1 : end]).split()[:1] == ["final"]:
+                    return index
+        raise _MissingError("no final answer")
+
+    def _action(self, output: Sequence[int], word: str) -> int:
+        """Return the index in the output of the token that begins the word of the action."""
+        begin = 0
+        if self.style == "harmony":
+            begin = list(output).index(self._message, self._final(output)) + 1
+        elif self.style == "tags":
+            begin = _last_end(output, self._close) or 0
+        answer = output[begin:]
+        text = self._text(answer)
+        match = re.search(rf"""["']?action["']?\s*:\s*["']?\s*(?P<word>{word})\b""", text, re.IGNORECASE)
+        if match is None:
+            raise _MissingError("the word of the action is not found in the answer")
+        beginning = text[: match.start("word") + 1]
+        # The fewest tokens whose text holds the word's first letter; the last of them begins the word.
+        sizes = range(1, len(answer))
+        return begin + bisect_left(sizes, True, key=lambda size: self._text(answer[:size]).startswith(beginning))
+
+    def _grid(self, prompt: Sequence[int], grid: Grid) -> npt.NDArray[np.int64]:
+        ids = np.array(prompt, dtype=np.int64)
+        lines = grid.render().split("\n")[1:]
+        symbols = np.frombuffer("".join("".join(line.split()[1:]) for line in lines).encode(), dtype=np.uint8)
+        layouts = self._layouts.setdefault((len(ids), grid.height, grid.width), [])
+        for layout in layouts:
+            if layout.has_frame(ids) and layout.pairs(ids, symbols) <= layout.known:
+                return layout.positions
+        text = self._text(prompt)
+        if self._model.encode(text) != list(prompt):
+            raise ValueError(
+                f"the ids of a prompt must be what the tokenizer of {self._model.name} makes of its text, they differ: "
+                "give the model that generated the run; cells cannot be found otherwise"
+            )
+        cells = check_cell_tokens(self._model, grid.render(), prompt=text, capture=True)
+        positions = np.ascontiguousarray(cells.positions.reshape(-1), dtype=np.int64)
+        matching = [
+            layout for layout in layouts if layout.has_frame(ids) and np.array_equal(positions, layout.positions)
+        ]
+        if not matching:
+            matching = [_PromptLayout(ids, positions)]
+            layouts[:] = [*matching, *layouts][:_MAX_LAYOUTS]
+        matching[0].known |= matching[0].pairs(ids, symbols)
+        return positions
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+class _PromptLayout:
+    """A prompt with known cell positions, which hold for every prompt that differs from it in cells only.
+
+    The id of a cell must have been the token of the same symbol in an earlier prompt of this layout.
+    """
+
+    def __init__(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
+        self.positions = positions
+        self.known: set[tuple[int, int]] = set()  # (symbol, id)
+        self._frame = ids.copy()
+        self._frame[positions] = -1
+
+    def has_frame(self, ids: npt.NDArray[np.int64]) -> bool:
+        frame = ids.copy()
+        frame[self.positions] = -1
+        return np.array_equal(frame, self._frame)
+
+    def pairs(self, ids: npt.NDArray[np.int64], symbols: npt.NDArray[np.uint8]) -> set[tuple[int, int]]:
+        return set(zip(symbols.tolist(), ids[self.positions].tolist(), strict=True))
+
+
+def _last_end(tokens: Sequence[int], pattern: tuple[int, ...]) -> int | None:
+    """Return where a pattern ends last in a sequence, None where it does not occur."""
+    ends = range(len(tokens), len(pattern) - 1, -1) if pattern else ()
+    return next((end for end in ends if tuple(tokens[end - len(pattern) : end]) == pattern), None)

@@ -1,0 +1,293 @@
+"""MEG relative to an agent's apparent beliefs: towards the decoded goal, on the decoded map.
+
+`measure_beliefs` takes beliefs from any source, `measure_decoded_beliefs` from captured activations. Each line has
+controls: beliefs decoded from a random network, and beliefs about other worlds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.rng import stream
+from goalscope.goals.directedness import HypothesisLine, MeasuredLines, goal_measure
+from goalscope.goals.hypotheses.definition import FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses.states import States, states_of
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import parse
+from goalscope.goals.random_agents import Invalid, Utility
+from goalscope.goals.results import RunDirectedness, one_family
+from goalscope.measures.table import StepTable
+from goalscope.runs.record import Episode
+from goalscope.runs.store import Store
+from goalscope.stats.rows import Rows
+from goalscope.worlds.dynamics import phases
+from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.planning.mdp import at_cell
+
+if TYPE_CHECKING:
+    from goalscope._ground.progress import Stage
+    from goalscope.inside.probing.first_steps import FirstSteps
+
+BELIEVED: Final = "believed goal"
+ON_MAP: Final = "believed goal on the believed map"
+SHUFFLED: Final = "shuffled"
+"""Suffix of a line's name for this control; the other control's suffix is a kind of random network."""
+DRAWS: Final = 20
+"""Draws of the shuffled control."""
+
+Worlds = Mapping[str, tuple[Grid, str]]
+"""World id -> its grid and the id of its cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """An agent's belief about a world before its first action.
+
+    Attributes:
+        walls: ``[H, W]`` bool in the shape of the world, True where nobody can stand.
+        goal: (row, col) of the goal; outside of the world where it is believed there.
+    """
+
+    walls: npt.NDArray[np.bool_]
+    goal: Position
+
+
+def measure_beliefs(
+    episodes: Iterable[Episode],
+    beliefs: Mapping[str, Belief],
+    *,
+    label: str,
+    utility: Utility = "steps",
+    invalid: Invalid = "no-op",
+    confidence: float = 0.95,
+    seed: int = 0,
+    random: tuple[str, Mapping[str, Belief]] | None = None,
+    draws: int = DRAWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> RunDirectedness:
+    """Measure MEG towards the believed goal beside the true one and beside controls, in the worlds with a belief.
+
+    The lines of each agent: towards the believed goal; towards the true goal in the same worlds; towards the believed
+    goal with the believed map as the world. The first and the last with two controls each: the same of a random
+    network's beliefs, and the beliefs about another world of the same shape, as the mean over several draws. The first
+    line is compared with the true goal, and each with its controls.
+
+    Args:
+        episodes: those of the worlds with a belief are measured.
+        beliefs: world id -> belief.
+        label: whose beliefs, the value of the tag ``beliefs`` that names the cell.
+        utility, invalid, confidence, seed: as in `goalscope.goals.directedness`.
+        random: kind of a random network, and the beliefs decoded from it; None without that control.
+        draws: of the shuffled control.
+        progress: called with (done, total) pieces of work.
+
+    Raises:
+        ValueError: no episode in a world with a belief, a world of them without one of the random network, no draws.
+    """
+    if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
+        raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
+    used = [episode for episode in episodes if episode.world.id in beliefs]
+    if not used:
+        raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
+    worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used}
+    of_agent = {world: beliefs[world] for world in worlds}
+    kind, of_random_network = random or ("", of_agent)
+    missing = [world for world in worlds if world not in of_random_network]
+    if missing:
+        raise ValueError(
+            f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
+            f"({missing[0]}): decode both at the same steps"
+        )
+    states = states_of(StepTable.from_episodes(used))
+    measured = MeasuredLines(states, kind=utility, invalid=invalid, confidence=confidence, seed=seed, progress=progress)
+    names = list[str]()
+    for first, true_goal, on_map in ((BELIEVED, True, False), (ON_MAP, False, True)):
+        others = [_elsewhere(of_agent, worlds, seed, draw, on_map=on_map) for draw in range(draws)]
+        lines = {first: [_believed(of_agent, states, on_map)]}
+        controls = dict[str, str]()
+        if kind:
+            controls[f"{first}, {kind}"] = kind
+            of_random = {world: of_random_network[world] for world in worlds}
+            lines[f"{first}, {kind}"] = [_believed(of_random, states, on_map)]
+        controls[f"{first}, {SHUFFLED}"] = SHUFFLED
+        lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in others]
+        defined = {name: drawn for name, drawn in lines.items() if drawn[0].states}
+        if first not in defined:  # all believed goals lie under the agent or outside: no map
+            continue
+        goal = {"goal": [HypothesisLine(parse("goal"), states)]} if true_goal else {}
+        measured.measure({first: defined[first], **goal, **defined}, less=controls)
+        names += [*goal, *defined]
+    findings = measured.found(names)
+    is_kept = [
+        str(name) != goal_measure("goal") for name in findings.rows.measure
+    ]  # rows of some worlds only; those of all worlds come from elsewhere
+    cells = [entry.cell for entry in findings.estimates]
+    ordered = sorted(findings.estimates, key=lambda entry: (cells.index(entry.cell), entry.agent))
+    return replace(
+        findings,
+        estimates=tuple(replace(entry, cell={**entry.cell, "beliefs": label}) for entry in ordered),
+        contrasts=tuple(replace(entry, cell={**entry.cell, "beliefs": label}) for entry in findings.contrasts),
+        rows=findings.rows.where(np.array(is_kept, dtype=bool)),
+    )
+
+
+def measure_decoded_beliefs(
+    run: str | Path, *, site: str, layer: int, stage: "Stage", draws: int = DRAWS, **options: Any
+) -> tuple[RunDirectedness, "FirstSteps"]:
+    """Decode what an agent believed of its worlds from captured activations, and measure MEG relative to it.
+
+    Args:
+        run: the run directory; its activations must have been captured.
+        site, layer: where the activations were captured.
+        stage: called at the beginning of each piece of work with its name; returns what shows progress.
+        draws: of the shuffled control.
+        options: ``utility``, ``invalid``, ``confidence`` and ``seed`` of `measure_beliefs`.
+
+    Returns:
+        The findings, and the first steps with the probes that decoded them.
+
+    Raises:
+        ValueError: nothing captured there, worlds with doors, or too few grids.
+        ImportError: PyTorch is missing.
+    """
+    from goalscope.inside.probing.first_steps import HEAD, read_first_steps
+
+    first = read_first_steps(run, site=site, layer=layer, stage=stage)
+    with Store(run) as store:
+        episodes = list(store.episodes(sorted(set(first.episode_id.tolist()))))
+    by_id = {episode.id: episode for episode in episodes}
+    goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
+    sides = {name: decode_beliefs(first.episode_id, maps, by_id) for name, maps in first.posteriors.items()}
+    description: dict[str, Any] = {
+        "site": site,
+        "layer": layer,
+        "head": HEAD,
+        "agent": first.agent,
+        "settings": dict(first.settings),
+        "draws": draws,
+        "worlds": len(sides["none"]),
+        "decoded": {
+            name: {
+                "probe": first.probes[name],
+                "goal at its cell": sum(belief.goal == goals[world] for world, belief in beliefs.items()),
+            }
+            for name, beliefs in sides.items()
+        },
+        "missing": first.missing,
+    }
+    with stage("goals that are believed") as show:
+        findings = measure_beliefs(
+            episodes,
+            sides["none"],
+            label=f"{site}, layer {layer}, {HEAD}, held-out grids",
+            random=next(((name, side) for name, side in sides.items() if name != "none"), None),
+            draws=draws,
+            progress=show,
+            **options,
+        )
+    return replace(findings, beliefs=description), first
+
+
+def decode_beliefs(
+    episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
+) -> dict[str, Belief]:
+    """Return the beliefs about the worlds of ``[N]`` first steps from ``[N, n, n, K]`` probabilities of the cells.
+
+    The posteriors of a world's episodes are averaged: before the reasoning they are the same, after it they differ.
+    """
+    from goalscope.inside.probing.maps import decode_maps
+
+    worlds = [episodes[identity].world for identity in episode_id.tolist()]
+    rows: dict[str, list[int]] = {}
+    for row, world in enumerate(worlds):
+        rows.setdefault(world.id, []).append(row)
+    decoded = decode_maps(np.stack([posterior[world_rows].mean(axis=0) for world_rows in rows.values()]))
+    result = {}
+    for index, (world_id, world_rows) in enumerate(rows.items()):
+        height, width = worlds[world_rows[0]].grid.walls.shape
+        row, col = (int(coordinate) for coordinate in decoded.goal[index])
+        result[world_id] = Belief(walls=decoded.closed[index, :height, :width], goal=(row, col))
+    return result
+
+
+def joined(parts: Sequence[RunDirectedness]) -> RunDirectedness:
+    """Return several results as one, with the settings and counts of the first; all comparisons are one family."""
+    return replace(
+        parts[0],
+        estimates=tuple(entry for part in parts for entry in part.estimates),
+        contrasts=one_family(entry for part in parts for entry in part.contrasts),
+        held_out=tuple(entry for part in parts for entry in part.held_out),
+        beliefs=next((part.beliefs for part in parts if part.beliefs), {}),
+        rows=Rows.concatenate(part.rows for part in parts),
+    )
+
+
+def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: bool) -> HypothesisLine:
+    """Return the line of some beliefs: the believed goals in the true worlds, or on the believed maps that exist.
+
+    A believed goal may lie in a wall or outside of the grid: nobody comes to it then. Worlds without a belief are left
+    out.
+    """
+
+    def place(world: FiniteWorld) -> npt.NDArray[np.bool_]:
+        if world.world.id not in beliefs:
+            raise Undefined("there is no belief about this world")
+        row, col = beliefs[world.world.id].goal
+        if 0 <= row < world.grid.height and 0 <= col < world.grid.width:
+            return at_cell(world.grid, (row, col)) > 0
+        return np.zeros(phases(world.grid) * world.grid.walls.size, dtype=bool)
+
+    hypothesis = Hypothesis.of("event", place, "believed goal")
+    if not on_map:
+        return HypothesisLine(
+            hypothesis, [entry for entry in states if entry.world.world.id in beliefs], everywhere=True
+        )
+    maps = {
+        world: _map(entry.world.grid, beliefs[world]) for entry in states if (world := entry.world.world.id) in beliefs
+    }
+    believed_worlds = dict[FiniteWorld, FiniteWorld]()  # shared by all agents, as are their curves
+    result = list[States]()
+    for entry in states:
+        if (grid := maps.get(entry.world.world.id)) is not None:
+            if entry.world not in believed_worlds:
+                believed_worlds[entry.world] = entry.world.on_map(grid)
+            result.append(entry.in_world(believed_worlds[entry.world]))
+    return HypothesisLine(hypothesis, result, everywhere=True)
+
+
+def _elsewhere(
+    beliefs: Mapping[str, Belief], worlds: Worlds, seed: int, draw: int, *, on_map: bool
+) -> dict[str, Belief]:
+    """Return for each world the belief about another grid of its shape; some have none.
+
+    The set of worlds with one does not depend on the draw. With ``on_map``, the belief must give a valid map here.
+    """
+    by_shape: dict[tuple[int, ...], list[str]] = {}
+    for world in sorted(beliefs):
+        by_shape.setdefault(worlds[world][0].walls.shape, []).append(world)
+    result: dict[str, Belief] = {}
+    for shape, names in by_shape.items():
+        order = [names[index] for index in stream(seed, "beliefs of others", *shape, draw).permutation(len(names))]
+        for position, world in enumerate(order):
+            grid, cluster = worlds[world]
+            for other in (*order[position + 1 :], *order[:position]):
+                fits = not on_map or _map(grid, beliefs[other]) is not None
+                if worlds[other][1] != cluster and fits:
+                    result[world] = beliefs[other]
+                    break
+    return result
+
+
+def _map(true: Grid, belief: Belief) -> Grid | None:
+    """Return the believed map with the agent at its start; None where the goal is believed there or outside."""
+    row, col = belief.goal
+    inside = 0 <= row < true.height and 0 <= col < true.width
+    if true.start is None or not inside or (row, col) == true.start:
+        return None
+    walls = np.array(belief.walls, dtype=bool)
+    walls[true.start] = walls[row, col] = False
+    return Grid(walls=walls, start=true.start, goal=(row, col))

@@ -1,0 +1,161 @@
+"""Generate and score with changed activations: rows that read from each other pass through the model together.
+
+Edits hold in the pass of the prompt alone. Later tokens read the changed keys and values from the cache; without a
+cache the prompt would be computed again, unchanged, and nothing would be seen of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from goalscope._ground.rng import stream
+from goalscope.agents.models.decode import Decoded, Decoding, decode, score
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import work_on_cores
+from goalscope.inside.interventions.edits import Edit, Editor
+
+_EVERYTHING = 2**62  # tokens of a pass: rows that read from each other are not cut apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Prompts that pass through the model together, and their edits.
+
+    Attributes:
+        prompts: ``[N]`` ids of each prompt; the continuation is generated, or scored.
+        edits: the changes; they name prompts by their indices here.
+        clean: ``[N]`` the unchanged prompt that each one is compared with for its routing, itself by default.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    edits: Sequence[Edit] = ()
+    clean: Sequence[int] | None = None
+
+
+def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Batch:
+    """Return a prompt once for each change, whose edits name it as prompt 0; an empty change leaves it as it is."""
+    edits = [replace(edit, row=row) for row, change in enumerate(changes) for edit in change]
+    return Batch(prompts=[prompt] * len(changes), edits=edits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generated:
+    """The outputs after each prompt of a batch.
+
+    Attributes:
+        outputs: ``[N]`` token ids and how they ended.
+        rerouted: ``[N]`` fraction of (token, layer) pairs of the pass whose set of experts is another one than in the
+            unchanged prompt; None for a model without experts, or prompts of another length.
+    """
+
+    outputs: Sequence[Decoded]
+    rerouted: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scored:
+    """Log-probabilities of the tokens of given answers after each prompt, ``[N, A]`` lists in nats; see `Generated`."""
+
+    scores: Sequence[Sequence[Sequence[float]]]
+    rerouted: Sequence[float | None]
+
+
+def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) -> list[Generated]:
+    """Write freely after each prompt, the most likely token at each place, with changed activations in the prompts.
+
+    Args:
+        model: a local model.
+        batches: each passes through the model at once; a small model computes one per core.
+        max_tokens: maximum number of tokens of an output.
+
+    Raises:
+        ValueError: an edit that does not fit the model or its prompt; says why.
+    """
+    stop = model.stop
+    with model.alone() as network, _editing(network, batches) as editor:
+        return work_on_cores(network, partial(_generated, network, editor, stop, max_tokens), list(batches))
+
+
+def score_answers(
+    model: LocalModel, batches: Sequence[Batch], answers: Sequence[Sequence[Sequence[Sequence[int]]]]
+) -> list[Scored]:
+    """Return the log-probabilities of given answers after each prompt, with changed activations in the prompts.
+
+    Args:
+        model: a local model.
+        batches: as in `generate`.
+        answers: ``[batch, N, A]`` token ids of each answer.
+
+    Raises:
+        ValueError: see `generate`.
+    """
+    with model.alone() as network, _editing(network, batches) as editor:
+        return work_on_cores(network, partial(_scored, network, editor), list(zip(batches, answers, strict=True)))
+
+
+@contextmanager
+def _editing(network: Any, batches: Sequence[Batch]) -> Iterator[Editor]:
+    """Check all edits, and hook every place that one of them changes, before any thread begins."""
+    editor = Editor(network)
+    for batch in batches:
+        editor.check(batch.edits, [len(prompt) for prompt in batch.prompts])
+    places = {edit.place for batch in batches for edit in batch.edits}
+    with editor.hooked(places, routing=any(batch.clean is not None for batch in batches)):
+        yield editor
+
+
+class _Passes:
+    """Makes the edits of a batch in its prompt passes, and records the fraction of rerouted tokens."""
+
+    def __init__(self, editor: Editor, batch: Batch) -> None:
+        self._editor, self._batch = editor, batch
+        self.rerouted: list[float | None] = [None] * len(batch.prompts)
+
+    @contextmanager
+    def __call__(self, rows: Sequence[int], begins: Sequence[int]) -> Iterator[None]:
+        """Make the edits in one pass."""
+        with self._editor.applying(self._batch.edits, rows, begins) as chosen:
+            yield
+        self._compare(rows, begins, chosen)
+
+    def settings(self, **limits: Any) -> Decoding:
+        """Return the decoding settings of the batch: one pass, with no more shared tokens than its edits allow."""
+        shared = min((edit.first for edit in self._batch.edits), default=None)
+        return Decoding(temperature=0.0, prefill_tokens=_EVERYTHING, around=self, most_shared=shared, **limits)
+
+    def _compare(self, rows: Sequence[int], begins: Sequence[int], chosen: dict[int, Any]) -> None:
+        clean = self._batch.clean
+        if not chosen or clean is None:
+            return
+        import torch
+
+        row_of = {prompt: row for row, prompt in enumerate(rows)}
+        pairs = [(row, row_of[clean[prompt]]) for prompt, row in row_of.items() if clean[prompt] in row_of]
+        pairs = [(row, clean_row) for row, clean_row in pairs if begins[row] == begins[clean_row]]
+        if not pairs:
+            return
+        changed_rows, clean_rows = (torch.tensor(side) for side in zip(*pairs, strict=True))
+        fractions = []
+        for indices in chosen.values():
+            order = indices.sort(dim=-1).values
+            fractions.append((order[changed_rows] != order[clean_rows]).any(dim=-1).float().mean(dim=-1))
+        for (row, _), fraction in zip(pairs, torch.stack(fractions).mean(dim=0).tolist(), strict=True):
+            self.rerouted[rows[row]] = float(fraction)
+
+
+def _generated(network: Any, editor: Editor, stop: frozenset[int], max_tokens: int, batch: Batch) -> Generated:
+    passes = _Passes(editor, batch)
+    settings = passes.settings(max_tokens=max_tokens, stop=stop, slots=max(1, len(batch.prompts)))
+    rngs = [stream(0, "greedy")] * len(batch.prompts)  # at temperature 0 nothing is drawn
+    outputs = decode(network, settings, batch.prompts, rngs)
+    return Generated(outputs=outputs, rerouted=passes.rerouted)
+
+
+def _scored(network: Any, editor: Editor, work: tuple[Batch, Sequence[Sequence[Sequence[int]]]]) -> Scored:
+    batch, answers = work
+    passes = _Passes(editor, batch)
+    settings = passes.settings(slots=max(1, sum(map(len, answers)), len(answers) * max(map(len, answers), default=1)))
+    scores = score(network, settings, batch.prompts, answers)
+    return Scored(scores=scores, rerouted=passes.rerouted)

@@ -1,0 +1,362 @@
+"""Activations at token positions of prompts, and the agent's answers after they are changed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final, Literal, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.ids import content_id
+from goalscope.agents.agent import Observation
+from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.models.base import Reply, Sampling
+from goalscope.agents.models.local import LocalModel
+from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
+from goalscope.inside.activations.sites import Site, SiteFinder
+from goalscope.inside.interventions.edits import Edit
+from goalscope.inside.interventions.forward import each_change, generate
+from goalscope.inside.interventions.pairs import Pair, Side, local_model
+from goalscope.runs.probing_config import Layers
+from goalscope.runs.record import Step
+from goalscope.stats.rows import Row, Rows, Tag
+from goalscope.worlds.dynamics import State
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Action
+from goalscope.worlds.gridworld import GridView
+
+Where = Literal["changed", "grid", "pre", "post"]
+"""The tokens of the changed cells, those of all cells, and those before and after the reasoning."""
+
+Change = TypeVar("Change")
+_ROWS: Final = 32  # sequences of one length that are read together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Passage:
+    """A prompt, and the part of its output that is replayed so that it contains a site.
+
+    Attributes:
+        ids: all token ids that pass through the model before it generates.
+        replayed: how many of them are of the output.
+        places: ``[P]`` int64 token positions of the site.
+    """
+
+    ids: tuple[int, ...]
+    replayed: int
+    places: npt.NDArray[np.int64]
+
+
+def passage(finder: SiteFinder, site: Where, side: Side, cells: npt.NDArray[np.int64]) -> Passage:
+    """Return a side of a pair up to the end of a site.
+
+    Args:
+        finder: finds the sites grid, pre and post.
+        site: name of the site.
+        side: the view and the agent's answer.
+        cells: ``[C]`` token positions of the changed cells.
+
+    Raises:
+        ValueError: the side lacks the site; says why.
+    """
+    if site == "changed":
+        return Passage(ids=side.prompt, replayed=0, places=cells)
+    sites = finder.find(side.step, side.view.grid)
+    name: Site = site
+    if name not in sites.positions:
+        raise ValueError(f"site {site} must be in what the agent wrote, it is not: {sites.missing[name]}")
+    return _up_to(sites.positions[name], side.prompt, side.output)
+
+
+def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple[int, ...]) -> Passage:
+    """Return a prompt with its output up to the last of some positions."""
+    replayed = max(0, int(places.max()) + 1 - len(prompt))
+    return Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places)
+
+
+def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
+    """Return a finder of sites in a model's prompts; a ValueError where its template has no such site."""
+    names: list[Site] = [site for site in sites if site != "changed"]
+    return SiteFinder(model, names or ["grid"])
+
+
+def read_activations(
+    model: LocalModel,
+    prompts: Sequence[Sequence[int]],
+    places: Sequence[npt.NDArray[np.int64]],
+    layers: Sequence[int],
+) -> dict[int, list[npt.NDArray[np.float32]]]:
+    """Return the residual stream after some blocks at some positions of each prompt.
+
+    Args:
+        model: a local model.
+        prompts: ``[N]`` token ids.
+        places: ``[N]`` token positions ``[P]`` of each.
+        layers: numbers of blocks, 0-based.
+
+    Returns:
+        Layer -> ``[N]`` arrays ``[P, D]``.
+
+    Raises:
+        ValueError: a layer that the model does not have.
+    """
+    with model.alone() as network:
+        blocks = DecoderBlocks(network, layers)
+        by_layer = {layer: [np.zeros(0, dtype=np.float32)] * len(prompts) for layer in blocks.layers}
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        equal = [list(group) for _, group in groupby(order, lambda index: len(prompts[index]))]
+        groups = [group[index : index + _ROWS] for group in equal for index in range(0, len(group), _ROWS)]
+        with blocks.recording() as recording:
+            for group in groups:
+                ids = np.array([list(prompts[index]) for index in group], dtype=np.int64)
+                rows = np.concatenate([np.full(len(places[index]), row) for row, index in enumerate(group)])
+                columns = np.concatenate([places[index] for index in group])
+                tensors = recording.run(ids, rows.astype(np.int64), columns.astype(np.int64))
+                for layer, tensor in zip(blocks.layers, tensors, strict=True):
+                    parts = np.split(
+                        tensor.float().cpu().numpy(), np.cumsum([len(places[index]) for index in group])[:-1]
+                    )
+                    for index, part in zip(group, parts, strict=True):
+                        by_layer[layer][index] = part
+    return by_layer
+
+
+def read_passages(model: LocalModel, passages: Sequence[Passage], layer: int) -> list[npt.NDArray[np.float32]]:
+    """Return the residual stream after a block at the positions of each passage, ``[N]`` arrays ``[P, D]``."""
+    return read_activations(model, [item.ids for item in passages], [item.places for item in passages], [layer])[layer]
+
+
+def added(passage: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]:
+    """Return the edit of prompt 0 that adds vectors ``[P, D]`` at the positions of a passage."""
+    import torch
+
+    tensor = torch.from_numpy(vectors.astype(np.float32))
+    return [Edit(row=0, layer=layer, positions=passage.places, vectors=tensor, how="add")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """An agent's answer after an intervention.
+
+    Attributes:
+        action: the action, None where the answer states none.
+        text: the whole output, its replayed part included.
+    """
+
+    action: Action | None
+    text: str
+
+    @classmethod
+    def of(cls, reply: Reply) -> Self:
+        """Return the answer of a reply."""
+        action = turn(reply).action
+        text = reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
+        return cls(action=None if action is None else Action(action), text=text)
+
+    def effect(self, pair: Pair) -> dict[str, float]:
+        """Return the effect on the action of a pair's first side, 0 or 1 by measure: all optimal actions are equal."""
+        first, second = (side.optimal for side in pair.sides)
+        follows, stays = self.action in second, self.action in first
+        return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
+
+
+PAIR: Final = "pair"
+"""Tag of the content id of a pair."""
+FOLLOWS: Final = "action follows the edit"
+STAYS: Final = "action stays optimal"
+ELSEWHERE: Final = "action is optimal in neither"
+"""Measures of an intervention in a pair; in a control pair an action can both follow and stay."""
+
+
+def answers(
+    agent: ChatAgent,
+    views: Sequence[GridView],
+    passages: Sequence[Passage],
+    edits: Sequence[Sequence[Sequence[Edit]]],
+    *,
+    max_tokens: int | None = None,
+) -> list[list[Answer]]:
+    """Return an agent's greedy answers with changed activations, all changes of a passage in one batch.
+
+    Args:
+        agent: a chat agent with a local model.
+        views: ``[N]`` shown grids.
+        passages: ``[N]`` token ids that pass through the model before it generates.
+        edits: for each passage the changes that are made one at a time, each a list of edits that name the passage
+            as prompt 0; an empty list changes nothing.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
+
+    Returns:
+        For each passage, the answer after each change.
+    """
+    model = local_model(agent)
+    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+    batches = [each_change(item.ids, changes) for item, changes in zip(passages, edits, strict=True)]
+    sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
+    all_answers = []
+    for view, item, generated in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
+        text = model.render(agent.messages(Observation(view=view)), agent.sampling)
+        split = len(item.ids) - item.replayed
+        for output in generated.outputs:
+            output.tokens[:0] = item.ids[split:]
+        all_answers.append(
+            [Answer.of(model.reply(text, item.ids[:split], output, sampling)) for output in generated.outputs]
+        )
+    return all_answers
+
+
+def acted(
+    agent: ChatAgent,
+    pairs: Sequence[Pair],
+    place: tuple[Where, int],
+    changes: Callable[..., Sequence[tuple[Change, list[Edit]]]],
+    *,
+    together: int,
+    sides: int = 1,
+    max_tokens: int | None = None,
+) -> Iterator[tuple[Pair, Change, Answer]]:
+    """Yield an agent's answer after each change of the first side of each pair at one site and layer.
+
+    Args:
+        agent: a chat agent with a local model.
+        pairs: the pairs.
+        place: site and layer.
+        changes: function of a pair, the passage of its first side, and the activations ``[P, D]`` of one side or both
+            (``sides``); returns the changes that are made one at a time, each with its edits.
+        together: pairs whose changed prompts are in memory at a time.
+        sides: 1 or 2.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
+    """
+    site, layer = place
+    model = local_model(agent)
+    finder = finder_of(model, [site])
+    for begin in range(0, len(pairs), together):
+        part = pairs[begin : begin + together]
+        passages = [passage(finder, site, side, pair.changed) for pair in part for side in pair.sides[:sides]]
+        vectors = read_passages(model, passages, layer)
+        first_sides = passages[::sides]
+        planned = [
+            changes(pair, item, *vectors[sides * at : sides * (at + 1)])
+            for at, (pair, item) in enumerate(zip(part, first_sides, strict=True))
+        ]
+        edits = [[change_edits for _, change_edits in plans] for plans in planned]
+        all_answers = answers(agent, [pair.sides[0].view for pair in part], first_sides, edits, max_tokens=max_tokens)
+        for pair, plans, pair_answers in zip(part, planned, all_answers, strict=True):
+            for (change, _), answer in zip(plans, pair_answers, strict=True):
+                yield pair, change, answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadStates:
+    """Shown grids with their prompts, from which directions and subspaces are learned.
+
+    Attributes:
+        views: ``[N]`` shown grids.
+        clusters: ``[N]`` the grid of each.
+        passages: site -> ``[N]`` prompts up to its end, and its positions.
+    """
+
+    views: Sequence[GridView]
+    clusters: Sequence[str]
+    passages: Mapping[Site, Sequence[Passage]]
+
+
+def states_of(
+    agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int | None = None
+) -> ReadStates:
+    """Return states with their prompts; where a site lies in the output the agent is asked, at temperature 0.
+
+    Args:
+        agent: a chat agent with a local model.
+        views: the grids to show.
+        sites: grid, pre, post; "changed" stands for grid.
+        max_tokens: maximum number of tokens of an answer; by default the agent's own.
+    """
+    model = local_model(agent)
+    names: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
+    requests = [agent.request(Observation(view=view)) for view in views]
+    texts = [model.render(request.messages, agent.sampling) for request in requests]
+    prompts = [tuple(ids) for ids in model.prompt_ids(texts)]
+    outputs: list[tuple[int, ...]] = [()] * len(views)
+    if "post" in names:
+        limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+        replies = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
+        outputs = [request.output_tokens or () for request in replies]
+    finder = finder_of(model, names)
+    kept: list[int] = []
+    passages: dict[Site, list[Passage]] = {site: [] for site in names}
+    for index, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
+        start = view.grid.start
+        assert start is not None  # the views of pairs and of generated grids show their agent
+        step = Step(
+            index=0,
+            state=State(start, view.carrying_key),
+            action=None,
+            failure="not asked",
+            prompt_tokens=prompt,
+            output_tokens=output or None,
+        )
+        located = finder.find(step, view.grid)
+        if any(site in located.missing for site in names):
+            continue
+        kept.append(index)
+        for site in names:
+            passages[site].append(_up_to(located.positions[site], prompt, output))
+    return ReadStates(
+        views=[views[index] for index in kept],
+        clusters=[content_id("grid", views[index].grid.at(start=None).render()) for index in kept],
+        passages=passages,
+    )
+
+
+def fresh_views(pairs: Sequence[Pair], *, count: int, seed: int) -> list[GridView]:
+    """Return new grids of the sizes and densities of some pairs, none with the walls and goal of one of them.
+
+    Args:
+        pairs: pairs whose grids are excluded.
+        count: how many of each size and density.
+        seed: root seed.
+    """
+    layouts = {_layout(side.view) for pair in pairs for side in pair.sides}
+    kinds = dict.fromkeys((pair.sides[0].view.grid.height, pair.tags.get("density")) for pair in pairs)
+    views: dict[bytes, GridView] = {}
+    for size, density in kinds:
+        wall_density = float(density) if isinstance(density, int | float) else 0.5
+        for grid in generate_batch(size, wall_density, seed=seed, count=count, name="grids of directions"):
+            view = GridView(grid=grid)
+            if _layout(view) not in layouts:
+                views.setdefault(_layout(view), view)
+    return list(views.values())
+
+
+def _layout(view: GridView) -> bytes:
+    return view.grid.at(start=None).render().encode()
+
+
+def layers_of(model: LocalModel, layers: Layers) -> tuple[int, ...]:
+    """Return the numbers of blocks of a study's setting (thirds, all, or numbers); a ValueError for a missing one."""
+    with model.alone() as network:
+        return chosen_layers(layers, DecoderBlocks(network).count)
+
+
+def pair_tags(pair: Pair) -> dict[str, Tag]:
+    """Return the tags of the rows of a pair."""
+    kind = "control" if pair.control else "counterfactual"
+    return {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id}
+
+
+def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
+    """Yield a row of a pair for each measure, all shares, with its tags and further ones."""
+    for measure, value in values.items():
+        yield Row(measure=measure, unit="share", value=value, cluster=pair.cluster, tags={**pair_tags(pair), **tags})
+
+
+def averaged(rows: Iterable[Row]) -> Rows:
+    """Return one row for each measure, grid and set of tags: the mean over random draws."""
+    groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.measure, row.cluster, tuple(row.tags.items())), []).append(row)
+    return Rows.from_rows(
+        replace(group[0], value=float(np.mean([member.value for member in group]))) for group in groups.values()
+    )

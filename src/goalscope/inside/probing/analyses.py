@@ -1,0 +1,369 @@
+"""The seam of analyses of activations, and the reader that hands them activations and truth by site and layer.
+
+All use one set of steps, their labels, and one split by grid. Each fits the probes that are not stored yet and returns
+rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from goalscope._ground import registry
+from goalscope._ground.progress import Stage
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.local import LocalModel
+from goalscope.inside.activations.capture_schedule import chosen_steps, some_steps
+from goalscope.inside.activations.load import Capture, load_activations
+from goalscope.inside.probing.beliefs import ShownMap
+from goalscope.inside.probing.curves import check_counts
+from goalscope.inside.probing.inputs import ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
+from goalscope.inside.probing.labels import (
+    FRAME,
+    Cells,
+    Decisions,
+    Plans,
+    decisions_at,
+    label_cells,
+    label_distances,
+    label_plans,
+    seen_cells,
+)
+from goalscope.inside.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens
+from goalscope.inside.probing.probe_store import ProbeStore
+from goalscope.inside.probing.problem import FitSettings
+from goalscope.inside.probing.suite import (
+    Entry,
+    FittedProbes,
+    probe_cells,
+    probe_cells_by_size,
+    without,
+)
+from goalscope.runs import Episode, Store
+from goalscope.runs.probing_config import READS, Inside
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows
+
+Reading = tuple[Rows, list[ShownMap]]
+"""Rows, and maps to draw."""
+Settings = TypeVar("Settings", bound=FitSettings)
+
+_IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
+_OWN_KEYS: Final = {"layers", "stepwise"}  # which decoders there are, not how they are trained
+
+Place = tuple[str, int]
+"""A site and a layer."""
+
+
+Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
+"""Rows of an analysis at one place, from the activations and the truth of the same steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationAnalysis:
+    """An analysis of activations.
+
+    Attributes:
+        name: its name in studies, commands and as the source of its rows.
+        title: what reports call it.
+        headline: what commands print of it at the middle layer: a label, and the tags of its rows.
+        pick: of the forms of probe that a line of the headline leaves open, the one that is printed.
+        compute: its rows at a place.
+    """
+
+    name: str
+    title: str
+    headline: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    pick: Callable[[Sequence[str]], str] = min
+    compute: Compute
+
+
+def analysis(
+    name: str,
+    *,
+    title: str,
+    headline: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    pick: Callable[[Sequence[str]], str] = min,
+) -> Callable[[Compute], Compute]:
+    """Return a decorator that registers an analysis; ``analysis: inside: reads:`` of a study then names it.
+
+    It stands above a function of the reader, the place (site, layer) and the inputs of probes there: ``[N, F]``
+    activations of the agent's model and of each random network, the true classes of all cells, training and test grids.
+    It returns rows, each with a grid as its cluster. Where they have no tags of their own they get those of the place,
+    ``head`` (the name) and ``control: none``.
+
+    Args:
+        name, title, headline, pick: see `ActivationAnalysis`.
+
+    Raises:
+        ValueError: a name that is taken.
+    """
+
+    def add(compute: Compute) -> Compute:
+        found = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
+        registry.register("analysis", name, made_of=compute)(found)
+        return compute
+
+    return add
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProbeDataset:
+    """N steps of one agent that have every site, with their labels.
+
+    Attributes:
+        captures: of the agent's model (`OWN`) and of random networks, by kind and seed.
+        sites, layers: sites of a sequence, and sorted numbers of decoder blocks.
+        rows: site -> ``[N]`` indices of the steps among those captured there.
+        cells, split: true classes of all cells; training and test grids.
+        left_out: number of captured steps that lack one of the sites.
+        doors: whether some world has a door: no class of cells stands for one.
+    """
+
+    captures: dict[Network, Capture]
+    sites: tuple[str, ...]
+    layers: tuple[int, ...]
+    rows: dict[str, npt.NDArray[Any]]
+    cells: Cells
+    split: Split
+    left_out: int
+    doors: bool
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the captured random networks."""
+        return tuple(dict.fromkeys(kind for kind, seed in self.captures if seed is not None))
+
+    @property
+    def middle(self) -> int:
+        """The middle layer."""
+        return self.layers[len(self.layers) // 2]
+
+    @property
+    def places(self) -> list[Place]:
+        """All sites and layers, the middle layer of each site first."""
+        others = [layer for layer in self.layers if layer != self.middle]
+        return [(site, self.middle) for site in self.sites] + [(site, layer) for site in self.sites for layer in others]
+
+    def summary(self) -> dict[str, int]:
+        """Return numbers of steps and grids."""
+        split = self.split
+        return {
+            "steps": len(self.cells),
+            "steps left out": self.left_out,
+            "training steps": int(split.train.sum()),
+            "test steps": int(split.test.sum()),
+            "training grids": len(set(split.cluster[split.train].tolist())),
+            "test grids": len(set(split.cluster[split.test].tolist())),
+        }
+
+
+def probe_dataset(
+    store: Store,
+    captures: Mapping[Network, Capture],
+    layers: Sequence[int],
+    declared: Inside,
+    *,
+    shuffled: bool = True,
+) -> ProbeDataset:
+    """Return the steps that have every site, their labels and their split; too few grids are refused at once.
+
+    With ``shuffled`` there must also be enough grids for the control of shuffled labels.
+    """
+    sites, capture = declared.wanted_sites, captures[OWN]
+    activations = {site: load_activations(store, site=site, layer=layers[0], capture=capture.id) for site in sites}
+    keys = {
+        site: list(zip(loaded.episode_id.tolist(), loaded.step.tolist(), strict=True))
+        for site, loaded in activations.items()
+    }
+    common = set.intersection(*map(set, keys.values()))
+    if not common:
+        raise ValueError(f"the steps that are read must have all sites ({', '.join(sites)}), none has: read fewer")
+    rows: dict[str, npt.NDArray[Any]] = {
+        site: np.flatnonzero([key in common for key in site_keys]) for site, site_keys in keys.items()
+    }
+    steps = activations[sites[0]].where(rows[sites[0]])
+    if declared.steps is not None and capture.scope == "all":
+        chosen = chosen_steps(store, capture.agent_id, some_steps(declared.steps, declared.seed)) or {}
+        step_keys = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
+        selected = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in step_keys])
+        steps, rows = steps.where(selected), {name: indices[selected] for name, indices in rows.items()}
+    episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
+    cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
+    split = split_by_grid(cells, test=declared.test, seed=declared.seed)
+    if shuffled:
+        shuffled_rows(cells, split, seed=declared.seed)
+    if declared.by_size and "cognitive-map" in declared.reads:
+        check_sizes(cells, split)
+    if declared.curve and "cognitive-map" in declared.reads:
+        check_counts(cells, split, declared.curve)
+    worlds = set(steps.world_id.tolist())
+    return ProbeDataset(
+        captures=dict(captures),
+        sites=tuple(sites),
+        layers=tuple(sorted(layers)),
+        rows=rows,
+        cells=cells,
+        split=split,
+        left_out=len(set.union(*map(set, keys.values()))) - len(common),
+        doors=any(world.id in worlds and world.grid.door is not None for world in store.worlds()),
+    )
+
+
+class AnalysisReader:
+    """Computes the readings of one run, open for writing; see `goalscope.inside.probing.pipeline.study_inside`."""
+
+    def __init__(
+        self,
+        store: Store,
+        dataset: ProbeDataset,
+        declared: Inside,
+        stage: Stage,
+        device: str,
+        models: Callable[[Network], LocalModel] | None = None,
+    ) -> None:
+        self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
+        self._models = models  # the networks themselves, for the logit lens
+        self._lenses: dict[Network, Lens] = {}
+        self._shown: list[ShownMap] = []
+
+    @cached_property
+    def probes(self) -> ProbeStore:
+        """The store of fitted probes: those with equal settings are reused by all readings."""
+        dataset, declared = self.dataset, self.declared
+        digest = sha256()
+        for episode, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
+            digest.update(f"{episode} {step}\n".encode())
+        probes = declared.probes.model_dump(exclude_defaults=True) | declared.probes.model_dump(include=_IN_EVERY_ID)
+        return ProbeStore(
+            store=self.store,
+            decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": declared.test},
+            settings={"cells": probes, "distance": probes, "plan": declared.decoders.model_dump(exclude=_OWN_KEYS)},
+            models={network: capture.model for network, capture in dataset.captures.items()},
+            first="/".join(map(str, dataset.places[0])),
+            tags={"agent": dataset.captures[OWN].agent},
+        )
+
+    def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
+        """Return the settings of a fit, from those that are declared."""
+        return kind(**declared.model_dump(exclude=_OWN_KEYS), seed=self.declared.seed, device=self.device)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The decisions at all steps."""
+        return decisions_at(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def executed(self) -> Plans:
+        """The actions that followed each step."""
+        return label_plans(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def distances(self) -> npt.NDArray[np.float64]:
+        """``[N]`` steps to the goal."""
+        return label_distances(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def _seen(self) -> npt.NDArray[np.bool_] | None:
+        seen = seen_cells(self.dataset.cells, self._episodes)
+        return None if (seen >= self.dataset.cells.inside()).all() else seen
+
+    @property
+    def _episodes(self) -> Iterator[Episode]:
+        return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
+
+    def read(self, name: str) -> Reading:
+        """Return the rows of an analysis at all sites and layers, and maps to draw; those without a site once.
+
+        Raises:
+            ValueError: there is no analysis of this name.
+        """
+        chosen: ActivationAnalysis = registry.resolve("analysis", name)
+        parts = list[Rows]()
+        self._shown = []
+        for place in self.dataset.places:
+            rows = _placed(chosen.compute(self, place, self.inputs(place)), name, place)
+            parts.append(rows.where(rows.known("site")) if parts else rows)
+        return Rows.concatenate(parts), self._shown
+
+    def show(self, maps: Sequence[ShownMap]) -> None:
+        """Keep decoded maps to be drawn on the page."""
+        self._shown += maps
+
+    def inputs(self, place: Place) -> ProbeInputs:
+        """Return the inputs of probes at one site and layer, of all networks, in the order of the labels."""
+        (site, layer), dataset = place, self.dataset
+        networks = {
+            network: load_activations(self.store, site=site, layer=layer, capture=capture.id).where(dataset.rows[site])
+            for network, capture in dataset.captures.items()
+        }
+        agent_activations = networks.pop(OWN)
+        random = {(kind, seed): [activations] for (kind, seed), activations in networks.items() if seed is not None}
+        return ProbeInputs(activations=[agent_activations], cells=dataset.cells, split=dataset.split, random=random)
+
+    @cached_property
+    def tokens(self) -> LensSteps | None:
+        """The tokens of the actions; None where they are ambiguous and the reading was not requested by name."""
+        try:
+            return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
+        except ValueError as error:
+            if self.declared.reads != READS:
+                raise
+            warnings.warn(f"the reading logit-lens is left out: {error}", stacklevel=2)
+            return None
+
+    def _model(self, network: Network) -> LocalModel:
+        if self._models is None:
+            raise ValueError("the logit lens needs the networks themselves, a reader was made without them (models=)")
+        return self._models(network)
+
+    def lens(self, network: Network) -> Lens:
+        """Return the logit lens of a network."""
+        if network not in self._lenses:
+            self._lenses[network] = Lens(self._model(network).model)
+        return self._lenses[network]
+
+    def is_first(self, place: Place) -> bool:
+        """Return whether what needs no site is computed at a place, which it is once."""
+        return place == self.dataset.places[0]
+
+    def full(self, place: Place) -> bool:
+        """Return whether all heads and controls are fitted at a place."""
+        return self.declared.table == "complete" or place[1] == self.dataset.middle
+
+    def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Return the entries whose data exist."""
+        missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
+        if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
+            missing.add("text")
+        return without(suite, *missing)
+
+    def fit(
+        self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
+    ) -> FittedProbes:
+        """Return the probes at a place: general ones, or with ``by_size`` those of each shape of grid."""
+        fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
+        with self.stage(f"probes {'of one size ' if by_size else ''}at {place_name(place)}") as show:
+            return fit(
+                data,
+                suite=suite,
+                settings=self.fit_settings(FitSettings, self.declared.probes),
+                callbacks=self.probes.callbacks(show),
+            )
+
+
+def place_name(place: Place) -> str:
+    """Return a place in words."""
+    return f"{place[0]}, layer {place[1]}"
+
+
+def _placed(rows: Rows, name: str, place: Place) -> Rows:
+    """Return rows with the tags of a place and a form of probe, the name of the analysis, where they have none."""
+    own = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
+    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own.items() if tag not in rows.tags})

@@ -1,0 +1,378 @@
+"""An agent's actions against what it seems to believe: optimal on the decoded map, in truth, in both or in neither.
+
+Every number arrives beside the same number with shuffled beliefs: the decoded map of another state of equal size and
+density, of another grid. Recovery and the likeliest candidates explain many actions by chance alone, so that only the
+difference says something. It is no draw but the exact mean over all such grids, each of which weighs alike as in all
+scores.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.inside.activations.load import Activations
+from goalscope.inside.probing.heads import COUNTED
+from goalscope.inside.probing.inputs import ProbeInputs
+from goalscope.inside.probing.labels import AGENT, GOAL, Columns, Decisions
+from goalscope.inside.probing.maps import (
+    DecodedMaps,
+    check_posterior,
+    decode_maps,
+    expected_optimality,
+    likeliest,
+    optimal_sets,
+    place_weights,
+)
+from goalscope.inside.probing.scores import READINGS, Grids, Measured, difference_rows
+from goalscope.inside.probing.suite import Entry, FittedProbes
+from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, estimate_pooled
+from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows, Tag
+
+TOPS: Final = (1, 3, 5, 10)
+"""How many candidate cells of agent and goal are looked at."""
+
+TRUTH: Final = "accuracy against truth"
+DECODED: Final = "accuracy against decoded beliefs"
+OVERLAP: Final = "agreement, policies overlap"
+BOTH: Final = "agreement, both optimal"
+VERDICT: Final = "agreement, same verdict"
+RECOVERY: Final = "recovery"
+INVERSE: Final = "inverse recovery"
+EXPECTED: Final = "expected optimality under beliefs"
+NO_PLAN: Final = "no plan"
+SHARES: Final = (DECODED, OVERLAP, BOTH, VERDICT, RECOVERY, INVERSE, EXPECTED, NO_PLAN)
+"""Shares that depend on the decoded map; with those of `top_name` they have a control."""
+ACTIONS: Final = "actions"
+WRONG: Final = "actions wrong in truth"
+WRONG_ON_MAP: Final = "actions wrong on the decoded map"
+SHUFFLED: Final = ", shuffled beliefs"
+DIFFERENCE: Final = f"{LESS}shuffled"
+
+SOURCE: Final = "beliefs"
+"""The source under which a store keeps the rows, and the name under which it keeps the maps that are drawn."""
+
+BELIEF_SUITE: Final[tuple[Entry, ...]] = (
+    *((head, control) for head in ("mlp", "percell") for control in ("none", *RANDOM_WEIGHTS)),
+    ("position", "none"),
+)
+"""Probes whose maps are read by default: the paper's and the linear one, also on random networks; position alone."""
+
+Verdict = Literal["optimal in truth", "wrong in truth, optimal on the decoded map", "wrong in truth and on the map"]
+VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+"""Kinds of actions that are shown."""
+RULE: Final = (
+    "Of each kind of action one: among the states nearest to the middle size and the middle density the first by "
+    "content id of the episode."
+)
+
+_ROUNDING: Final = 1e-12
+_POWERS: Final = np.array([1, 2, 4, 8])  # a set of actions as a number below 16
+_SETS: Final = (np.arange(16)[:, None] & _POWERS) != 0  # [16, 4]
+_Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def beyond(kind: str) -> str:
+    """Return the suffix of the names of differences between a probe and the same probe on random networks."""
+    return f"{DIFFERENCE}{LESS}{kind}"
+
+
+def top_name(count: int) -> str:
+    """Return the name of the accuracy against some candidate pair of the likeliest cells."""
+    return f"accuracy against top-{count} beliefs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Beliefs(Columns):
+    """The optimal actions on the decoded maps of N states.
+
+    Attributes:
+        maps: the maps.
+        optimal: ``[N, 4]`` bool; no action where the map holds no plan: the goal cannot be reached or is the agent's
+            own cell.
+        tops, top: numbers of candidate cells, ascending; ``[N, T, 4]`` bool, whether an action is optimal for some
+            pair of one of the k likeliest cells of the agent and one of those of the goal, for each of these k.
+        expected: ``[N, 4]`` probability that an action is optimal, with agent and goal drawn from the posterior.
+    """
+
+    SHAPES: ClassVar = {"optimal": "N 4", "top": "N T 4", "expected": "N 4"}
+
+    maps: DecodedMaps
+    optimal: npt.NDArray[np.bool_]
+    tops: tuple[int, ...]
+    top: npt.NDArray[np.bool_]
+    expected: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        self._accept(N=len(self.maps), T=len(self.tops))
+
+
+def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
+    """Return the optimal actions under posteriors over the classes of cells.
+
+    The layout is the likeliest class of each cell; candidate cells of agent and goal are passable whatever it says.
+
+    Args:
+        posterior: ``[N, H, W, K]``, see `decode_maps`.
+        tops: numbers of candidate cells, ascending.
+
+    Raises:
+        ValueError: no probabilities, a state where agent or goal have probability 0, or numbers that do not ascend.
+    """
+    probabilities = check_posterior(posterior)
+    if not tops or min(tops) < 1 or list(tops) != sorted(set(tops)):
+        raise ValueError(f"numbers of candidates must be >= 1 and ascend, got {tops}")
+    maps = decode_maps(probabilities)
+    closed = maps.closed
+    pairs = optimal_sets(closed, likeliest(probabilities, AGENT, tops[-1]), likeliest(probabilities, GOAL, tops[-1]))
+    return Beliefs(
+        maps=maps,
+        optimal=pairs[:, 0, 0],
+        tops=tops,
+        top=np.stack([pairs[:, :count, :count].any(axis=(1, 2)) for count in tops], axis=1),
+        expected=expected_optimality(closed, place_weights(probabilities, AGENT), place_weights(probabilities, GOAL)),
+    )
+
+
+def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> Rows:
+    """Return the agreement of the actions of N steps with the decoded beliefs, one row for each measure and grid.
+
+    Args:
+        beliefs: of N states.
+        decisions: the actions there. Turns without an action enter nothing but "turns without an action".
+        tags: kept with every row: head, control, site, layer, scope, reading, ...
+
+    Returns:
+        Rows tagged by agent, size and density, over all states of a grid; by shape too where grids are not square:
+        turned versions of one grid are rows of their own. Shares: those of `SHARES` and of `top_name`, each also with
+        shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its cell", "decoded
+        goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells, Manhattan).
+        Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns without an
+        action". NaN where a denominator is empty, or where no other grid of that size and density is there to take
+        beliefs from.
+
+    Raises:
+        ValueError: other numbers of beliefs and decisions.
+    """
+    if len(beliefs) != len(decisions):
+        raise ValueError(f"beliefs and decisions must be of the same steps, got {len(beliefs)} and {len(decisions)}")
+    kinds, codes = _groups(decisions)
+    grids, first = Grids.of(decisions, codes), np.unique(codes, return_index=True)[1]
+    common: dict[str, Any] = {**(tags or {}), "agent": decisions.agent[first].tolist()}
+    sides = decisions.shape[first]
+    if (sides[:, 0] != sides[:, 1]).any():  # a turned grid is a row of its own
+        common["shape"] = [f"{height}x{width}" for height, width in sides.tolist()]
+    return grids.rows(_measures(beliefs, decisions, kinds, grids), common)
+
+
+def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int64], grids: Grids) -> Iterator[Measured]:
+    taken, true = decisions.taken, decisions.is_optimal
+
+    def share(above: npt.NDArray[Any], below: npt.NDArray[Any] = taken) -> npt.NDArray[np.float64]:
+        return grids.ratio_of_sums(above * taken, below * taken)
+
+    yield TRUTH, "share", share(true), {}
+    weights = _weights(beliefs)
+    shuffled = _judge(_shuffled(weights, kinds, grids.codes), beliefs.tops, decisions)
+    for name, pair in _judge(weights, beliefs.tops, decisions).items():
+        values, control = share(*pair), share(*shuffled[name])
+        yield name, "share", values, {}
+        yield name + SHUFFLED, "share", control, {}
+        yield name + DIFFERENCE, "share", values - control, {DIFFERENCES: 1}
+    for thing, true_cell in (("agent", decisions.place), ("goal", decisions.goal)):
+        distance = np.abs(getattr(beliefs.maps, thing) - true_cell).sum(axis=1)
+        yield f"decoded {thing} at its cell", "share", share(distance == 0), {}
+        yield f"decoded {thing}'s distance", "cells", share(distance), {}
+    wrong = taken & ~decisions.chosen(beliefs.optimal)
+    masks = {ACTIONS: taken, WRONG: taken & ~true, WRONG_ON_MAP: wrong, "turns without an action": ~taken}
+    for name, mask in masks.items():
+        yield name, "steps", grids.sums(mask), {}
+
+
+def pooled_share(rows: Rows, measure: str) -> Estimate:
+    """Return a share over all actions of all grids together, as the paper counts, with an interval over grids.
+
+    Args:
+        rows: from `belief_rows`, of one probe.
+        measure: "accuracy against truth", or one of the shares that depend on the decoded map.
+
+    Returns:
+        The estimate; ``n`` counts the actions that the share is of: all, or the wrong ones of a recovery.
+
+    Source: behavioural and representational evaluation, Table 2.
+    """
+    count_measure = {RECOVERY: WRONG, INVERSE: WRONG_ON_MAP}.get(measure, ACTIONS)
+    shares, counts = rows.select(measure=measure), rows.select(measure=count_measure)
+    if shares.cluster.tolist() != counts.cluster.tolist():
+        raise ValueError(
+            f"rows must hold {measure!r} and {count_measure!r} of the same grids in the same order, they do not"
+        )
+    sums = np.where(counts.value > 0, shares.value * counts.value, 0.0)
+    estimate = estimate_pooled(sums, counts.value, counts.cluster, unit="share", bounds=(0.0, 1.0))
+    return replace(estimate, n=round(float(counts.value[~np.isnan(sums)].sum())))
+
+
+def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
+    """Return beliefs as weights, ``[N, 16 + 4 T + 4]``: of each set of actions that may be the optimal one (as
+    `_SETS`), of each action for each of the tops, and of each action with agent and goal drawn from the posterior.
+    """
+    sets = np.eye(16)[beliefs.optimal @ _POWERS]
+    return np.concatenate([sets, beliefs.top.reshape(len(sets), -1), beliefs.expected], axis=1)
+
+
+def _shuffled(
+    weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the mean over the other grids of the same kind, each the mean of its states; NaN where there are none."""
+    grid_codes, first = np.unique(grids, return_index=True)
+    grid_means, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
+    np.add.at(grid_means, grids, weights / np.bincount(grids)[grids][:, None])
+    np.add.at(total, kinds[first], grid_means[grid_codes])
+    n_others = np.bincount(kinds[first], minlength=1)[kinds][:, None] - 1
+    other_sum = total[kinds] - grid_means[grids]
+    return np.asarray(np.divide(other_sum, n_others, out=np.full(weights.shape, np.nan), where=n_others > 0))
+
+
+def _judge(weights: npt.NDArray[np.float64], tops: tuple[int, ...], decisions: Decisions) -> dict[str, _Share]:
+    """Return for each share the terms of each step in its numerator and denominator, ``[N]`` each."""
+    sets = np.ascontiguousarray(weights[:, : len(_SETS)])
+    by_action = weights[:, len(_SETS) :].reshape(len(weights), -1, 4)  # [N, T + 1, 4]
+    true = decisions.is_optimal.astype(np.float64)
+    decoded = decisions.chosen(sets @ _SETS.astype(np.float64))  # weight with which the action is optimal on the map
+    wrong = np.where(decoded > 1 - _ROUNDING, 0.0, 1 - decoded)
+    overlap = (_SETS[None] & decisions.optimal[:, None]).any(axis=2)  # [N, 16]
+    # A step without shuffled beliefs is in no denominator.
+    has_belief = np.where(np.isnan(decoded), 0.0, 1.0)
+    shares = {
+        DECODED: (decoded, has_belief),
+        OVERLAP: ((sets * overlap).sum(axis=1), has_belief),
+        BOTH: (decoded * true, has_belief),
+        VERDICT: (decoded * true + wrong * (1 - true), has_belief),
+        RECOVERY: (decoded * (1 - true), (1 - true) * has_belief),
+        INVERSE: (wrong * true, wrong),
+        EXPECTED: (decisions.chosen(by_action[:, -1]), has_belief),
+        NO_PLAN: (sets[:, 0], has_belief),
+        **{top_name(count): (decisions.chosen(by_action[:, index]), has_belief) for index, count in enumerate(tops)},
+    }
+    return {
+        name: (np.nan_to_num(numerator), np.nan_to_num(denominator))
+        for name, (numerator, denominator) in shares.items()
+    }
+
+
+def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Number the kinds of states (agent, shape, density) and the grids within them, ``[N]`` each."""
+    shape = map(tuple, decisions.shape.tolist())
+    density = [None if np.isnan(value) else value for value in decisions.density.tolist()]
+    kinds = factorize(list(zip(decisions.agent.tolist(), shape, density, strict=True)))[0]
+    grids = factorize(list(zip(kinds.tolist(), decisions.cluster.tolist(), strict=True)))[0]
+    return kinds, grids
+
+
+class ShownMap(BaseModel):
+    """One decoded map to be drawn beside the true grid: of a state, in ``lines`` as `DecodedMaps.text` writes it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    episode_id: str
+    step: int
+    verdict: Verdict
+    lines: Annotated[
+        tuple[Annotated[str, Field(pattern="^[#_ agAG]{1,63}$")], ...], Field(strict=False, min_length=1, max_length=63)
+    ]
+    tags: dict[str, Tag] = Field(default_factory=dict)
+
+    @field_validator("lines")
+    @classmethod
+    def _equal(cls, lines: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(map(len, lines))) > 1:
+            raise ValueError("the lines of a shown map must be of equal length")
+        return lines
+
+
+def compare_beliefs(
+    data: ProbeInputs,
+    decisions: Decisions,
+    fitted: FittedProbes,
+    *,
+    suite: Sequence[Entry] = BELIEF_SUITE,
+    device: str = "cpu",
+) -> tuple[Rows, list[ShownMap]]:
+    """Compare the actions on the tested grids with the maps that each probe decodes there.
+
+    Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with random networks also how much
+    each difference exceeds theirs, by grid and seed; and the maps to be drawn: of the first entry at natural
+    frequencies.
+    """
+    tested = decisions.where(data.split.test)
+    layers = sorted({activations.layer for activations in data.activations})
+    middle = layers[len(layers) // 2]
+    parts, shown = [], []
+    for entry, tags, posteriors in maps_of(data, fitted, suite, device):
+        for reading, posterior in posteriors.items():
+            beliefs = read_beliefs(posterior)
+            map_tags: Mapping[str, Tag] = {**tags, "reading": reading}
+            parts.append(belief_rows(beliefs, tested, map_tags))
+            if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
+                shown += choose_maps(beliefs, tested, map_tags)
+    rows = Rows.concatenate(parts)
+    differences = rows.where(rows.known(DIFFERENCES))
+    kinds = [kind for kind in RANDOM_WEIGHTS if any(control == kind for _, control in suite)]
+    return Rows.concatenate([rows, *(difference_rows(differences, kind) for kind in kinds)]), shown
+
+
+def maps_of(
+    data: ProbeInputs, fitted: FittedProbes, suite: Sequence[Entry], device: str = "cpu"
+) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
+    """Return each probe's entry, its tags and its posteriors on the tested grids by reading, ``[N, n, n, K]``."""
+    for entry in suite:
+        head, control = entry
+        if control != "none" and control not in RANDOM_WEIGHTS:
+            raise ValueError(f"maps are read of controls none, {', '.join(RANDOM_WEIGHTS)}, got {control!r}")
+        networks: list[tuple[int | None, Sequence[Activations]]] = [(None, data.activations)]
+        if control != "none":
+            networks = [(seed, group) for (kind, seed), group in data.random.items() if kind == control]
+        if not networks:
+            raise ValueError(
+                f"the control {control} needs activations of a model with random weights: capture with --untrained "
+                f"SEED --random-weights {control}"
+            )
+        for draw, group in networks:
+            for activations in group[:1] if head in COUNTED else group:  # heads that read no activation come once
+                probe = fitted.probe(head, activations, control=control, draw=draw)
+                prediction = probe.predict(activations.where(data.split.test), device=device)
+                tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}
+                tags |= (
+                    {"site": None, "layer": None}
+                    if head in COUNTED
+                    else {"site": activations.site, "layer": activations.layer}
+                )
+                tags |= {} if draw is None else {DRAW: draw}
+                yield entry, tags, {name: prediction.maps(name) for name in READINGS}
+
+
+def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
+    """Return one state of each verdict that occurs, by `RULE`."""
+    taken, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
+    size, density = decisions.shape.max(axis=1), decisions.density
+    middle = [_middle(size), _middle(density[~np.isnan(density)])]
+    gap = np.where(np.isnan(density), np.inf, np.abs(density - middle[1]))
+    # The last key counts most.
+    ranked = np.lexsort((decisions.step, decisions.episode_id.astype(str), gap, np.abs(size - middle[0])))
+    chosen_maps = []
+    masks = (taken & true, taken & ~true & decoded, taken & ~true & ~decoded)
+    for verdict, mask in zip(VERDICTS, masks, strict=True):
+        for index in ranked[mask[ranked]][:1]:
+            episode, step = str(decisions.episode_id[index]), int(decisions.step[index])
+            lines, map_tags = beliefs.maps.text(index), dict(tags or {})
+            chosen_maps.append(ShownMap(episode_id=episode, step=step, verdict=verdict, lines=lines, tags=map_tags))
+    return chosen_maps
+
+
+def _middle(values: npt.NDArray[np.generic]) -> float:
+    return float(np.median(np.unique(values))) if len(values) else 0.0

@@ -1,0 +1,297 @@
+"""How scores of probes grow with the training grids and with the head, and how short probes make a map's description.
+
+A claim that nothing can be decoded needs a flat curve: with few grids a probe fails whatever the activations hold.
+
+The description length is that of an online code. Sender and receiver know the activations and the shape of every grid,
+and both fit the same probe to the blocks of grids that were sent before; it codes the next block. A code is short where
+few grids suffice, so that it depends less on the size of a probe than accuracy does. The first block costs
+the uniform code over the four classes of a grid's cells, 2 bits a cell.
+
+Sources: Voita and Titov 2020, Information-theoretic probing with minimum description length; Rissanen, IEEE
+Transactions on Information Theory 30 (1984), the prequential code.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.progress import Progress
+from goalscope._ground.rng import stream
+from goalscope.inside.probing.heads import COUNTED
+from goalscope.inside.probing.inputs import Features, ProbeInputs, Split, grid_kinds, of_grids
+from goalscope.inside.probing.labels import PADDING, Cells, undetermined
+from goalscope.inside.probing.maps import Prediction
+from goalscope.inside.probing.probe import Probe
+from goalscope.inside.probing.problem import FitSettings
+from goalscope.inside.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, pairs, score_cells
+from goalscope.inside.probing.suite import Score, fit_suite
+from goalscope.inside.probing.truths import Truth, truths
+from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.columns import constant
+from goalscope.stats.rows import Rows, Tag
+
+CURVE: Final = "learning curve"
+"""The tag ``scope`` of rows of curves: ordinary tables leave them out."""
+TRAINED_ON: Final = "training grids"
+"""The tag of the number of grids that a probe of a learning curve is trained on."""
+CURVE_MEASURES: Final = (AREA, UNDETERMINED_PRECISION, "localisation")
+"""Measures of a learning curve, all shares; at natural class frequencies."""
+CURVE_HEADS: Final = ("position", "percell", "mlp")
+"""Heads of curves by default."""
+MARGIN: Final = 0.01
+"""A curve has flattened where the gain of its last doubling is below this, its whole interval."""
+BITS: Final = "description length"
+UNIFORM: Final = 1e-3
+"""Fraction of the uniform code that is mixed into that of a probe: the maximum cost is 12 bits a cell."""
+_HALF: Final = "half the grids"
+
+
+def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> list[str]:
+    """Return grids in a random order whose beginnings all have about the same fraction of each shape and density.
+
+    Args:
+        cells: steps with the shape and density of their grids.
+        grids: the grids to order.
+        name: of the random stream.
+        seed: root seed.
+    """
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    kind_of = grid_kinds(cells)
+    for grid in sorted(grids):
+        kinds.setdefault(kind_of[grid], []).append(grid)
+    position: dict[str, float] = {}
+    for kind, members in kinds.items():
+        rng = stream(seed, name, *kind)
+        for rank, index in enumerate(rng.permutation(len(members))):
+            position[members[index]] = (rank + rng.random()) / len(members)
+    return sorted(position, key=position.__getitem__)
+
+
+def check_counts(cells: Cells, split: Split, grids: Sequence[int]) -> set[str]:
+    """Return the training grids, or raise a ValueError unless these are rising numbers of them."""
+    pool, counts = set(cells.cluster[split.train].tolist()), list(grids)
+    if not counts or counts != sorted(set(counts)) or counts[0] < 1 or counts[-1] > len(pool):
+        raise ValueError(
+            f"a learning curve must have rising numbers of grids, from 1 to the {len(pool)} of the training part, got "
+            f"{counts}: leave out those that are too large, or record more grids"
+        )
+    return pool
+
+
+def learning_curve(
+    data: ProbeInputs,
+    grids: Sequence[int],
+    *,
+    heads: Sequence[str] = CURVE_HEADS,
+    seeds: Sequence[int] = (0, 1, 2),
+    settings: FitSettings | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Rows:
+    """Score probes that are trained on more and more of the training grids, in nested random subsets.
+
+    Args:
+        data: what is read, the truth and the split; tested grids stay the same.
+        grids: numbers of training grids, rising.
+        heads: heads of cells.
+        seeds: of the draws of subsets.
+        settings: how probes are trained.
+        progress: called with (done, total) fits of all heads.
+
+    Returns:
+        Rows of `CURVE_MEASURES`, as `score_cells` makes them, with the tags "training grids" and "draw". Undetermined
+        cells are those of the whole training part, for all subsets alike. Intervals over grids and draws
+        (`goalscope.stats.estimate_rows`) are conditional on the training part: all draws of the whole of it are one.
+
+    Raises:
+        ValueError: numbers that do not rise, or more grids than the training part has.
+    """
+    used, cells, split = settings or FitSettings(), data.cells, data.split
+    pool = check_counts(cells, split, grids)
+    test_cells, masks = cells.where(split.test), undetermined(cells, split.train)
+
+    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
+        scored = score_cells(probe.predict(features, device=used.device), test_cells, about, undetermined=masks)
+        yield scored.where(scored.among("measure", CURVE_MEASURES) & scored.among("reading", ["natural"]))
+
+    rows = []
+    for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in grids):
+        chosen = set(nested_order(cells, pool, CURVE, seed)[:count])
+        subset = _trained_on(data, split.train & of_grids(cells.cluster, chosen), split.test)
+        scored = _fitted(subset, heads, ["none"], score, used)
+        rows.append(_tagged(scored, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
+        progress(number + 1, len(seeds) * len(grids))
+    return Rows.concatenate(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveEnd:
+    """The last doubling of a learning curve.
+
+    Attributes:
+        key: measure, and the tags that identify the curve.
+        grids: numbers of training grids before and after it.
+        gain: increase of the score, with its interval over tested grids and draws.
+        flattened: whether the whole interval of the gain is below the margin; a falling curve has flattened, too.
+    """
+
+    key: Mapping[str, Tag]
+    grids: tuple[int, int]
+    gain: Estimate
+    flattened: bool
+
+
+def curve_ends(
+    rows: Rows, by: Sequence[str] = ("site", "layer", "head", "class"), *, margin: float = MARGIN
+) -> list[CurveEnd]:
+    """Return for each learning curve the gain of its last doubling, and whether it has flattened.
+
+    Args:
+        rows: of `learning_curve`.
+        by: the tags that identify a curve.
+        margin: the maximum gain that counts as none, > 0; a fraction.
+
+    Returns:
+        One for each measure and curve; none where no number of grids is at most half of the greatest.
+    """
+    if not margin > 0:
+        raise ValueError(f"the margin of a gain must be > 0, got {margin!r}: no curve is shown to be exactly flat")
+    counts = sorted({int(count) for count in rows[TRAINED_ON].tolist()}) if len(rows) else []
+    halves = [count for count in counts if 2 * count <= counts[-1]]
+    if not halves:
+        return []
+    before, after = (rows.select(**{TRAINED_ON: count}) for count in (halves[-1], counts[-1]))
+    gains = pairs(after, before, name=_HALF, by=("draw", *by))
+    scores = {f"{score}{LESS}{_HALF}": score for score in after.measure.tolist()}
+    ends = []
+    for count in estimate_rows(gains, by=by):
+        key = {**count.key, "measure": scores[str(count.key["measure"])]}
+        flat = bool(count.estimate.high < margin)
+        ends.append(CurveEnd(key=key, grids=(halves[-1], counts[-1]), gain=count.estimate, flattened=flat))
+    return ends
+
+
+def description_length(
+    data: ProbeInputs,
+    *,
+    heads: Sequence[str] = CURVE_HEADS,
+    controls: Sequence[str] = ("none",),
+    blocks: int = 6,
+    orders: Sequence[int] = (0, 1, 2),
+    settings: FitSettings | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Rows:
+    """Return the length of the online code of every grid's map, for each head and control.
+
+    Blocks are whole grids of both parts of the split; each but the first is as long as all before it together. A cell
+    of class k costs ``-log2 ((1 - e) p_k / sum_j p_j + e / 4)`` bits, with the natural probabilities of the four
+    classes of a grid's cells and ``e`` `UNIFORM`; cells outside of the grid cost nothing.
+
+    Args:
+        data: what is read, and the truth; heads that read no activation are coded once.
+        heads, controls: of the probes.
+        blocks: number of blocks, >= 2; the first has a share of 2^(1 - blocks) of the grids, at least two.
+        orders: seeds of the orders of the grids, tag "order".
+        settings: how probes are trained.
+        progress: called with (done, total) blocks.
+
+    Returns:
+        Rows "description length" in bits: of each grid and order the mean over its states.
+
+    Raises:
+        ValueError: too few grids for so many blocks.
+    """
+    used, cells = settings or FitSettings(), data.cells
+    names = set(cells.cluster.tolist())
+    ends = [round(len(names) * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
+    if blocks < 2 or ends[0] < 2 or not orders:
+        raise ValueError(
+            f"an online code must have two blocks or more, the first of two grids or more, and an order, got {blocks} "
+            f"blocks of {len(names)} grids: give at least {2**blocks} grids, or fewer blocks"
+        )
+
+    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
+        true_cells = replace(cells, labels=truth.values).where(truth.test)
+        bits = code_bits(probe.predict(features, device=used.device), true_cells)
+        yield _bits_rows(bits, true_cells, {name: value for name, value in about.items() if name != "probe"})
+
+    rows = []
+    for number, seed in enumerate(orders):
+        ordered = nested_order(cells, names, "online code", seed)
+        parts = [of_grids(cells.cluster, set(ordered[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
+        coded = []
+        for block in range(1, blocks):
+            sent = np.any(parts[:block], axis=0)
+            scored = _fitted(_trained_on(data, sent, parts[block]), heads, controls, score, used)
+            coded.append(scored.select(measure=BITS))
+            progress(number * (blocks - 1) + block, len(orders) * (blocks - 1))
+        first_block = cells.where(parts[0])
+        uniform = 2.0 * first_block.inside().sum(axis=1)
+        for key in dict.fromkeys(_keys(coded[0])):
+            coded.append(_bits_rows(uniform, first_block, dict(key)))
+        rows.append(_tagged(Rows.concatenate(coded), {"order": seed}))
+    return Rows.concatenate(rows)
+
+
+def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
+    """Return the bits of the maps of N states in the code of a prediction, ``[N]``; see `description_length`."""
+    inside = cells.labels != PADDING
+    probabilities = prediction.natural[..., :PADDING].astype(np.float64)
+    total = probabilities.sum(axis=2)
+    label = np.where(inside, cells.labels, 0).astype(np.int64)[..., None]
+    of_truth = np.take_along_axis(probabilities, label, axis=2)[..., 0]
+    normalised = np.divide(of_truth, total, out=np.full_like(of_truth, 1 / PADDING), where=total > 0)
+    bits = -np.log2((1 - UNIFORM) * normalised + UNIFORM / PADDING)
+    return np.asarray((bits * inside).sum(axis=1))
+
+
+def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "layer")) -> list[Grouped]:
+    """Return by how much shorter each code is than that of the position alone: a ratio of sums over grids.
+
+    Args:
+        rows: of `description_length`, with the head "position".
+        by: tags to group by, head among them.
+    """
+    codes = rows.select(measure=BITS)
+    position = codes.select(head="position", control="none")
+    if not len(position):
+        raise ValueError("compression must have the code of the position alone beside it, add the head position")
+    others = codes.where(~codes.among("head", ["position"]))
+    position_bits = dict(zip(zip(position.cluster, position["order"], strict=True), position.value, strict=True))
+    groups = []
+    for group in estimate_rows(others, by=by):
+        own_rows = others.select(**{name: value for name, value in group.key.items() if name != "measure"})
+        bits = [position_bits[key] for key in zip(own_rows.cluster, own_rows["order"], strict=True)]
+        ratio = estimate_pooled(bits, own_rows.value, own_rows.cluster, unit="ratio", bounds=(0.0, np.inf))
+        groups.append(Grouped(key={**group.key, "measure": "compression"}, estimate=ratio))
+    return groups
+
+
+def _fitted(
+    part: ProbeInputs, heads: Sequence[str], controls: Sequence[str], score: Score, settings: FitSettings
+) -> Rows:
+    suite = [(head, control) for control in controls for head in heads if control == "none" or head not in COUNTED]
+    truth_of = truths(part.cells.labels, part, controls, seed=settings.seed)
+    return fit_suite(part, suite, truth_of, score, target="cells", settings=settings, callbacks=None).rows
+
+
+def _trained_on(data: ProbeInputs, train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_]) -> ProbeInputs:
+    return replace(data, split=Split(train=train, test=test, cluster=data.split.cluster))
+
+
+def _bits_rows(bits: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]) -> Rows:
+    grids = Grids.of(cells)
+    return grids.rows(iter([(BITS, "bits", grids.mean(bits), {})]), tags)
+
+
+def _tagged(rows: Rows, tags: Mapping[str, Tag]) -> Rows:
+    return rows.tagged({name: constant(value, len(rows)) for name, value in tags.items()})
+
+
+def _keys(rows: Rows) -> Iterator[tuple[tuple[str, Tag], ...]]:
+    """Yield the tags of each row that belong to its probe, not to its grid."""
+    probe_tags = {name: column for name, column in rows.tags.items() if name not in ("size", "density")}
+    for values in zip(*(column.tolist() for column in probe_tags.values()), strict=True):
+        yield tuple(zip(probe_tags, values, strict=True))

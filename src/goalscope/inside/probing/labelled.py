@@ -1,0 +1,290 @@
+"""Probes of anybody's activations and labels, with their controls: no world is needed.
+
+One linear head in closed form (`inside.probing.label_fits`), fitted on some groups of rows and tested on others,
+stands beside the same head on everything that it must beat: the frequencies of the labels, shuffled labels, what is
+known of the position, random networks. Groups weigh alike in fits and scores; intervals are over tested groups and
+seeds.
+
+Source: Hewitt and Liang (2019); Voita and Titov (2020), online code; Xu et al. (2020), bits that a family of probes can
+use.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_whole
+from goalscope._ground.rng import stream
+from goalscope.inside.probing.arrays import vectors_of
+from goalscope.inside.probing.label_fits import (
+    ACCURACY,
+    BITS,
+    EXPLAINED,
+    Kind,
+    LabelFold,
+    check_labelled_groups,
+    check_labels,
+    exchanged,
+    flat,
+    known_without,
+    name_groups,
+)
+from goalscope.stats import Estimate, estimate_crossed, estimate_mean
+from goalscope.stats.estimate import from_codes
+from goalscope.stats.records import Records
+
+Array = npt.NDArray[np.float64]
+CODE: Final = "code length"
+SCORES: Final[Mapping[str, tuple[str, tuple[float, float]]]] = {
+    ACCURACY: ("share", (0.0, 1.0)),
+    BITS: ("bits", (-math.inf, math.inf)),
+    EXPLAINED: ("share", (-math.inf, 1.0)),
+    CODE: ("bits", (-math.inf, math.inf)),
+}
+"""Measure -> unit and bounds. Bits gained: log2 of the probability of the label, less that of its frequency. Explained
+variance: 1 less the squared error over the variance in the training part. Code length: see `probe`."""
+FREQUENCIES, SHUFFLED, POSITION = "frequencies", "shuffled", "position"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeScore:
+    """A score of the probe, of a control, or the difference of both: ``less`` names what was subtracted."""
+
+    measure: str
+    control: str
+    less: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelProbe(Records):
+    """A probe beside its controls.
+
+    Attributes:
+        label: what was read, for sentences.
+        kind: whether labels are categories or numbers.
+        classes: the categories; empty for numbers.
+        groups, tested: number of groups, and of those tested.
+        scores: all scores and differences.
+        notes: what the numbers do not say.
+    """
+
+    label: str
+    kind: Kind
+    classes: tuple[str, ...]
+    groups: int
+    tested: int
+    scores: tuple[ProbeScore, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def measure(self) -> str:
+        """The measure that sentences are about."""
+        return ACCURACY if self.kind == "category" else EXPLAINED
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each score: measure, control, less, value, low, high, n, groups, unit, note."""
+        return [
+            {
+                "measure": one.measure,
+                "control": one.control,
+                "less": one.less,
+                "value": one.estimate.value,
+                "low": one.estimate.low,
+                "high": one.estimate.high,
+                "n": one.estimate.n,
+                "groups": one.estimate.clusters,
+                "unit": one.estimate.unit,
+                "note": one.estimate.note,
+            }
+            for one in self.scores
+        ]
+
+    @property
+    def differences(self) -> dict[str, Estimate]:
+        """Control -> the score of the probe less that of the control, in `measure`."""
+        return {one.less: one.estimate for one in self.scores if one.less and one.measure == self.measure}
+
+    @property
+    def sentence(self) -> str:
+        """What the probe shows, by rule: above a control only where the whole interval of the difference is above 0."""
+        found = self.differences
+        above = [name for name, one in found.items() if one.low > 0]
+        others = [name for name in found if name not in above]
+        chance = {FREQUENCIES, SHUFFLED}
+        if not any(one.has_interval for one in found.values()):
+            return f"Whether {self.label} can be read cannot be told: no difference to a control has an interval."
+        if chance & set(others):
+            named = _listed([name for name in others if name in chance])
+            return f"{self.label} is not shown to be readable: the probe is not shown to be above {named}."
+        counts = f"{self.tested} tested groups of {self.groups}"
+        text = f"{self.label} is read above {_listed(above)} ({self.measure}, {counts})"
+        text += f"; it is not shown to be above {_listed(others)}" if others else ""
+        lacking = [name for name in (POSITION, "random networks") if not self._asked(name)]
+        return text + (f". No {' and no '.join(lacking)} stood beside it." if lacking else ".")
+
+    def _asked(self, name: str) -> bool:
+        known = {FREQUENCIES, SHUFFLED, POSITION}
+        return POSITION in self.differences if name == POSITION else bool(set(self.differences) - known)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{one.measure}, {one.control}{f' less {one.less}' if one.less else ''}: {one.estimate}"
+            for one in self.scores
+        ]
+        return "\n".join([self.sentence, *lines, *self.notes])
+
+
+def probe(
+    X: Any,  # noqa: N803 - the field's name of inputs
+    y: Any,
+    *,
+    groups: npt.ArrayLike | None = None,
+    position: Any = None,
+    random: Mapping[tuple[str, int], Any] | None = None,
+    kind: Kind | None = None,
+    label: str = "the label",
+    test: float = 0.3,
+    shuffles: int = 5,
+    blocks: int = 5,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> LabelProbe:
+    """Probe activations for labels, with controls.
+
+    Args:
+        X: ``[N, D]`` or ``[N, P, D]`` activations, of NumPy, PyTorch or a sparse matrix of SciPy.
+        y: N labels: text, bools and whole numbers are categories, other numbers are numbers.
+        groups: N names; rows of one group (a prompt, a document, a world) are on one side of the split and count once
+            in intervals. By default each row is a group: say so only of independent rows.
+        position: ``[N]`` or ``[N, Q]`` numbers or names that are known without the activations (a place in the text,
+            a length): the control that reads them alone.
+        random: (kind, seed) -> the same as ``X`` of a random network, row by row: "permuted", "default-init", ...
+        kind: what the labels are, in place of the rule above.
+        label: what they are called in sentences.
+        test: share of the groups that is tested.
+        shuffles: number of shuffled controls: each gives every group the labels of another one.
+        blocks: blocks of the online code: each is coded by the probe of all before it, in bits a row (of numbers, less
+            those of the normal distribution of all before it); below 2 for none.
+        seed: root seed of the split, the shuffles and the order of the code.
+        confidence: nominal coverage of the intervals.
+
+    Raises:
+        ValueError: rows that do not fit, numbers that are not finite, labels that do not vary or do not recur, fewer
+            than four groups, equal rows in two groups, a random network that is the model itself.
+    """
+    inputs = flat(vectors_of(X, "X"))
+    labels, classes, kind = check_labels(y, len(inputs), kind)
+    names = name_groups(groups, inputs)
+    codes = np.unique(names, return_inverse=True)[1]
+    count = int(codes.max()) + 1
+    check_labelled_groups(codes, labels, count, kind)
+    check_whole("shuffles", shuffles, 1, "controls")
+    order = stream(seed, "label probe", "split").permutation(count)
+    tested = np.isin(codes, order[: min(max(2, round(test * count)), count - 2)])
+    fold = LabelFold(labels=labels, codes=codes, classes=len(classes), seed=seed)
+    read: dict[str, list[Any]] = {"": [inputs]}
+    if position is not None:
+        read[POSITION] = [known_without(position, len(inputs))]
+    for (network, draw), array in sorted((random or {}).items()):
+        other = flat(vectors_of(array, f"{network} {draw}"))
+        if len(other) != len(inputs) or np.array_equal(other, inputs):
+            raise ValueError(f"{network} {draw} must be another network with {len(inputs)} rows, got {len(other)}")
+        read.setdefault(network, []).append(other)
+    own = fold.scores(inputs, labels, ~tested, tested)
+    scores = {"": [own], FREQUENCIES: [fold.constant(~tested, tested)], SHUFFLED: []}
+    for draw in range(shuffles):
+        other_labels = labels[exchanged(codes, tested, stream(seed, "label probe", "shuffled", draw))]
+        scores[SHUFFLED].append(fold.scores(inputs, other_labels, ~tested, tested))
+    scores |= {
+        name: [fold.scores(one, labels, ~tested, tested) for one in given] for name, given in read.items() if name
+    }
+    found = list(_compared(scores, codes[tested], confidence))
+    if blocks >= 2 and count >= 2**blocks:
+        found += _coded(fold, {name: given[0] for name, given in read.items()}, blocks, confidence)
+    notes = ["Rows are taken as independent: no groups were given."] if groups is None else []
+    notes += [f"No code length: {blocks} blocks need {2**blocks} groups."] if blocks >= 2 and count < 2**blocks else []
+    return LabelProbe(
+        label=label,
+        kind=kind,
+        classes=classes,
+        groups=count,
+        tested=len(set(codes[tested].tolist())),
+        scores=tuple(found),
+        notes=tuple(notes),
+    )
+
+
+def _compared(
+    scores: Mapping[str, Sequence[Mapping[str, Array]]], codes: npt.NDArray[np.int64], confidence: float
+) -> Iterator[ProbeScore]:
+    """Yield the scores of probe and controls, and the differences, over tested groups and seeds."""
+    groups = np.unique(codes, return_inverse=True)[1]
+    size = np.bincount(groups)
+    for measure in scores[""][0]:
+        unit, bounds = SCORES[measure]
+        tables = {
+            name: np.stack([np.bincount(groups, one[measure]) / size for one in draws], axis=1)
+            for name, draws in scores.items()
+        }
+        for less in (False, True):
+            for name, table in tables.items():
+                if less and not name:
+                    continue
+                values = tables[""] - table if less else table
+                widest = bounds[1] - bounds[0]
+                yield ProbeScore(
+                    measure=measure,
+                    control=name if not less and name else "none",
+                    less=name if less else "",
+                    estimate=_estimate(
+                        values,
+                        unit,
+                        (-widest, widest) if less else bounds,
+                        confidence,
+                        seeds=name not in ("", FREQUENCIES, POSITION),
+                        differences=less,
+                    ),
+                )
+
+
+def _estimate(
+    table: Array, unit: str, bounds: tuple[float, float], confidence: float, *, seeds: bool, differences: bool
+) -> Estimate:
+    count, draws = table.shape
+    options: dict[str, Any] = {"unit": unit, "bounds": bounds, "confidence": confidence, "differences": differences}
+    cluster = np.repeat(np.arange(count), draws)
+    if seeds:
+        return estimate_crossed(table.ravel(), cluster, np.tile(np.arange(draws), count), **options)
+    return from_codes(table[:, 0], np.arange(count), all_clusters=count, **options)
+
+
+def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: float) -> Iterator[ProbeScore]:
+    """Yield the length of the online code of the labels with each input, in bits a row, over the coded groups."""
+    count = int(fold.codes.max()) + 1
+    place = np.argsort(stream(fold.seed, "label probe", "code").permutation(count))[fold.codes]
+    ends = [round(count * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
+    coded = [(place < begin, (place >= begin) & (place < end)) for begin, end in itertools.pairwise(ends)]
+    inputs = {**read, FREQUENCIES: np.zeros((len(place), 1))}
+    bits = {name: np.concatenate([fold.bits(one, *part) for part in coded]) for name, one in inputs.items()}
+    clusters = np.concatenate([fold.codes[part] for _, part in coded])
+    options: dict[str, Any] = {"unit": "bits", "confidence": confidence}
+    for name, values in bits.items():
+        yield ProbeScore(
+            measure=CODE, control=name or "none", less="", estimate=estimate_mean(values, clusters, **options)
+        )
+        if name:
+            difference = estimate_mean(bits[""] - values, clusters, **options)
+            yield ProbeScore(measure=CODE, control="none", less=name, estimate=difference)
+
+
+def _listed(names: Sequence[str]) -> str:
+    words = {FREQUENCIES: "the frequencies of the labels", SHUFFLED: "shuffled labels", POSITION: "the position alone"}
+    said = [words.get(name, f"random networks ({name})") for name in names]
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"

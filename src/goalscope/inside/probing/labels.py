@@ -1,0 +1,377 @@
+"""Labels of the steps of some activations: the true class of every cell, the action, the plan and the distance.
+
+A plan of horizon T is the next T actions that the agent executed. Where it arrives sooner, the end token fills the
+rest. Where the recording stops before (the horizon of the episode, a failure that ends it), the remaining tokens are
+unknown: they are neither learned nor scored. A turn without an action executes nothing and is no part of a plan.
+
+Source: behavioural and representational evaluation, section 5.3.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_shape, check_whole, freeze
+from goalscope.inside.activations.load import Activations
+from goalscope.inside.activations.sites import grids_seen
+from goalscope.runs import Episode
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.grid import ACTIONS, Grid
+from goalscope.worlds.planning import solve
+
+CLASSES: Final = ("agent", "goal", "wall", "open", "padding")
+"""Classes of cells; the index in this tuple is the label."""
+AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
+FRAME: Final = 15
+"""Side of the square that smaller grids are padded to, right and bottom."""
+NO_ACTION: Final = -1
+"""Action of a turn without one."""
+HORIZON: Final = 10
+"""Actions T of a plan in the paper."""
+TOKENS: Final = (*(action.name for action in ACTIONS), "end")
+"""Names of the tokens at the positions of a plan; the index in this tuple is the token."""
+END: Final = len(ACTIONS)
+UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Arrays with one row for each of N steps or states; `SHAPES` names them."""
+
+    SHAPES: ClassVar[Mapping[str, str]] = {}
+
+    def _accept(self, **sizes: int) -> None:
+        for name, shape in self.SHAPES.items():
+            sizes = check_shape(name, getattr(self, name), shape, sizes)
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def __len__(self) -> int:
+        return len(getattr(self, next(iter(self.SHAPES))))
+
+    def where(self, mask: npt.NDArray[Any]) -> Self:
+        """Return some of the rows, by a mask ``[N]`` bool or by indices ``[M]`` int."""
+        return replace(self, **{name: getattr(self, name)[mask] for name in self.SHAPES})
+
+
+_STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps(Columns):
+    """The steps of the N rows: episode ``[N]`` text, number ``[N]`` int64, and cluster ``[N]`` text."""
+
+    SHAPES: ClassVar = _STEP
+
+    episode_id: npt.NDArray[np.object_]
+    step: npt.NDArray[np.int64]
+    cluster: npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells(Steps):
+    """The true classes of the cells of a frame at N steps, row by row with activations.
+
+    Attributes:
+        frame: side of the square that grids are padded to, right and bottom.
+        labels: ``[N, frame * frame]`` int8, indices in `CLASSES`, cells by row.
+        shape: ``[N, 2]`` int64, height and width of the grid.
+        density: ``[N]`` float64, wall density with which the world was generated, NaN where unknown.
+        reasoning: ``[N]`` text before the answer, "" without any.
+    """
+
+    SHAPES: ClassVar = {"labels": "N C", "shape": "N 2", "density": "N", "reasoning": "N", **_STEP}
+
+    frame: int
+    labels: npt.NDArray[np.int8]
+    shape: npt.NDArray[np.int64]
+    density: npt.NDArray[np.float64]
+    reasoning: npt.NDArray[np.object_]
+
+    def __post_init__(self) -> None:
+        self._accept(C=self.frame**2)
+        if len(self.shape) and (self.shape.min() < 1 or self.shape.max() > self.frame):
+            raise ValueError(
+                f"grids must fit into a frame of {self.frame} x {self.frame}, got shapes from {self.shape.min()} to "
+                f"{self.shape.max()}: use a larger frame"
+            )
+
+    def framed(self, frame: int) -> Self:
+        """Return the same grids in a frame of another size, e.g. their own for a probe of one size."""
+        square = np.full((len(self), frame, frame), PADDING, dtype=np.int8)
+        side = min(frame, self.frame)
+        square[:, :side, :side] = self.labels.reshape(-1, self.frame, self.frame)[:, :side, :side]
+        return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
+
+    def shapes(self) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_]]]:
+        """Yield height and width of each shape of grid, and which steps are of it, ``[N]``."""
+        for height, width in np.unique(self.shape, axis=0).tolist():
+            yield (height, width), (self.shape == (height, width)).all(axis=1)
+
+    def inside(self, edge: int = 0) -> npt.NDArray[np.bool_]:
+        """Return which cells belong to the grid and not to its outermost ``edge`` rings, ``[N, C]``."""
+        along = np.arange(self.frame)
+        row, col = ((along >= edge) & (along < self.shape[:, axis, None] - edge) for axis in (0, 1))
+        return np.asarray((row[:, :, None] & col[:, None, :]).reshape(len(self), -1))
+
+    def check_aligned(self, other: Activations | Steps, what: str = "activations") -> None:
+        """Raise a ValueError unless these are the same steps in the same order; names the first that differs."""
+        if len(other) != len(self):
+            raise ValueError(f"{what} must belong to the {len(self)} steps of the labels, got {len(other)}")
+        differs = np.any([getattr(other, name) != getattr(self, name) for name in _STEP], axis=0)
+        if differs.any():
+            first = int(np.argmax(differs))
+            raise ValueError(
+                f"{what} must belong to the same steps as the labels, got {other.episode_id[first]} "
+                f"step {other.step[first]} where the labels have {self.episode_id[first]} step {self.step[first]}"
+            )
+
+
+Undetermined = Mapping[tuple[int, int], npt.NDArray[np.bool_]]
+"""Height and width of a grid -> ``[C, K]``, see `undetermined`."""
+
+
+def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
+    """Return which cells hold a class in some training states and not in others, by shape of the grid.
+
+    Border and regular pillars follow from the position alone: a score over them measures the position.
+
+    Args:
+        cells: N steps.
+        train: ``[N]``, which of them are for training.
+
+    Returns:
+        (height, width) -> ``[C, K]``, cells of the frame by row, classes in the order of `CLASSES`. Shapes without a
+        training state are missing.
+    """
+    check_shape("train", train, "N", {"N": len(cells)})
+    by_shape = {}
+    for shape, mask in cells.shapes():
+        if (train & mask).any():
+            masks = [cells.labels[train & mask] == label for label in range(len(CLASSES))]
+            by_shape[shape] = np.stack([present.any(axis=0) & ~present.all(axis=0) for present in masks], axis=1)
+    return by_shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decisions(Steps):
+    """Actions at N steps, with the true states in which they were taken.
+
+    Attributes:
+        action: ``[N]`` int64, `NO_ACTION` for a turn without one.
+        optimal: ``[N, 4]`` bool, whether an action is optimal in the true grid.
+        place, goal: ``[N, 2]`` int64, (row, col) where the agent stands and where the goal lies in truth.
+        agent: ``[N]`` text, short name of the agent.
+        shape: ``[N, 2]`` int64, height and width of the grid.
+        density: ``[N]`` float64, NaN where it is not known.
+    """
+
+    SHAPES: ClassVar = {
+        "action": "N",
+        "optimal": "N 4",
+        "place": "N 2",
+        "goal": "N 2",
+        "agent": "N",
+        "shape": "N 2",
+        "density": "N",
+        **_STEP,
+    }
+
+    action: npt.NDArray[np.int64]
+    optimal: npt.NDArray[np.bool_]
+    place: npt.NDArray[np.int64]
+    goal: npt.NDArray[np.int64]
+    agent: npt.NDArray[np.object_]
+    shape: npt.NDArray[np.int64]
+    density: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        self._accept()
+        if len(self.action) and (self.action.min() < NO_ACTION or self.action.max() > 3):
+            raise ValueError(f"an action must be 0 to 3, or {NO_ACTION} for none, got {np.unique(self.action)}")
+
+    @property
+    def taken(self) -> npt.NDArray[np.bool_]:
+        """``[N]`` whether there is an action."""
+        return np.asarray(self.action != NO_ACTION)
+
+    @property
+    def is_optimal(self) -> npt.NDArray[np.bool_]:
+        """``[N]`` whether there is an action and it is optimal in truth."""
+        return np.asarray(self.taken & self.chosen(self.optimal))
+
+    def chosen(self, of_actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the value ``[N, 4]`` of each step's own action, ``[N]``; that of action 0 for a turn without one."""
+        return np.asarray(of_actions[np.arange(len(self)), np.maximum(self.action, 0)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plans(Steps):
+    """The executed plans of N steps, row by row with activations.
+
+    Attributes:
+        tokens: ``[N, T]`` int8, indices in `TOKENS`; after the last action the end token, or -1 where the recording
+            stops.
+    """
+
+    SHAPES: ClassVar = {"tokens": "N T", **_STEP}
+
+    tokens: npt.NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        check_tokens("tokens", self.tokens)
+        self._accept()
+        invalid = np.isin(self.tokens[:, :-1], (END, UNKNOWN)) & (self.tokens[:, :-1] != self.tokens[:, 1:])
+        if invalid.any():
+            row = int(np.argmax(invalid.any(axis=1)))
+            raise ValueError(
+                f"after its end, or where it is not known, a plan must hold nothing else, got "
+                f"{self.tokens[row].tolist()} at {self.episode_id[row]} step {self.step[row]}"
+            )
+
+    @property
+    def horizon(self) -> int:
+        """Positions T of a plan."""
+        return int(self.tokens.shape[1])
+
+    @property
+    def length(self) -> npt.NDArray[np.float64]:
+        """Actions before the end, at most T, ``[N]``; NaN where the recording stops before."""
+        return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
+
+
+def plan_length(tokens: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the number of positions before the first end token, T without one, ``[N]``."""
+    ended = tokens == END
+    return np.asarray(np.where(ended.any(axis=1), ended.argmax(axis=1), tokens.shape[1]))
+
+
+def check_tokens(name: str, tokens: npt.NDArray[Any]) -> None:
+    """Raise a ValueError unless an array holds plans: ``[N, T]`` integers, T >= 1, tokens or -1."""
+    check_shape(name, tokens, "N T")
+    if not np.issubdtype(tokens.dtype, np.integer) or tokens.shape[1] < 1:
+        raise ValueError(f"{name} must be integers at one place or more, got {tokens.dtype} {list(tokens.shape)}")
+    if len(tokens) and (tokens.min() < UNKNOWN or tokens.max() > END):
+        raise ValueError(f"{name} must be tokens from {UNKNOWN} to {END}, got {tokens.min()} to {tokens.max()}")
+
+
+def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
+    """Return the class of each cell of a frame, ``[frame, frame]`` int8.
+
+    A key lies on an open cell, a locked door is a wall, a goal beneath the agent is the agent.
+    """
+    if max(grid.height, grid.width) > frame:
+        raise ValueError(f"a grid must fit into a frame of {frame} x {frame}, got {grid.height} x {grid.width}")
+    labels = np.full((frame, frame), PADDING, dtype=np.int8)
+    labels[: grid.height, : grid.width] = np.where(grid.walls, WALL, OPEN)
+    for cell, label in ((grid.door, WALL), (grid.goal, GOAL), (grid.start, AGENT)):
+        if cell is not None:
+            labels[cell] = label
+    return labels
+
+
+def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame: int = FRAME) -> Cells:
+    """Return the true classes of all cells at the steps of some activations, in their order.
+
+    The truth is the whole grid in the state of the step, also under fog: hidden cells are included.
+
+    Args:
+        activations: the steps.
+        episodes: the run's episodes, e.g. ``store.episodes()``; read once.
+        frame: side of the square that grids are padded to.
+
+    Raises:
+        ValueError: a step is not among the episodes, or a grid does not fit into the frame.
+    """
+    count = len(activations)
+    labels = np.full((count, frame * frame), PADDING, dtype=np.int8)
+    density = np.full(count, np.nan)
+    reasoning = np.full(count, "", dtype=object)
+    for row, episode, number in steps_of(activations, episodes):
+        step, world_density = episode.steps[number], episode.world.tags.get("density")
+        labels[row] = label_grid(shown(episode.world.grid, step.state), frame).ravel()
+        density[row] = float(world_density) if isinstance(world_density, int | float) else np.nan
+        reasoning[row] = step.reasoning or ""
+    shared_columns = {name: getattr(activations, name) for name in ("shape", *_STEP)}
+    return Cells(frame=frame, labels=labels, density=density, reasoning=reasoning, **shared_columns)
+
+
+def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool_]:
+    """Return which cells an agent had been shown by the steps of some labels, ``[N, C]``; all without fog."""
+    seen = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
+    for row, episode, number in steps_of(cells, episodes):
+        grid = next(islice(grids_seen(episode), number, None))
+        seen[row, : grid.height, : grid.width] = True if grid.fog is None else ~grid.fog
+    return seen.reshape(len(cells), -1)
+
+
+def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
+    """Return the actions at the steps of some labels, in their order; episodes as in `label_cells`.
+
+    Raises:
+        ValueError: a step is not among the episodes, or its world has a door: no class of cells stands for one, so that
+            a decoded map cannot say what is optimal there.
+    """
+    count = len(cells)
+    action = np.full(count, NO_ACTION, dtype=np.int64)
+    optimal = np.zeros((count, 4), dtype=bool)
+    place, goal = np.zeros((2, count, 2), dtype=np.int64)
+    agent = np.full(count, "", dtype=object)
+    for row, episode, number in steps_of(cells, episodes):
+        grid, step = episode.world.grid, episode.steps[number]
+        if grid.door is not None:
+            raise ValueError(
+                f"decoded beliefs are compared in worlds without a door, {episode.id} has one at {grid.door}: leave "
+                "the steps of such worlds out"
+            )
+        action[row] = NO_ACTION if step.action is None else int(step.action)
+        optimal[row] = solve(grid).optimal_in(step.state)
+        place[row], goal[row], agent[row] = step.state.position, np.array(grid.goal), episode.agent
+    shared_columns = {name: getattr(cells, name) for name in ("shape", "density", *_STEP)}
+    return Decisions(action=action, optimal=optimal, place=place, goal=goal, agent=agent, **shared_columns)
+
+
+def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON) -> Plans:
+    """Return the plans of T = ``horizon`` actions executed from some steps on; episodes as in `label_cells`.
+
+    Plans that are longer than the horizon are truncated, not dropped.
+    """
+    tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
+    for row, episode, number in steps_of(cells, episodes):
+        actions = [step.action for step in episode.steps[number:] if step.action is not None][:horizon]
+        tokens[row, : len(actions)] = actions
+        tokens[row, len(actions) :] = END if episode.success else UNKNOWN
+    return Plans(tokens=tokens, **{name: getattr(cells, name) for name in _STEP})
+
+
+def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
+    """Return the optimal path length from the state of each step to the goal, steps, ``[N]``.
+
+    Keys and doors count: the path includes the key where a door requires it. NaN where the goal cannot be reached.
+    """
+    distances = np.full(len(cells), np.nan)
+    for row, episode, number in steps_of(cells, episodes):
+        length = solve(episode.world.grid).steps_from(episode.steps[number].state)
+        distances[row] = length if length >= 0 else np.nan
+    return distances
+
+
+def steps_of(labelled: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
+    """Yield row, episode and step number of every labelled step; episodes are read once, in their own order."""
+    rows: dict[str, list[int]] = {}
+    for index, identity in enumerate(labelled.episode_id.tolist()):
+        rows.setdefault(identity, []).append(index)
+    for episode in episodes:
+        for row in rows.pop(episode.id, ()):
+            number = int(labelled.step[row])
+            if not 0 <= number < len(episode.steps):
+                raise ValueError(f"a step must be among its episode's, {episode.id} has no {number}")
+            yield row, episode, number
+    if rows:
+        raise ValueError(
+            f"all steps must be among the episodes, {len(rows)} episodes are not, {next(iter(rows))} among them: give "
+            "the episodes of the run that was captured"
+        )

@@ -1,0 +1,257 @@
+"""The logit lens: a model's own final norm and unembedding, applied to its residual stream at each captured place.
+
+No probe is fitted: the lens is the model's own last step, applied early. It is scored by the action that was taken and
+by the optimal actions; the control is the same lens on networks with random weights.
+
+Source: nostalgebraist 2020, interpreting GPT: the logit lens; Belrose et al. 2023, Eliciting latent predictions from
+transformers with the tuned lens (where it fails: early layers may write in another basis).
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.models.local import LocalModel
+from goalscope.inside.activations.hooks import DecoderBlocks
+from goalscope.inside.activations.load import Activations
+from goalscope.inside.activations.sites import SiteFinder
+from goalscope.inside.probing.inputs import ProbeInputs
+from goalscope.inside.probing.labels import NO_ACTION, Cells, Steps, steps_of
+from goalscope.inside.probing.problem import grid_weights
+from goalscope.inside.probing.scores import Grids, Measured
+from goalscope.runs import Episode
+from goalscope.runs.record import Step
+from goalscope.stats.rows import Rows, Tag
+from goalscope.worlds.grid import ACTIONS, Action
+from goalscope.worlds.planning import solve
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PROBABILITY: Final = "lens, probability of the token"
+RANK: Final = "lens, rank of the token"
+AMONG: Final = "lens, probability among actions"
+RANK_AMONG: Final = "lens, rank among actions"
+TAKEN: Final = "lens, action taken"
+OPTIMAL: Final = "lens, optimal action"
+MEASURES: Final = {
+    PROBABILITY: "share",
+    RANK: "rank",
+    AMONG: "share",
+    RANK_AMONG: "rank",
+    TAKEN: "share",
+    OPTIMAL: "share",
+}
+"""Measures and their units; a rank counts from 1, the likeliest."""
+HEAD: Final = "logit-lens"
+BLIND: Final = "commonest action"
+"""The baseline without input: the action most often taken, or optimal, on the training grids."""
+_BATCH: Final = 64
+_WORD: Final = r"""(["']?action["']?\s*:\s*["']?\s*){}\b"""
+
+Network = tuple[str, int | None]
+"""The agent's model (`OWN`), or kind and seed of a random network."""
+OWN: Final[Network] = ("none", None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LensSteps(Steps):
+    """Targets of the lens at N steps.
+
+    Attributes:
+        action: ``[N]`` int64, the action taken, `NO_ACTION` without one that the answer names.
+        token: ``[N]`` int64, id of the token that begins its word in the answer.
+        optimal: ``[N, 4]`` bool, whether an action is optimal in truth.
+        tokens: for each of the four actions the ids that begin its word in the answers of the run.
+    """
+
+    SHAPES: ClassVar = {"action": "N", "token": "N", "optimal": "N 4", **Steps.SHAPES}
+
+    action: npt.NDArray[np.int64]
+    token: npt.NDArray[np.int64]
+    optimal: npt.NDArray[np.bool_]
+    tokens: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        self._accept()
+        all_tokens = [item for ids in self.tokens for item in ids]
+        if len(self.tokens) != len(ACTIONS) or not all(self.tokens) or len(set(all_tokens)) < len(all_tokens):
+            described = ", ".join(f"{item.name} {ids}" for item, ids in zip(ACTIONS, self.tokens, strict=False))
+            raise ValueError(
+                f"the words of the four actions must begin with different tokens, got {described}: a lens cannot tell "
+                "them apart, leave the reading logit-lens out"
+            )
+
+
+def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -> LensSteps:
+    """Return which token began the word of the action at the steps of some labels, in their order.
+
+    Args:
+        cells: the steps.
+        episodes: the run's episodes, with the token ids of their answers; read once.
+        model: the agent's model; its tokenizer and template are used, not its weights.
+
+    Raises:
+        ValueError: no answer with token ids names its action, or two actions begin with one token.
+    """
+    finder, count = SiteFinder(model, ("action",)), len(cells)
+    action, token = np.full((2, count), NO_ACTION, dtype=np.int64)
+    optimal = np.zeros((count, len(ACTIONS)), dtype=bool)
+    tokens: list[set[int]] = [set() for _ in ACTIONS]
+    example: tuple[Step, Episode] | None = None
+    for row, episode, number in steps_of(cells, episodes):
+        step = episode.steps[number]
+        optimal[row] = solve(episode.world.grid).optimal_in(step.state)
+        begins = _begins(finder, step, episode)
+        if begins is not None and step.action is not None:
+            action[row], token[row] = int(step.action), begins
+            tokens[int(step.action)].add(begins)
+            example = example or (step, episode)
+    if example is None:
+        raise ValueError(
+            "the logit lens needs answers with token ids that name their action, no step has one: capture a run that "
+            "keeps the ids of its outputs, or leave the reading logit-lens out"
+        )
+    for absent, ids in zip(ACTIONS, tokens, strict=True):
+        if not ids:  # never taken: the word stands where that of another action stood
+            token_id = _begins(finder, _exchanged(example[0], absent, model), example[1])
+            ids |= set() if token_id is None else {token_id}
+    step_fields = {name: getattr(cells, name) for name in Steps.SHAPES}
+    return LensSteps(
+        action=action, token=token, optimal=optimal, tokens=tuple(tuple(sorted(ids)) for ids in tokens), **step_fields
+    )
+
+
+def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
+    """Return the token that begins the word of a step's action in its answer, None where it is not found."""
+    positions = finder.find(step, episode.world.grid).positions.get("action")
+    if positions is None or not step.output_tokens or not step.prompt_tokens:
+        return None
+    return int(step.output_tokens[int(positions[0]) + 1 - len(step.prompt_tokens)])
+
+
+def _exchanged(step: Step, action: Action, model: LocalModel) -> Step:
+    """Return a step whose answer names another action, in the letters of its own."""
+    assert step.action is not None
+    tokenizer: Any = model.tokenizer
+    text = str(tokenizer.decode(list(step.output_tokens or ()), skip_special_tokens=False))
+    *_, last = re.finditer(_WORD.format(step.action.name), text, re.IGNORECASE)
+    begin, end = last.end(1), last.end()
+    name = action.name.lower() if text[begin:end].islower() else action.name
+    return replace(step, action=action, output_tokens=tuple(model.encode(text[:begin] + name + text[end:])))
+
+
+class Lens:
+    """Copies of the last norm and the unembedding of a transformers causal language model."""
+
+    def __init__(self, model: Any) -> None:
+        blocks = DecoderBlocks(model)
+        self._norm: Any = copy.deepcopy(blocks.norm)
+        self._unembedding: Any = copy.deepcopy(model.get_output_embeddings())
+        self._cap: float | None = getattr(model.config, "final_logit_softcapping", None)
+        parameter = next(self._unembedding.parameters())
+        self._device, self._dtype = parameter.device, parameter.dtype
+
+    def logits(self, vectors: npt.NDArray[np.float32]) -> Iterator[Tensor]:
+        """Yield the logits ``[B, V]`` float32 of residual vectors ``[N, D]``, some rows at a time."""
+        import torch
+
+        for begin in range(0, len(vectors), _BATCH):
+            with torch.inference_mode():
+                batch = torch.tensor(vectors[begin : begin + _BATCH], device=self._device, dtype=self._dtype)
+                logits = self._unembedding(self._norm(batch)).float()
+                yield logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
+
+    def read(self, activations: Activations, steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
+        """Return each of `MEASURES` at N steps, ``[N]``, from the site's last position; NaN without an action."""
+        import torch
+
+        columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in MEASURES}
+        offset = 0
+        for logits in self.logits(activations.vectors[:, -1]):
+            rows = slice(offset, offset + len(logits))
+            offset += len(logits)
+            action, token = (
+                torch.tensor(np.maximum(values[rows], 0), device=logits.device)[:, None]
+                for values in (steps.action, steps.token)
+            )
+            logs = logits.log_softmax(dim=1)
+            action_logs = torch.stack(
+                [logs[:, list(action_log)].logsumexp(dim=1) for action_log in steps.tokens], dim=1
+            )  # [B, 4]
+            best = action_logs.argmax(dim=1)
+            token_log, action_log = logs.gather(1, token), action_logs.gather(1, action)
+            optimal = torch.tensor(steps.optimal[rows], device=logits.device)
+            for name, values in {
+                PROBABILITY: token_log.exp()[:, 0],
+                RANK: 1 + (logs > token_log).sum(dim=1),
+                AMONG: (action_log - action_logs.logsumexp(dim=1, keepdim=True)).exp()[:, 0],
+                RANK_AMONG: 1 + (action_logs > action_log).sum(dim=1),
+                TAKEN: best == action[:, 0],
+                OPTIMAL: optimal.gather(1, best[:, None])[:, 0],
+            }.items():
+                columns[name].append(values.double().cpu().numpy())
+        has_action = steps.action != NO_ACTION
+        return {name: np.where(has_action, np.concatenate(parts), np.nan) for name, parts in columns.items()}
+
+
+def score_lens(
+    data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens], tags: Mapping[str, Tag] | None = None
+) -> Rows:
+    """Return the scores of each network's lens at each place, one row for each measure and tested grid.
+
+    Args:
+        data: activations, of which the tested part is used.
+        steps: the actions there, see `label_tokens`.
+        lens: returns the lens of a network, by control and seed: ("none", None) is the model.
+        tags: kept with every row.
+
+    Rows of `MEASURES` are tagged by head ("logit-lens", "commonest action"), control, draw, site, layer, size, density.
+    """
+    data.cells.check_aligned(steps, "tokens of actions")
+    tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))
+    test_steps, rows = steps.where(tested), []
+    common: dict[str, Any] = {**(tags or {}), "head": HEAD}
+    networks: list[tuple[Network, Iterable[Activations]]] = [(OWN, data.activations), *data.random.items()]
+    for (control, draw), group in networks:
+        network_lens = lens((control, draw))
+        for activations in group:
+            row_tags = {
+                **common,
+                "control": control,
+                "draw": draw,
+                "site": activations.site,
+                "layer": activations.layer,
+            }
+            rows.append(_rows(grids, network_lens.read(activations.where(tested), test_steps), row_tags))
+    row_tags = {**(tags or {}), "head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
+    return Rows.concatenate([*rows, _rows(grids, _blind(steps.where(data.split.train), test_steps), row_tags)])
+
+
+def _rows(grids: Grids, by_measure: Mapping[str, npt.NDArray[np.float64]], tags: Mapping[str, Tag]) -> Rows:
+    def measured() -> Iterator[Measured]:
+        for name, values in by_measure.items():
+            yield name, MEASURES[name], grids.mean(values), {}
+
+    return grids.rows(measured(), tags)
+
+
+def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the scores of the best single action of the training grids, equally weighted, ``[N]`` each."""
+    train_known, test_known = train.action != NO_ACTION, test_steps.action != NO_ACTION
+    if not train_known.any():
+        return {}
+    weights = grid_weights(train.cluster[train_known])
+    taken = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
+    optimal = (weights @ train.optimal[train_known]).argmax()
+    return {
+        TAKEN: np.where(test_known, (test_steps.action == taken).astype(np.float64), np.nan),
+        OPTIMAL: np.where(test_known, test_steps.optimal[:, optimal].astype(np.float64), np.nan),
+    }

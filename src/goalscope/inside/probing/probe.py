@@ -1,0 +1,385 @@
+"""The probe: a head fitted to activations, its predictions, and its file.
+
+`fit` makes a probe; `predict` (classes of cells), `predict_number` and `predict_plan` apply it; `save` and `load` store
+it. It records the site, layer and model of its training inputs and refuses all others. Its file is safetensors with one
+header, and is checked completely before it is used.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_finite, check_shape, freeze
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import content_id
+from goalscope.inside.activations.load import Activations
+from goalscope.inside.activations.shards import Shard, open_tensors, write_shard
+from goalscope.inside.probing.heads import Head, HeadSizes, find_head, outputs, weight_shapes
+from goalscope.inside.probing.inputs import Features, Source
+from goalscope.inside.probing.labels import CLASSES, TOKENS
+from goalscope.inside.probing.maps import PlanPrediction, Prediction
+from goalscope.stats import DRAW
+from goalscope.stats.rows import Tag
+
+_INPUTS: Final = {"mean": "centre", "std": "spread"}  # fields -> their names in files
+_SCALARS: Final = (str, int, float, bool, type(None))
+_TASKS: Final = {"cells": "cells", "distance": "number"}  # targets -> their names in files
+_MAXIMA: Final = {"positions": 4096, "horizon": 4096}
+_MAX_BYTES: Final = 1 << 32  # bytes
+_MAX_HEADER_BYTES: Final = 1 << 20
+_MESSAGE_LENGTH: Final = 400  # maximum, in characters, of a reason in an error message
+_BATCH: Final = {"plan": 256}  # examples per batch of a prediction, else 64
+
+Target = Literal["cells", "distance", "plan"]
+"""What a probe predicts: the classes of all cells, the optimal path length, the actions that follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeKey:
+    """Identity of a probe among those of one set of steps.
+
+    Attributes:
+        head, target: its architecture ("decoder-LAYERS" for a plan), and the kind of its prediction.
+        control, seed: "none" for the probe itself, see `inside.probing.inputs.CONTROLS`; root seed of its fit.
+        site, layer: source of its inputs; None where it reads no activations.
+        scope: the grids that it applies to, "general" or a shape such as "7x7".
+        draw: seed of the random network that it reads, None where it reads none.
+    """
+
+    head: str
+    target: Target
+    control: str = "none"
+    seed: int = 0
+    site: str | None = None
+    layer: int | None = None
+    scope: str = "general"
+    draw: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The key in messages, in the ids of stored probes and in the names of random streams; it is never parsed."""
+        place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
+        control = self.control if self.draw is None else f"{self.control} {self.draw}"
+        return f"{self.head}/{control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
+
+    @property
+    def tags(self) -> dict[str, Tag]:
+        """Head, control, site and layer as the tags of rows, and the seed of a random network."""
+        seed_tag = {} if self.draw is None else {DRAW: self.draw}
+        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer, **seed_tag}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileFormat:
+    """File format of the probes of a target.
+
+    ``kind`` and ``noun`` are its names in the header and in messages, ``id_key`` the entry of the id, ``names_key`` the
+    entry of the ``names`` of the predicted classes or tokens, ``fields`` the other entries and their types.
+    """
+
+    kind: str
+    noun: str
+    id_key: str
+    names_key: str
+    names: tuple[str, ...]
+    fields: Mapping[str, type]
+
+    def check(self, header: dict[str, Any]) -> None:
+        source = {"site": str, "layer": int, "model": str, "width": int}
+        for name, kind in {**source, "tags": dict, self.id_key: str, self.names_key: list, **self.fields}.items():
+            value = header.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"{name} in its header must be {kind.__name__}, got {str(value)[:80]!r}")
+        if header[self.names_key] != list(self.names):
+            shown = str(header[self.names_key])[:80]
+            raise ValueError(f"its {self.names_key} must be {', '.join(self.names)}, got {shown}")
+        if not all(isinstance(value, _SCALARS) for value in header["tags"].values()):
+            raise ValueError("its tags must be plain values")
+
+
+_ONE_SHOT: Final = "decoder"
+"""Head of the decoders whose files name none."""
+
+_CELLS: Final = _FileFormat(
+    kind="probe",
+    noun="probe",
+    id_key="probe",
+    names_key="classes",
+    names=CLASSES,
+    fields={"head": str, "task": str, "frame": int, "target": list},
+)
+_PLAN: Final = _FileFormat(
+    kind="plan-decoder",
+    noun="decoder of plans",
+    id_key="decoder",
+    names_key="tokens",
+    names=TOKENS,
+    fields=dict.fromkeys(("layers", "heads", "horizon", "positions"), int),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probe:
+    """A fitted probe.
+
+    Attributes:
+        head: its architecture, see `goalscope.inside.probing.heads`.
+        target: kind of prediction.
+        source: of its inputs; it refuses every other source.
+        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that
+            does not vary there has the standard deviation 0 and is ignored.
+        weights: name -> array, float32, see the head.
+        settings: those of the head; those that follow from the shapes of its weights may be left out.
+        tags: provenance: control, settings, seed, ...
+        frame: side of the square of cells that it predicts; 0 for other targets.
+        prior: ``[K]`` float64, frequencies of the classes in its training split; empty for other targets.
+        scale: mean and standard deviation of the distance in the training split; (0, 1) for other targets.
+        positions, horizon: for plans the number P of vectors of one step, and the positions T of a plan.
+    """
+
+    head: str
+    target: Target
+    source: Source
+    mean: npt.NDArray[np.float32]
+    std: npt.NDArray[np.float32]
+    weights: Mapping[str, npt.NDArray[np.float32]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+    frame: int = 0
+    prior: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    scale: tuple[float, float] = (0.0, 1.0)
+    positions: int = 1
+    horizon: int = 1
+
+    def __post_init__(self) -> None:
+        check_frame(self.target, self.frame)
+        check_shape("prior", self.prior, "K", {"K": len(CLASSES) if self.frame else 0})
+        if self.frame and not (np.all(self.prior >= 0) and abs(float(self.prior.sum()) - 1) < 1e-6):
+            raise ValueError(f"prior must hold probabilities that sum to 1, got {self.prior}")
+        if not (np.isfinite(self.scale).all() and self.scale[1] > 0):
+            raise ValueError(f"target must be a finite mean and a standard deviation > 0, got {self.scale}")
+        for name, maximum in _MAXIMA.items():
+            if not 1 <= getattr(self, name) <= maximum:
+                raise ValueError(f"{name} of a decoder of plans must be from 1 to {maximum}, got {getattr(self, name)}")
+        if self.source.width < 1 or self.source.width % self.positions:
+            raise ValueError(
+                f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
+            )
+        object.__setattr__(self, "settings", self._all_settings())
+        self._accept(weight_shapes(self.module()))
+
+    @property
+    def _registered(self) -> Head:
+        return find_head(self.head, self.target)
+
+    @property
+    def _settings_in_weights(self) -> dict[str, Any]:
+        """The settings that follow from the shapes of the weights."""
+        return self._registered.settings_of(self.weights) if self._registered.settings_of is not None else {}
+
+    def _all_settings(self) -> dict[str, Any]:
+        """Return all settings of the head after checking the given ones."""
+        defaults = self._registered.settings
+        invalid = [
+            name for name, value in self.settings.items() if name not in defaults or not isinstance(value, _SCALARS)
+        ]
+        if invalid:
+            raise ValueError(
+                f"the settings of head {self.head} must be plain values of {', '.join(defaults) or 'none'}, got "
+                f"{', '.join(map(repr, invalid))[:80]}"
+            )
+        return {**defaults, **self.settings, **self._settings_in_weights}
+
+    def _accept(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Check and freeze the arrays."""
+        if set(shapes) != set(self.weights):
+            differing = ", ".join(sorted(set(shapes) ^ set(self.weights)))[:200]
+            raise ValueError(
+                f"the weights of head {self.head} must be {len(shapes)} known ones, there are {len(self.weights)}, "
+                f"missing or unknown: {differing}"
+            )
+        expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
+        expected |= {name: (getattr(self, name), (self.source.width,)) for name in _INPUTS}
+        for name, (array, shape) in expected.items():
+            if array.shape != shape or array.dtype != np.float32:
+                raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
+            check_finite(name, array)
+        if (self.std < 0).any():
+            raise ValueError("std must be >= 0 everywhere, got a negative one")
+        tiny = (self.std > 0) & (self.std < np.finfo(np.float32).tiny)
+        if tiny.any():  # its inverse is not finite
+            raise ValueError(f"std must be 0 or a normal number everywhere, got {self.std[tiny][0]}")
+        object.__setattr__(self, "weights", {name: freeze(self.weights[name]) for name in shapes})
+        for name in ("prior", *_INPUTS):
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def module(self, *, seed: int | None = None) -> Any:
+        """Return a new module of the head; without a seed it has shapes only."""
+        outputs, classes = {
+            "cells": (self.frame**2, len(CLASSES)),
+            "distance": (1, 1),
+            "plan": (self.horizon, len(TOKENS)),
+        }[self.target]
+        width = self.source.width // self.positions
+        sizes = HeadSizes(positions=self.positions, width=width, outputs=outputs, classes=classes)
+        return self._registered.module(sizes, self.settings, seed=seed)
+
+    def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float32]:
+        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies less the log prior."""
+        features = Features.of(given)
+        self.source.check_same(features.source)
+        if self.target == "plan" and features.positions != self.positions:
+            raise ValueError(f"a step must have {self.positions} vectors, got {features.positions}")
+        norm, batch = (self.mean, self.std), _BATCH.get(self.target, 64)
+        scores = outputs(self.module(seed=0), self.weights, features.vectors, norm, device, batch)
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"the scores of a probe must be finite, those of this one of head {self.head} are not: its weights or "
+                "what it reads are too large for float32, fit it again"
+            )
+        return scores
+
+    def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
+        """Return the probabilities of the classes of all cells.
+
+        Args:
+            given: N steps of the probe's own source.
+            device: where to compute.
+        """
+        self._check_target("cells")
+        prediction = Prediction.of(self.outputs(given, device), self.prior)
+        return replace(prediction, balanced=prediction.natural) if self.head == "majority" else prediction
+
+    def predict_number(self, given: Activations | Features, *, device: str = "cpu") -> npt.NDArray[np.float64]:
+        """Return the predicted number of each step, ``[N]`` in the unit that it was fitted in."""
+        self._check_target("distance")
+        mean, std = self.scale
+        with np.errstate(over="ignore"):
+            numbers: npt.NDArray[np.float64] = mean + std * self.outputs(given, device).astype(np.float64)[:, 0, 0]
+        check_finite("what a probe predicts", numbers)
+        return numbers
+
+    def predict_plan(self, given: Activations | Features, *, device: str = "cpu") -> PlanPrediction:
+        """Return the probabilities of the tokens at all positions."""
+        self._check_target("plan")
+        return PlanPrediction.of(self.outputs(given, device))
+
+    def _check_target(self, target: Target) -> None:
+        if self.target != target:
+            methods = {"cells": "predict", "distance": "predict_number", "plan": "predict_plan"}
+            raise ValueError(f"this probe predicts {self.target}, not {target}: use {methods[self.target]}")
+
+    @property
+    def _file_format(self) -> _FileFormat:
+        return _PLAN if self.target == "plan" else _CELLS
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of its description and all its arrays."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self.arrays().items()):
+            digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return content_id(self._file_format.kind, {**self.describe(), "arrays": digest.hexdigest()})
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain values, as stored in its file."""
+        common = {**asdict(self.source), "tags": dict(self.tags)}
+        settings = {name: value for name, value in self.settings.items() if name not in self._settings_in_weights}
+        if self.target == "plan":
+            form = {} if self.head == _ONE_SHOT else {"head": self.head}
+            return {**common, **form, **settings, "positions": self.positions, "horizon": self.horizon}
+        cell_fields = {"head": self.head, "task": _TASKS[self.target], "frame": self.frame, "target": list(self.scale)}
+        return {**common, **cell_fields, **({"settings": settings} if settings else {})}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by their names in files."""
+        fixed: dict[str, npt.NDArray[Any]] = {stored: getattr(self, name) for name, stored in _INPUTS.items()}
+        prior = {} if self.target == "plan" else {"prior": self.prior}
+        return {**prior, **fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
+
+    def save(self, path: str | Path) -> int:
+        """Write it as one safetensors file and return its size in bytes; equal probes make equal files."""
+        return write_shard(Path(path), Shard(header=self._header(), arrays=self.arrays()))
+
+    def _header(self) -> dict[str, Any]:
+        form = self._file_format
+        names = {"kind": form.kind, form.id_key: self.id, form.names_key: list(form.names)}
+        return {**names, **self.describe()}
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote; a damaged file, or one of another kind, is a ValueError."""
+        path = Path(path)
+        if not NamedFile(path).is_there():
+            raise FileNotFoundError(f"a probe must be a file, got {path}: there is none")
+        form = _CELLS
+        try:
+            size = NamedFile(path).status().st_size
+            if size > _MAX_BYTES:
+                raise ValueError(f"it has {size} bytes, a probe has at most {_MAX_BYTES}")
+            with open_tensors(path, max_header=_MAX_HEADER_BYTES) as file:
+                header = file.header
+                form = _PLAN if header.get("kind") == _PLAN.kind else _CELLS
+                if header.get("kind") != form.kind:
+                    raise ValueError(f"its header does not say that it is a {form.noun}")
+                form.check(header)
+                arrays = {name: file.read(name) for name in file.names}
+            probe = cls(**_fields_of(header, arrays))
+            if probe.id != header[form.id_key]:
+                raise ValueError(f"its content must have the id {header[form.id_key][:80]!r}, it has {probe.id}")
+            if probe._header() != {name: value for name, value in header.items() if name not in ("format", "digests")}:
+                raise ValueError("its header must hold what goalscope writes for its content, it holds something else")
+        except (ValueError, OverflowError) as error:
+            reason = str(error)[:_MESSAGE_LENGTH]
+            raise ValueError(
+                f"{path} must be a sound {form.noun}, but {reason}: fit the {form.id_key} again"
+            ) from error
+        return probe
+
+
+def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the fields of a probe from a header, with checked types, and unchecked arrays."""
+    source = Source(**{name: header[name] for name in ("site", "layer", "model", "width")})
+    if header["kind"] == _PLAN.kind:
+        settings = {name: header[name] for name in ("layers", "heads")}
+        fields = {
+            "head": str(header.get("head", _ONE_SHOT)),
+            "target": "plan",
+            **{name: header[name] for name in _MAXIMA},
+        }
+    else:
+        settings, scale = header.get("settings", {}), header["target"]
+        if not isinstance(settings, dict):
+            raise ValueError(f"settings must be a mapping, got {str(settings)[:80]}")
+        if len(scale) != 2 or not all(type(value) in (int, float) for value in scale):
+            raise ValueError(f"target must be two numbers, got {str(scale)[:80]}")
+        target = {task: name for name, task in _TASKS.items()}.get(header["task"], header["task"])
+        fields = {"head": header["head"], "target": target, "frame": header["frame"], "scale": tuple(map(float, scale))}
+    stored_names = dict(_INPUTS) if header["kind"] == _PLAN.kind else {"prior": "prior", **_INPUTS}
+    for name, stored in stored_names.items():
+        array, dtype = arrays.pop(stored, None), np.dtype(np.float64 if name == "prior" else np.float32)
+        if array is None or array.ndim != 1 or array.dtype != dtype:
+            raise ValueError(f"it must hold {stored} as a vector of {dtype}")
+        fields[name] = array
+    invalid = [name for name, value in arrays.items() if not name.startswith("weights.") or value.dtype != np.float32]
+    if invalid:
+        raise ValueError(f"it holds other arrays than weights of float32: {', '.join(map(repr, invalid))[:200]}")
+    weights = {name.removeprefix("weights."): array for name, array in arrays.items()}
+    return {**fields, "source": source, "settings": settings, "tags": header["tags"], "weights": weights}
+
+
+def check_frame(target: str, frame: int) -> None:
+    """Raise a ValueError unless this is a target, and a frame of it."""
+    if target not in (*_TASKS, "plan"):
+        raise ValueError(f"a task must be cells or number, got {target!r}")
+    if target != "cells" and frame != 0:
+        raise ValueError(f"a probe of a {target} must have frame 0, got {frame}")
+    if target == "cells" and not 1 <= frame <= 256:
+        raise ValueError(f"the frame of a probe of cells must be from 1 to 256, got {frame}")

@@ -1,0 +1,398 @@
+"""Scores of probes of the map: one row per tested grid, so that every score has an interval over grids.
+
+Each measure is computed over all states of one grid and then averaged over grids. Recall alone is no evidence: the
+training weights rare classes up, so that an uninformed probe labels many cells as agent and has a high recall.
+Precision, average precision and the reading at natural frequencies show the cost of a high recall.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_shape
+from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
+from goalscope.inside.probing.maps import Prediction
+from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.columns import constant
+from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows, Tag
+
+READINGS: Final = ("balanced", "natural")
+"""Probabilities as if all classes were equally frequent, and at the frequencies of the training split."""
+
+AREA: Final = "area under the curve"
+UNDETERMINED_PRECISION: Final = "average precision, undetermined cells"
+"""Measures over the cells that hold a class in some training states and not in others."""
+
+CALLED: Final = "called "
+"""Prefix of the measures of `confusion_rows`; the name of a class follows."""
+
+KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "shape")
+"""Tags that a score shares with that of a control, beside measure and grid."""
+
+_BY: Final = ("site", "layer", "scope", "head", "control", "reading", "class")
+
+_ByClass = tuple[str, str | None, npt.NDArray[np.float64]]
+"""A measure, a class, and its value on each grid ``[G]``."""
+Measured = tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]
+"""A measure, its unit, its value on each grid ``[G]``, and tags of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grids:
+    """The G grids of N steps.
+
+    Attributes:
+        codes: ``[N]`` the number of each step's grid, in the order of their appearance.
+        names, tags: ids of the grids; size (longer side, cells) and density, None where it is not known, of each.
+    """
+
+    codes: npt.NDArray[np.int64]
+    names: Sequence[Any]
+    tags: Mapping[str, list[Any]]
+
+    @classmethod
+    def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
+        """Return the grids of some steps; ``codes`` divide the steps of one grid into several groups."""
+        codes = factorize(steps.cluster)[0] if codes is None else codes
+        first = np.unique(codes, return_index=True)[1]
+        density = [None if np.isnan(value) else float(value) for value in steps.density[first]]
+        tags = {"size": steps.shape[first].max(axis=1).tolist(), "density": density}
+        return cls(codes=codes, names=steps.cluster[first].tolist(), tags=tags)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the sum over the steps of each grid, ``[G]``."""
+        return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
+
+    def ratio_of_sums(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the ratio of two sums, ``[G]``, NaN where the denominator is 0."""
+        return ratio(self.sums(numerator), self.sums(denominator))
+
+    def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the mean of the defined values of each grid, ``[G]``, NaN without one."""
+        defined = ~np.isnan(values)
+        return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
+
+    def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
+        """Return one row for each measure and grid."""
+        return Rows.of_measures(measured, cluster=self.names, tags={**tags, **self.tags})
+
+
+def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
+    """Return the sorted indices of the steps of each of ``count`` grids, from the grid numbers of the steps ``[N]``."""
+    ends = np.cumsum(np.bincount(codes, minlength=count))
+    return np.split(np.argsort(codes, kind="stable"), ends)[:count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Confusion(Columns):
+    """Numbers of cells except padding by true and predicted class, ``counts`` ``[G, K, K]``."""
+
+    SHAPES: ClassVar = {"cluster": "G", "counts": "G K K"}
+
+    cluster: npt.NDArray[np.object_]
+    counts: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        self._accept()
+
+    def recall(self, label: int) -> Estimate:
+        """Return the fraction of a class's cells that are predicted correctly, all grids pooled."""
+        return self.share(label, label)
+
+    def precision(self, label: int) -> Estimate:
+        """Return the fraction of the cells predicted as a class that belong to it, all grids pooled."""
+        return self._pooled(self.counts[:, label, label], self.counts[:, :, label].sum(axis=1))
+
+    def share(self, label: int, called: int) -> Estimate:
+        """Return the fraction of a class's cells that are predicted as another class, all grids pooled."""
+        return self._pooled(self.counts[:, label, called], self.counts[:, label].sum(axis=1))
+
+    def _pooled(self, numerator: npt.NDArray[np.int64], denominator: npt.NDArray[np.int64]) -> Estimate:
+        return estimate_pooled(numerator, denominator, self.cluster, unit="share", bounds=(0.0, 1.0))
+
+
+def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") -> Confusion:
+    """Return the confusion of a prediction of N states in a reading, "balanced" or "natural"."""
+    called = _checked(prediction, cells, reading).argmax(axis=2)
+    grids = Grids.of(cells)
+    return Confusion(
+        cluster=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids, cells.labels != PADDING)
+    )
+
+
+def score_cells(
+    prediction: Prediction,
+    cells: Cells,
+    tags: Mapping[str, Tag],
+    *,
+    undetermined: Undetermined | None = None,
+    counted: npt.NDArray[np.bool_] | None = None,
+) -> Rows:
+    """Return the scores of a prediction of N tested states, one row for each measure, reading, class and grid.
+
+    Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
+    "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
+    agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
+    (Manhattan, cells). NaN where undefined: no cell is predicted as the class, or none is of it.
+
+    With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) also, by class, "area under
+    the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the natural
+    probabilities of all its cells and states together: the balanced reading is the same evidence, but ranks the cells
+    of several classes otherwise.
+
+    ``counted`` ``[N, C]`` leaves cells out of all measures, those of a control task whose type is not known, and
+    localisation with them.
+    """
+    grids = Grids.of(cells)
+    by_reading = {reading: _checked(prediction, cells, reading) for reading in READINGS}
+    used = np.ones(cells.labels.shape, dtype=bool) if counted is None else counted
+    check_shape("counted", used, "N C", {"N": len(cells), "C": cells.labels.shape[1]})
+    scored = {reading: [*_measures(probabilities, cells, grids, used)] for reading, probabilities in by_reading.items()}
+    if undetermined is not None:
+        scored["natural"] += _ranked(by_reading["natural"], cells, grids, undetermined, used)
+    if counted is None:
+        for reading, probabilities in by_reading.items():
+            scored[reading] += _localised(probabilities, cells, grids)
+    return grids.rows(
+        (
+            (name, "cells" if name == "localisation distance" else "share", value, {"reading": reading, "class": label})
+            for reading, measured in scored.items()
+            for name, label, value in measured
+        ),
+        tags,
+    )
+
+
+def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
+    """Return the confusion matrix as fractions, one row for each pair of classes, reading and grid.
+
+    Measures are "called agent" and so on, by true class; padding is no true class here, but may be predicted.
+    """
+
+    def measured() -> Iterator[Measured]:
+        for reading in READINGS:
+            counts = confusion(prediction, cells, reading).counts
+            for label, name in enumerate(CLASSES[:PADDING]):
+                for called, called_name in enumerate(CLASSES):
+                    value = ratio(counts[:, label, called], counts[:, label].sum(axis=1))
+                    yield f"{CALLED}{called_name}", "share", value, {"reading": reading, "class": name}
+
+    return Grids.of(cells).rows(measured(), tags)
+
+
+def difference_rows(rows: Rows, against: str) -> Rows:
+    """Return how much better the probes are than a control, paired by grid; against "control-task" it is selectivity.
+
+    Measures are named "recall less permuted" and so on. A control that reads no activations is paired with every
+    site and layer. Rows against a random network carry its seed in the tag "draw", one for each seed.
+
+    Raises:
+        ValueError: no row has a partner in the control, or two rows of the control have one key.
+    """
+    control = rows.where(rows["control"] == against)
+    if not len(control):
+        raise ValueError(
+            f"rows must hold the control {against!r}, they hold {', '.join(sorted(set(rows['control'].tolist())))}"
+        )
+    return paired_rows(rows.where(rows["control"] == "none"), control, name=against, by=KEY)
+
+
+def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
+    """Return every score with its interval over grids."""
+    scores = rows.where(~rows.known(DIFFERENCES))
+    units = set(zip(scores.measure.tolist(), scores.unit.tolist(), strict=True))
+    bounds = {name: (0.0, 1.0 if unit == "share" else np.inf) for name, unit in units}
+    return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
+
+
+def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+    """Return how much larger some rows are than their partners on the same grid, NaN where either is undefined.
+
+    Args:
+        own, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with all.
+        name: description of the partners; measures become "MEASURE less NAME", and the tag "differences" is one more.
+        by: tags that partners share, beside measure and grid.
+
+    Raises:
+        ValueError: no row has a partner, or two partners have one key.
+    """
+    differences = pairs(own, other, name=name, by=by)
+    if not len(differences):
+        shared = ", ".join(("measure", *by, "cluster"))
+        raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
+    return differences
+
+
+def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+    """Return the same as `paired_rows`, and no rows where none has a partner.
+
+    Where the partners are random networks of several seeds (tag "draw"), each row is paired with those of every seed;
+    where both are random networks, with those of the same seed.
+    """
+    seeds = list(dict.fromkeys(other[DRAW].tolist())) if other.known(DRAW).any() else []
+    if not seeds:
+        return _pairs(own, other, name, by)
+    if own.known(DRAW).any():
+        return _pairs(own, other, name, (*by, DRAW))
+    parts = []
+    for seed in seeds:
+        differences = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
+        parts.append(differences.tagged({DRAW: constant(seed, len(differences))}))
+    return Rows.concatenate(parts)
+
+
+def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
+    names = ("measure", *by, "cluster")
+    keys = _keys(other, names)
+    by_key = dict(zip(keys, other.value.tolist(), strict=True))
+    if len(by_key) < len(keys):
+        raise ValueError(f"rows to compare with must differ in {', '.join(names)}, some {name!r} rows do not")
+    optional = [index for index, key in enumerate(names) if key in ("site", "layer")]
+    own_keys = _keys(own, names)
+    fallbacks = [tuple(None if index in optional else part for index, part in enumerate(key)) for key in own_keys]
+    partner = [by_key.get(key, by_key.get(fallback)) for key, fallback in zip(own_keys, fallbacks, strict=True)]
+    matched = own.where(np.array([value is not None for value in partner], dtype=bool))
+    partner_values = np.array([value for value in partner if value is not None], dtype=np.float64)
+    before = matched.tags[DIFFERENCES] if matched.known(DIFFERENCES).any() else [0] * len(matched)
+    return Rows.from_columns(
+        measure=[f"{measure}{LESS}{name}" for measure in matched.measure],
+        unit=matched.unit.tolist(),
+        value=matched.value - partner_values,
+        cluster=matched.cluster,
+        tags={**matched.tags, DIFFERENCES: [int(count or 0) + 1 for count in before]},
+    )
+
+
+def chosen(rows: Rows, **tags: Any) -> Rows:
+    """Return the rows with these tags and columns; a tag that no row has is None everywhere."""
+    columns = rows.columns()
+    if any(value is not None for name, value in tags.items() if name not in columns):
+        return rows.where(np.zeros(len(rows), dtype=bool))
+    return rows.select(**{name: value for name, value in tags.items() if name in columns})
+
+
+def _keys(rows: Rows, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    missing = np.full(len(rows), None, dtype=object)
+    columns = rows.columns()
+    return list(zip(*(columns.get(name, missing).tolist() for name in names), strict=True))
+
+
+def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[np.float32]:
+    probabilities = prediction.reading(reading)
+    check_shape(reading, probabilities, "N C K", {"N": len(cells), "C": cells.labels.shape[1], "K": len(CLASSES)})
+    return probabilities
+
+
+def _confusion(
+    called: npt.NDArray[Any], cells: Cells, grids: Grids, inside: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of cells by true and predicted class, ``[G, K, K]``, among the cells ``inside`` ``[N, C]``."""
+    classes = len(CLASSES)
+    pairs = (grids.codes[:, None] * classes + cells.labels) * classes + called
+    counts = np.bincount(pairs[inside], minlength=len(grids) * classes * classes)
+    return counts.reshape(len(grids), classes, classes)
+
+
+def _ranked(
+    probabilities: npt.NDArray[np.float32],
+    cells: Cells,
+    grids: Grids,
+    undetermined: Undetermined,
+    counted: npt.NDArray[np.bool_],
+) -> Iterator[_ByClass]:
+    """Return the measures over undetermined cells; a shape that the training states lack has none."""
+    undetermined_cells = np.zeros((*cells.labels.shape, len(CLASSES)), dtype=bool)
+    for shape, masks in undetermined.items():
+        check_shape("undetermined", masks, "C K", {"C": cells.labels.shape[1], "K": len(CLASSES)})
+        undetermined_cells[(cells.shape == shape).all(axis=1)] = masks
+    for label, name in enumerate(CLASSES[:PADDING]):
+        step, cell = np.nonzero(undetermined_cells[:, :, label] & counted)
+        truth = cells.labels[step, cell] == label
+        area, precision = rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))
+        yield AREA, name, area
+        yield UNDETERMINED_PRECISION, name, precision
+
+
+def _measures(
+    probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids, counted: npt.NDArray[np.bool_]
+) -> Iterator[_ByClass]:
+    """Return measure, class and the value of each grid, ``[G]``."""
+    called = probabilities.argmax(axis=2)
+    right = called == cells.labels
+    for name, used in (
+        ("cell accuracy", counted),
+        ("cell accuracy without padding", cells.inside() & counted),
+        ("cell accuracy without padding and border", cells.inside(1) & counted),
+    ):
+        yield name, None, grids.ratio_of_sums((right & used).sum(axis=1), used.sum(axis=1))
+    inside = (cells.labels != PADDING) & counted
+    counts = _confusion(called, cells, grids, inside)
+    for label, name in enumerate(CLASSES):
+        parts = [counts[:, label, label], counts[:, label].sum(axis=1), counts[:, :, label].sum(axis=1)]
+        if label == PADDING:  # over all cells
+            outside = (cells.labels == PADDING) & counted
+            masks = (outside & (called == PADDING), outside, (called == PADDING) & counted)
+            parts = [grids.sums(mask.sum(axis=1)) for mask in masks]
+        hits, actual, predicted = parts
+        yield "recall", name, ratio(hits, actual)
+        yield "precision", name, ratio(hits, predicted)
+    step, cell = np.nonzero(inside)
+    for label, name in enumerate(CLASSES[:PADDING]):
+        truth = cells.labels[step, cell] == label
+        _, precision = rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))
+        yield "average precision", name, precision
+
+
+def _localised(probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids) -> Iterator[_ByClass]:
+    for label in (AGENT, GOAL):
+        true, present = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
+        best = probabilities[:, :, label].argmax(axis=1)
+        distance = np.abs(np.subtract(divmod(best, cells.frame), divmod(true, cells.frame))).sum(axis=0)
+        yield "localisation", CLASSES[label], grids.ratio_of_sums((best == true) & present, present)
+        yield "localisation distance", CLASSES[label], grids.ratio_of_sums(distance * present, present)
+
+
+def rank_scores(
+    scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_], codes: npt.NDArray[np.int64], count: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return how well scores rank the positives of each of G groups above its others.
+
+    Args:
+        scores, positive, codes: ``[M]`` finite scores, whether each is of a positive, and the number of its group.
+        count: number G of groups.
+
+    Returns:
+        ``[G]`` the area under the receiver operating characteristic, which is the fraction of pairs of a positive and
+        another in which the positive scores higher (ties count half), NaN without a pair; and ``[G]`` the average
+        precision, the sum over thresholds of (recall gained) times precision, NaN without a positive; equal scores
+        share one threshold.
+
+    Sources: Hanley and McNeil, Radiology 143 (1982), for the area as a fraction of pairs; the average precision is the
+    estimate that information retrieval uses, without interpolation.
+    """
+    order = np.lexsort((-scores, codes))
+    ranked, truth, group = scores[order], positive[order], codes[order]
+    ends = np.flatnonzero(np.append((np.diff(ranked) != 0) | (np.diff(group) != 0), True))[: len(ranked)]
+    groups = group[ends]  # the group of each threshold
+    sizes = np.bincount(codes, minlength=count)
+    hits = np.bincount(codes, positive, count)
+    reached = np.cumsum(truth)[ends] - (np.cumsum(hits) - hits)[groups]  # positives at this threshold or above
+    called = ends + 1 - (np.cumsum(sizes) - sizes)[groups]
+    begins = np.append(True, np.diff(groups) != 0)[: len(groups)]
+    reached_before, called_before = (np.where(begins, 0, np.roll(counts, 1)) for counts in (reached, called))
+    gained, others = reached - reached_before, called - called_before - (reached - reached_before)
+    pairs_won = np.bincount(groups, others * (reached_before + gained / 2), count)
+    precision = np.bincount(groups, gained * reached / called, count)
+    return ratio(pairs_won, hits * (sizes - hits)), ratio(precision, hits)
+
+
+def ratio(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return ``numerator / denominator``, ``[G]`` each, NaN where the denominator is 0."""
+    return np.asarray(np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0))

@@ -1,0 +1,137 @@
+"""Targets of probes and their controls: the truth, that of another grid, or the labels of a control task.
+
+A control task gives every type of example one fixed random label, with the frequencies of the real ones. A probe can
+only memorise it, type by type: its score on the types that recur in tested grids is its capacity, and the difference of
+the real score to that is its selectivity. Types recur over grids:
+
+* of a cell: the symbols of its 3 x 3 neighbourhood, the outside of the grid being one of them; the label is a class.
+* of a step, where a plan or a distance is predicted: the cells of agent and goal; the label is that of a training step.
+
+Source: Hewitt and Liang 2019, Designing and interpreting probes with control tasks.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.rng import uniform
+from goalscope.inside.probing.inputs import CONTROLS, ProbeInputs, shuffled_rows
+from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells
+from goalscope.inside.probing.scores import Grids
+from goalscope.stats.rows import Rows, Tag
+
+_STREAM: Final = "control task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Truth:
+    """Targets at N steps.
+
+    Attributes:
+        values: ``[N, ...]``.
+        train, test: ``[N]``, which steps are trained on, and which are tested.
+        cells: ``[N, C]``, which cells of a control task are scored; None for all.
+    """
+
+    values: npt.NDArray[Any]
+    train: npt.NDArray[np.bool_]
+    test: npt.NDArray[np.bool_]
+    cells: npt.NDArray[np.bool_] | None = None
+
+
+def truths(
+    values: npt.NDArray[Any],
+    data: ProbeInputs,
+    controls: Iterable[str],
+    *,
+    seed: int,
+    known: npt.NDArray[np.bool_] | None = None,
+) -> dict[str, Truth]:
+    """Return the targets by the names of `Control.truth`, "own" always among them.
+
+    Args:
+        values: ``[N, ...]`` the truth of N steps.
+        data: activations, labels and the split.
+        controls: names of the controls.
+        seed: root seed of the exchange of grids, and of the labels of control tasks.
+        known: ``[N]`` where there is a truth; None for everywhere.
+    """
+    is_known = np.ones(len(values), dtype=bool) if known is None else known
+    names = {CONTROLS[control].truth for control in controls if control in CONTROLS}
+    own = _known(values, data, is_known)
+    by_name = {"own": own}
+    if "shuffled" in names:
+        # Another grid's labels are paired with this grid's activations, and their score belongs to this grid.
+        rows = shuffled_rows(data.cells, data.split, seed=seed)
+        by_name["shuffled"] = _known(values[rows], data, is_known[rows])
+    if "control task" in names:
+        by_name["control task"] = _of_cells(data, seed) if values is data.cells.labels else _of_steps(own, data, seed)
+    return by_name
+
+
+def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
+    """Return how many cells, or steps, of each tested grid a control task is scored on, 0 included."""
+    tested = data.split.test
+    grids = Grids.of(data.cells.where(tested))
+    if truth.cells is None:
+        name, unit, counts = "scored steps", "steps", truth.test[tested]
+    else:
+        name, unit, counts = "scored cells", "cells", truth.cells[tested].sum(axis=1)
+    return grids.rows(iter([(name, unit, grids.sums(counts), {})]), tags)
+
+
+def _known(values: npt.NDArray[Any], data: ProbeInputs, is_known: npt.NDArray[np.bool_]) -> Truth:
+    # Where all is known, all share the inputs of one split.
+    parts = {name: part if is_known.all() else part & is_known for name, part in data.split.parts}
+    return Truth(values=values, **parts)
+
+
+def _of_cells(data: ProbeInputs, seed: int) -> Truth:
+    """Return the control task of cells; what lies outside of a grid stays padding and is not scored."""
+    cells, train = data.cells, data.split.train
+    inside = cells.labels != PADDING
+    types, type_index = np.unique(neighbourhoods(cells)[inside], return_inverse=True)
+    step = np.nonzero(inside)[0]
+    frequency = np.bincount(cells.labels[train][inside[train]], minlength=len(CLASSES)).cumsum()
+    uniforms = [uniform(seed, _STREAM, "cells", int(cell_type)) for cell_type in types]
+    labels = cells.labels.copy()
+    labels[inside] = np.searchsorted(frequency / frequency[-1], uniforms, side="right")[type_index]
+    in_training = np.bincount(type_index[train[step]], minlength=len(types)) > 0
+    scored = np.zeros_like(inside)
+    scored[inside] = in_training[type_index]
+    return Truth(values=labels, train=train, test=data.split.test, cells=scored)
+
+
+def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
+    """Return the type of every cell, ``[N, C]``: a number for the symbols of its 3 x 3 neighbourhood."""
+    side = cells.frame
+    square = np.pad(cells.labels.reshape(-1, side, side), ((0, 0), (1, 1), (1, 1)), constant_values=PADDING)
+    codes = np.zeros((len(cells), side, side), dtype=np.int64)
+    for row in range(3):
+        for col in range(3):
+            codes = codes * len(CLASSES) + square[:, row : row + side, col : col + side]
+    return codes.reshape(len(cells), -1)
+
+
+def _of_steps(own: Truth, data: ProbeInputs, seed: int) -> Truth:
+    """Return the control task of steps: each pair of cells of agent and goal gets the value of one training step."""
+    types = step_types(data.cells)
+    pairs, pair_index = np.unique(types, return_inverse=True)
+    source = np.flatnonzero(own.train)
+    uniforms = [uniform(seed, _STREAM, "steps", int(pair)) for pair in pairs]
+    rows = source[(np.array(uniforms) * len(source)).astype(np.int64)][pair_index]
+    in_training = np.isin(types, types[own.train])
+    return Truth(values=own.values[rows], train=own.train, test=own.test & in_training)
+
+
+def step_types(cells: Cells) -> npt.NDArray[np.int64]:
+    """Return the type of every step, ``[N]``: a number for the cells of agent and goal; either may be nowhere."""
+    count = cells.labels.shape[1]
+    cell_indices = []
+    for label in (AGENT, GOAL):
+        is_label = cells.labels == label
+        cell_indices.append(np.where(is_label.any(axis=1), is_label.argmax(axis=1), count))
+    return np.asarray(cell_indices[0] * (count + 1) + cell_indices[1], dtype=np.int64)

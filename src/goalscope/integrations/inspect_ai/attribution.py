@@ -1,0 +1,86 @@
+"""Attribution as a scorer of Inspect: which of some hypotheses the actions follow, over all episodes of a log.
+
+One episode says little of what an agent is after. As `integrations.inspect_ai.meg`, the scorer keeps the record of an
+episode with its score, and the metric judges all of them together, as ``goalscope attribute`` does.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
+from inspect_ai.solver import TaskState
+
+from goalscope.cli.front.attributing import bank_from
+from goalscope.goals.attribution import Trial, judged, usual_methods
+from goalscope.goals.decision import decide, groups
+from goalscope.goals.finding import where_text
+from goalscope.goals.hypotheses import bind
+from goalscope.goals.hypotheses.states import states_of_episodes
+from goalscope.goals.reading import states_among
+from goalscope.integrations.inspect_ai.meg import OPTIONS, finding_figures, kept_episode, scored
+from goalscope.runs.record import Episode
+
+
+@metric(name="attribution", scores="unreduced")
+def verdicts() -> Metric:
+    """Return what each method says of all episodes, as numbers.
+
+    "METHOD: KIND" is 1 for its verdict (named, set, partly, ...) or "says nothing"; "METHOD NAME" is what it gives a
+    hypothesis; "NAME nats" with "low", "high" and "share" is MEG towards those that the score names. Worlds of several
+    phases are told apart by "(phase P)". "left out" counts the samples without an action in a known world.
+    """
+
+    def compute(scores: list[SampleScore]) -> Value:
+        used = [one for one in scores if isinstance(one.score.value, int | float) and one.score.value > 0]
+        if not used:
+            return {"left out": len(scores)}
+        options = (used[0].score.metadata or {})[OPTIONS]
+        episodes = [kept_episode(one.sample_metadata, one.score.metadata) for one in used]
+        states, _ = states_among(episodes, "the log")
+        bank, figures = bank_from(options["hypotheses"]), dict[str, float]()
+        bound = {name: bind(one, [state.world.world for state in states]) for name, one in bank.items()}
+        for where, members in groups(states):
+            group, finding = where_text(where), decide(members, bound, where=where)
+            stratum = judged(group, Trial(states=members, bank=bound), options["methods"] or usual_methods())
+            figures |= finding_figures(finding)
+            found = {f"{method}: says nothing": 1.0 for method in stratum.refused}
+            for said in stratum.attributions:
+                found[f"{said.method}: {said.kind}"] = 1.0
+                found |= {f"{said.method} {name}": float(weight) for name, weight in said.weights.items()}
+            for name in finding.names:
+                if (nats := finding.figure("meg", name)) is not None:
+                    ends = {"nats": nats.value, "low": nats.low, "high": nats.high}
+                    found |= {f"{name} {end}": value for end, value in ends.items() if value is not None}
+                if (share := finding.figure("share", name)) is not None and share.value is not None:
+                    found[f"{name} share"] = share.value
+            found["worlds"] = float(stratum.clusters)
+            figures |= {f"{name} ({group})" if group else name: value for name, value in found.items()}
+        finite = {name: value for name, value in figures.items() if math.isfinite(value)}
+        return {**finite, "left out": len(scores) - len(used)}
+
+    return compute
+
+
+@scorer(metrics=[verdicts()], name="attribution")
+def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequence[str] = ()) -> Scorer:
+    """Score an episode by its number of actions in a known world; the metric says what all episodes follow.
+
+    Args:
+        hypotheses: a bank or a file, as ``goalscope attribute`` takes it, or a list as in a file.
+        methods: names, separated by commas; all that need no further answers where empty.
+    """
+    bank = hypotheses if isinstance(hypotheses, str) else [*hypotheses]
+    bank_from(bank)  # an unknown bank is an error before anything is scored
+    names = methods.split(",") if isinstance(methods, str) else methods
+    options: dict[str, Any] = {"hypotheses": bank, "methods": [name.strip() for name in names if name.strip()]}
+
+    async def score(state: TaskState, target: Target) -> Score:
+        return scored(state, options, _moves)
+
+    return score
+
+
+def _moves(episode: Episode) -> int:
+    """Return the number of actions of an episode in a world with a known process."""
+    return sum(int((one.action >= 0).sum()) for one in states_of_episodes([episode])[0])

@@ -1,0 +1,367 @@
+"""Logs of Inspect, read by its public reader in a bounded process: replayed, or read by a user's function.
+
+A few samples are in memory at a time, in a log in JSON one.
+
+For a sample of goalscope's tasks the world is restarted, the answers are parsed again, and each step is compared with
+the recorded one.
+"""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
+from goalscope.agents.agent import Turn
+from goalscope.agents.chat import turn
+from goalscope.integrations.inspect_ai.record import (
+    KEY,
+    TURN,
+    EpisodeRecord,
+    ReplyRecord,
+    SampleRecord,
+    TurnRecord,
+    foreign_reply,
+)
+from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.importers.archive import largest_member
+from goalscope.runs.importers.problems import Context
+from goalscope.runs.record import Episode
+from goalscope.runs.study import read_rules
+from goalscope.worlds.recorded import RecordedWorld
+
+_HELD: Final = 64 * 2**20
+"""Bytes of samples that are read together."""
+
+_MOST_TOGETHER: Final = 16
+_MOST_LOST: Final = 100
+"""Samples in a row that cannot be read, after which no more are tried."""
+
+_HEAD: Final = 4096
+_MANIFESTS: Final = ("eval-set.json", "logs.json")
+"""Files that an eval set of Inspect writes beside its logs: its plan, and the headers of the logs."""
+_MANIFEST: Final = re.compile(rb'\s*\{\s*"(eval_set_id"|[^"]*\.(eval|json)"\s*:\s*\{)')
+_MOST_MESSAGE: Final = 300
+_MOST_NESTED: Final = 200
+"""Greatest depth of a log in JSON; the parser that Inspect reads whole logs with refuses more, too."""
+_KNOWN_VERSION: Final = 2
+"""The newest version of logs that inspect-ai wrote when this was written; a later inspect-ai may read more."""
+_VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*([0-9]{1,9})\b')
+_HEADERS: Final = ("header.json", "_journal/start.json")
+"""Members of an `.eval` archive that begin with the version: of a finished log, and of one that was interrupted."""
+
+
+_STORED: Final = {"deserializing": True}
+"""Tells the models of Inspect that what they read was stored, so that they make up no ids."""
+
+READING: Final = Bounds(seconds=300, wait=600, memory=4 * 2**30, answer=512 * 2**20)
+"""What reading may take until the next sample is there; a log in JSON is read as a whole before its first sample."""
+
+_READER: Final = BoundedWorker(Path(__file__).with_name("log_process.py"), READING, "to read it")
+
+
+def is_inspect_log(path: Path) -> bool:
+    """Return whether a file is a log of Inspect or a manifest: by its ending, or a JSON file by its beginning."""
+    if path.suffix.lower() == ".eval":
+        return True
+    head = _head(path)
+    is_log = b'"eval"' in head and (b'"eval_id"' in head or b'"run_id"' in head) and b'"status"' in head
+    return is_log or _is_manifest(path)
+
+
+def _is_manifest(path: Path) -> bool:
+    return path.name in _MANIFESTS and _MANIFEST.match(_head(path)) is not None
+
+
+def log_version(path: Path) -> int:
+    """Return the version that the head of a log names, or 0 if it names none. Only the head of the log is read."""
+    head = _head(path)
+    if path.suffix.lower() == ".eval":
+        head = b""
+        unreadable = (zipfile.BadZipFile, KeyError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError)
+        with suppress(*unreadable), NamedFile(path).open_file() as archive, zipfile.ZipFile(archive) as packed:
+            member = next((name for name in _HEADERS if name in packed.namelist()), _HEADERS[0])
+            with packed.open(member) as stream:
+                head = stream.read(_HEAD)
+    found = _VERSION.match(head)
+    return int(found[1]) if found else 0
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with NamedFile(path).open_file() as stream:
+            return stream.read(_HEAD)
+    except (OSError, UntrustedError):
+        return b""  # reported by the reader that opens it
+
+
+def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
+    """Yield the episodes of one log; unusable samples are reported. The manifests of an eval set are left alone.
+
+    Raises:
+        ImportError: inspect-ai is not installed.
+    """
+    if _is_manifest(path):
+        context.ledger.counts["other files left alone"] += 1
+        return
+    context.ledger.counts["files read"] += 1
+    with context.ledger.reporting(name):
+        yield from _Log(path, name, context).episodes()
+
+
+class _Log:
+    """One log."""
+
+    def __init__(self, path: Path, source: str, context: Context) -> None:
+        self.source, self.context, self.ledger = source, context, context.ledger
+        self.location = path.resolve().as_posix()
+        packed = path.suffix.lower() == ".eval"
+        size = largest_member(path) if packed else NamedFile(path).status().st_size
+        if not packed and size > MOST_FILE_BYTES:
+            must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
+            raise UntrustedError(must, f"{size}")
+        self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
+        if not packed:
+            # Inspect's streaming parser takes memory that grows with the square of the depth: 2.3 GB for 30,000.
+            with NamedFile(path).open_file() as stream:
+                check_nesting(stream, _MOST_NESTED)
+        self.version = log_version(path)
+        self.reader = self._reader()
+        try:
+            with _inspect("the header of the log"):
+                [text] = self._answers("header")
+                self.header = self.reader.EvalLog.model_validate_json(text, context=_STORED)
+        except UntrustedError as error:
+            if self.version <= _KNOWN_VERSION:
+                raise
+            must = (
+                f"a log must have a version that the installed inspect-ai {version('inspect-ai')} reads, at most "
+                f"{_KNOWN_VERSION}: a newer inspect-ai may help, pip install -U inspect-ai"
+            )
+            raise UntrustedError(must, f"log version {self.version}") from error
+
+    def _reader(self) -> Any:
+        """Return the module of Inspect's public reader; where it is missing, a log that is too new says so first."""
+        try:
+            return _public_reader()
+        except ImportError:
+            if self.version <= _KNOWN_VERSION:
+                raise
+            must = f"a log must have a version that inspect-ai reads, at most {_KNOWN_VERSION} in the one known here"
+            raise UntrustedError(must, f"log version {self.version}") from None
+
+    def episodes(self) -> Iterator[Episode]:
+        """Yield the episodes of its samples."""
+        if self.header.status != "success":
+            self.ledger.counts[f"logs that are not complete ({self.header.status})"] += 1
+        for sample in self._samples():
+            position = f"sample {printable(str(sample.id))} epoch {sample.epoch}"
+            is_ours = isinstance(sample.metadata, dict) and KEY in sample.metadata
+            if not is_ours and self.context.reader is None:
+                raise UntrustedError(
+                    "a log of a task that is not ours must be read by a function of yours: add --reader "
+                    "module:function, ten lines (docs/inspect.md)",
+                    f"the task {shorten(self.header.eval.task)}",
+                )
+            with self.ledger.reporting(self.source, position, count="trajectories not imported"):
+                episode = self._replayed(sample) if is_ours else self._read(sample)
+                if episode is not None:
+                    self.ledger.counts["trajectories"] += 1
+                    self.ledger.counts["steps"] += len(episode.steps)
+                    yield episode
+
+    def _samples(self) -> Iterator[Any]:
+        """Yield the samples that are in the log; one that cannot be read is reported."""
+        if self.together is None:
+            with _inspect("the log"):
+                yield from map(self._sample, self._answers("all"))
+            return
+        with _inspect("the list of samples"):
+            [listed] = self._answers("keys")
+        self._count_missing(len(listed))
+        keys, lost = iter(dict.fromkeys((identity, epoch) for identity, epoch in listed)), 0
+        while part := list(islice(keys, self.together)):
+            try:
+                with _inspect("the samples"):
+                    yield from self._read_part(part)
+                lost = 0
+            except UntrustedError:
+                for key in part:
+                    lost += 1
+                    with self.ledger.reporting(self.source, count="trajectories not imported"):
+                        with _inspect(f"sample {shorten(key[0])} epoch {key[1]}"):
+                            samples = self._read_part([key])
+                        lost = 0
+                        yield from samples
+            if lost >= _MOST_LOST:  # each takes the time to open the log
+                self.ledger.counts["trajectories not imported"] += (rest := len(list(keys)))
+                must = "the samples that a log lists must be in it"
+                raise UntrustedError(must, f"{lost} in a row that cannot be read; {rest} more are not tried")
+
+    def _read_part(self, part: list[tuple[Any, int]]) -> list[Any]:
+        return [self._sample(text) for text in self._answers("samples", keys=part)]
+
+    def _sample(self, text: str) -> Any:
+        """Return a sample from the text that the bounded process gives, in Inspect's own form."""
+        return self.reader.EvalSample.model_validate_json(text, context=_STORED)
+
+    def _answers(self, part: str, **more: Any) -> Iterator[Any]:
+        """Yield what the bounded process reads of the log, see `log_process`."""
+        return _READER.answers({"path": self.location, "part": part, **more})
+
+    def _count_missing(self, present: int) -> None:
+        """Count samples missing from an unfinished log; a finished one need not have every pair of id and epoch."""
+        planned = len(self.header.eval.dataset.sample_ids or ()) * (self.header.eval.config.epochs or 1)
+        if self.header.status != "success" and planned > present:
+            self.ledger.counts["samples that are not in the log"] += planned - present
+
+    def _replayed(self, sample: Any) -> Episode | None:
+        """Return the episode of a goalscope sample, None for one that an error or an interruption ended."""
+        if sample.error is not None or KEY not in (sample.store or {}):
+            self.ledger.counts["samples that an error or an interruption ended"] += 1
+            return None
+        episode, description = replayed(sample, self.context)
+        self.ledger.agents.setdefault(episode.spec.agent_id, (episode.agent, description))
+        return episode
+
+    def _read(self, sample: Any) -> Episode | None:
+        """Return the episode that the reader makes of a sample, None where it leaves it out."""
+        reader = self.context.reader
+        assert reader is not None  # asked before
+        try:
+            recorded = reader(sample, self.header)
+        except Exception as error:
+            must = "the reader must return a RecordedEpisode for each sample, or None to leave it out"
+            raise UntrustedError(must, f"{type(error).__name__}: {shorten(str(error))}") from error
+        if recorded is None:
+            self.ledger.counts["samples that the reader leaves out"] += 1
+            return None
+        if not isinstance(recorded, RecordedEpisode):
+            must = "the reader must return a RecordedEpisode for each sample, or None to leave it out"
+            raise UntrustedError(must, type(recorded).__name__)
+        episode, agent = recorded_episode(recorded, sample, self.header)
+        self.context.register(episode)
+        self.ledger.agents.setdefault(episode.spec.agent_id, (agent, {"recorded": agent}))
+        return episode
+
+
+def _public_reader() -> Any:
+    """Return the module of Inspect's public reader."""
+    try:
+        import inspect_ai.log
+    except ImportError as error:
+        raise lacking("logs of Inspect need inspect-ai", "inspect", error) from error
+    return inspect_ai.log
+
+
+@contextmanager
+def _inspect(what: str) -> Iterator[None]:
+    """Raise one UntrustedError for any error of Inspect's reader."""
+    try:
+        yield
+    except (OSError, UntrustedError):
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split())
+        # The message of the bounded process begins with the kind of the error in it.
+        message = message if isinstance(error, BoundedError) else f"{type(error).__name__}: {message}"
+        given = printable(message[:_MOST_MESSAGE])
+        raise UntrustedError(f"Inspect must be able to read {what}", given) from error
+
+
+def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]:
+    """Return the episode of a sample and the description of its agent.
+
+    Args:
+        sample: `inspect_ai.log.EvalSample`, its attachments resolved.
+        context: state shared by the files of the import.
+
+    Raises:
+        UntrustedError: the record does not follow from the world and the outputs, or is malformed.
+    """
+    sample_record = SampleRecord.read(sample.metadata[KEY], "metadata")
+    record = EpisodeRecord.read(sample.store[KEY], "store")
+    world = sample_record.begin()
+    try:
+        spec = record.spec(sample_record)
+        history, failure = read_rules(record.rules)
+    except ValueError as error:
+        raise UntrustedError("the rules of an episode must be valid", str(error), "store") from error
+    live = LiveEpisode(spec, world, None, history, failure)
+    for output in _outputs(sample, record.turns):
+        if live.outcome is not None:
+            raise UntrustedError(f"an episode must end where it is over ({live.outcome})", "a further turn")
+        observation, n_steps = live.observe(), len(live.steps)
+        try:
+            answered_turn, reward = _turn(output, observation.view.actions)
+            live.apply(answered_turn)
+        except UntrustedError:
+            raise
+        except ValueError as error:
+            raise UntrustedError("a turn must fit its world", str(error), f"step {n_steps}") from error
+        if len(live.steps) > n_steps and live.steps[-1].reward is None:  # the world gives none, a record may
+            live.steps[-1] = replace(live.steps[-1], reward=reward)
+    _compare(live, record, context, free=isinstance(world, RecordedWorld))
+    live.outcome = record.outcome
+    episode = live.record(record.agent, record.tags)
+    context.register(episode)
+    return episode, record.description
+
+
+def _outputs(sample: Any, turns: list[str]) -> list[Any]:
+    """Return the outputs of the messages with these ids, in order."""
+    remaining, outputs = iter(turns), list[Any]()
+    message_id = next(remaining, None)
+    for event in model_events(sample):
+        if message_id is not None and event.output.choices[0].message.id == message_id:
+            outputs.append(event.output)
+            message_id = next(remaining, None)
+    if message_id is not None:
+        must = f"each of the {len(turns)} turns must be among the calls of models in the log"
+        raise UntrustedError(must, f"{len(outputs)} of them", "events")
+    return outputs
+
+
+def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
+    """Return the turn of an output, and its recorded reward."""
+    stored = (output.metadata or {}).get(KEY)
+    if isinstance(stored, dict) and set(stored) == {TURN}:
+        record = TurnRecord.read(stored[TURN], "metadata")
+        return record.turn(), record.reward
+    if stored is not None:
+        return turn(ReplyRecord.read(stored, "metadata").reply(), names), None
+    message, stop_reason = output.choices[0].message, output.choices[0].stop_reason
+    return turn(foreign_reply(message, stop_reason, reasoning_of(message)), names), None
+
+
+def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:
+    """Require that the recorded steps and outcome are those of the replay; ``free``: a record says how it ended."""
+    ledger = context.ledger
+    recorded = [(tuple(state), action, failure) for state, action, failure in record.steps]
+    replayed_steps = [
+        (tuple(step.state), None if step.action is None else int(step.action), step.failure) for step in live.steps
+    ]
+    if not ledger.check("step counts", len(recorded) == len(replayed_steps)):
+        raise UntrustedError(
+            f"an episode must have the {len(replayed_steps)} steps that were answered", f"{len(recorded)}"
+        )
+    for index, (recorded_step, replayed_step) in enumerate(zip(recorded, replayed_steps, strict=True)):
+        if not ledger.check("steps", recorded_step == replayed_step):
+            raise UntrustedError(
+                f"a step must be {replayed_step}, as its answer and the rules say",
+                shorten(recorded_step),
+                f"step {index}",
+            )
+    ended = live.outcome or "stopped"
+    if not ledger.check("outcomes", free or record.outcome == ended):
+        raise UntrustedError(f"the outcome must be {ended}", shorten(record.outcome), "outcome")

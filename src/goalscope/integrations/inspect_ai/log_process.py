@@ -1,0 +1,39 @@
+"""Work of a bounded process (`goalscope._ground.bounded`): to read logs with the public reader of Inspect.
+
+Nothing of goalscope is imported here. A log and its samples are answered as the JSON text that Inspect itself writes,
+one sample at a time, so that no answer is as large as the log.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def prepare() -> Callable[[dict[str, Any]], Iterator[Any]]:
+    """Return the function that answers a request: the path of a log, and the part of it to read.
+
+    The parts are its "header"; the "keys" of its samples, pairs of id and epoch; the "samples" with the keys of the
+    request; and "all" samples.
+    """
+    import inspect_ai.log
+    from pydantic_core import to_json
+
+    def text_of(value: Any) -> str:
+        return to_json(value, exclude_none=True, fallback=lambda unknown: None).decode()
+
+    def read(request: dict[str, Any]) -> Iterator[Any]:
+        path, part = request["path"], request["part"]
+        if part == "header":
+            yield text_of(inspect_ai.log.read_eval_log(path, header_only=True))
+        elif part == "keys":
+            yield [(one.id, one.epoch) for one in inspect_ai.log.read_eval_log_sample_summaries(path)]
+        elif part == "samples":
+            keys = [(identity, epoch) for identity, epoch in request["keys"]]
+            samples = inspect_ai.log.read_eval_log_samples_by_id(path, keys, resolve_attachments="full")
+            yield from map(text_of, samples)
+        else:
+            samples = inspect_ai.log.read_eval_log(path, resolve_attachments="full").samples or []
+            samples.reverse()
+            while samples:  # each sample is let go once it was sent
+                yield text_of(samples.pop())
+
+    return read

@@ -1,0 +1,153 @@
+"""MEG as a scorer of Inspect: the utility of each episode under each hypothesis, and over all of them the MEG.
+
+One episode has no MEG: one rationality is fitted to all worlds. The scorer therefore keeps the record of an episode
+with its score, and the metric measures the episodes of all samples and epochs together, as ``goalscope meg`` does.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
+from inspect_ai.solver import TaskState
+
+from goalscope import goals
+from goalscope.goals import GoalEstimate
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.decision import findings
+from goalscope.goals.finding import Finding, where_text
+from goalscope.goals.hypotheses.definition import Hypothesis
+from goalscope.goals.hypotheses.states import states_of
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.integrations.inspect_ai.episode import recorded_episode
+from goalscope.integrations.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
+from goalscope.measures.table import StepTable
+from goalscope.runs.record import Episode
+
+FIGURES: Final[Mapping[str, str]] = {
+    "low": "low",
+    "high": "high",
+    "random": "null_high",
+    "p": "null_p",
+    "bound": "bound",
+    "grids": "grids",
+    "episodes": "n",
+}
+"""What stands beside the MEG of a hypothesis, and the field of `GoalEstimate` that it is."""
+
+OPTIONS: Final = "options"
+"""Key of a scorer's options in the metadata of its scores, beside the record of the episode under `KEY`."""
+
+
+@metric(name="MEG", scores="unreduced")
+def directedness() -> Metric:
+    """Return the signed MEG towards each hypothesis in nats, with the figures of `FIGURES` beside it.
+
+    A figure that is not defined is left out: one grid has no interval over grids, an agent without any action no MEG.
+    A hypothesis that means nothing in any world has 0 episodes and no other figure. Inspect also shows the metric while
+    an evaluation runs, of the samples that are there by then.
+    """
+
+    def compute(scores: list[SampleScore]) -> Value:
+        defined = [found for found in scores if _is_defined(found.score)]
+        if not defined:
+            return {"left out": len(scores)}
+        options = (defined[0].score.metadata or {})[OPTIONS]
+        table = _table([kept_episode(found.sample_metadata, found.score.metadata) for found in defined])
+        hypotheses, settings = _asked(table, options)
+        states = states_of(table)
+        estimates = goals.directedness(states, hypotheses, **settings).estimates
+        measured = {estimate.hypothesis for estimate in estimates}
+        values: dict[str, float] = {f"{name} episodes": 0 for name in hypotheses if name not in measured}
+        for estimate in estimates:
+            values |= _figures(estimate)
+        known = {name: one for name, one in hypotheses.items() if name in measured}
+        for finding in findings(states, known) if known else ():
+            values |= finding_figures(finding)
+        return {**values, "left out": len(scores) - len(defined)}
+
+    return compute
+
+
+@scorer(metrics=[directedness()], name="meg")
+def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: str = "no-op") -> Scorer:
+    """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
+
+    Args:
+        hypotheses: written forms, e.g. ``"goal,corner top-left,beside goal"``, or names of goals that the worlds
+            declare; the usual ones of the worlds where empty.
+        utility: "steps" (spent there) or "arrival" (being there last).
+        invalid: what a turn without an action is: "no-op" or "action".
+    """
+    names = hypotheses.split(",") if isinstance(hypotheses, str) else list(hypotheses)
+    options: dict[str, Any] = {"utility": utility, "invalid": invalid}
+    if asked := [name.strip() for name in names if name.strip()]:
+        options["hypotheses"] = asked
+
+    async def score(state: TaskState, target: Target) -> Score:
+        return scored(state, options, lambda episode: _utilities(episode, options))
+
+    return score
+
+
+def scored(state: TaskState, options: Mapping[str, Any], value_of: Callable[[Episode], Value]) -> Score:
+    """Return the score of a sample, which keeps its episode and the options of the scorer for the metric."""
+    stored = state.store.get(KEY, None)
+    if stored is None:
+        return Score.unscored(explanation="the sample holds no episode of goalscope's")
+    metadata = {KEY: stored, OPTIONS: options}
+    episode = kept_episode(state.metadata, metadata)
+    return Score(value=value_of(episode), answer=episode.outcome, metadata=metadata)
+
+
+def kept_episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:
+    """Return the episode of a score, whose metadata hold its record."""
+    sample = SampleRecord.read((sample_metadata or {}).get(KEY), "metadata")
+    return recorded_episode(sample, EpisodeRecord.read((score_metadata or {}).get(KEY), "score"))
+
+
+def _table(episodes: Sequence[Episode]) -> StepTable:
+    return StepTable.from_episodes(episodes, tasks=any("tasks" in episode.world.offers for episode in episodes))
+
+
+def _asked(table: StepTable, options: Mapping[str, Any]) -> tuple[dict[str, Hypothesis], dict[str, Any]]:
+    """Return the hypotheses and the other options of `goalscope.goals.directedness`.
+
+    Hypotheses without a meaning in these worlds stay in the list, since later samples may give them one.
+    """
+    settings = {name: value for name, value in options.items() if name != "hypotheses"}
+    return asked_hypotheses(options.get("hypotheses", ()), table.worlds, anywhere=True), settings
+
+
+def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the utility of an episode by hypothesis, NaN where its world or its record has none."""
+    table = _table([episode])
+    hypotheses, settings = _asked(table, options)
+    [states] = states_of(table)
+    found = dict.fromkeys(hypotheses, math.nan)
+    for name, hypothesis in hypotheses.items():
+        try:
+            utility = hypothesis.utility(states.world)
+        except Undefined:
+            continue
+        if utility.ndim == 1 and states.complete.all():
+            found[name] = float(states.utilities(utility, arrival=settings.get("utility") == "arrival")[0])
+    return found
+
+
+def finding_figures(finding: Finding) -> dict[str, float]:
+    """Return a finding as numbers: "answer: ANSWER", "reason: REASON" and "after NAME" are 1."""
+    where = where_text(finding.where)
+    texts = [f"answer: {finding.answer}", f"reason: {finding.reason}", *(f"after {name}" for name in finding.names)]
+    return {f"{text} ({where})" if where else text: 1.0 for text in texts}
+
+
+def _is_defined(score: Score) -> bool:
+    return isinstance(score.value, dict) and not all(math.isnan(float(value)) for value in score.value.values())
+
+
+def _figures(estimate: GoalEstimate) -> dict[str, float]:
+    cell = ", ".join(f"{name} {value}" for name, value in estimate.cell.items())
+    title = f"{estimate.hypothesis} ({cell})" if cell else estimate.hypothesis
+    figures = {title: estimate.signed} | {f"{title} {name}": getattr(estimate, at) for name, at in FIGURES.items()}
+    return {name: float(value) for name, value in figures.items() if not math.isnan(value)}

@@ -1,0 +1,10 @@
+"""What Inspect imports when it looks up a name of ours; the entry point of the group ``inspect_ai``."""
+
+from goalscope.integrations.inspect_ai.attribution import attribution, verdicts
+from goalscope.integrations.inspect_ai.episode import episode_measures, play
+from goalscope.integrations.inspect_ai.meg import directedness, meg
+from goalscope.integrations.inspect_ai.provider import provider
+from goalscope.integrations.inspect_ai.tasks import grids, study, task_maps, textworld
+
+__all__ = ["attribution", "directedness", "episode_measures", "grids", "meg", "play", "provider", "study", "task_maps"]
+__all__ += ["textworld", "verdicts"]

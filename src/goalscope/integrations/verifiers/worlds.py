@@ -1,0 +1,106 @@
+"""A taskset of `verifiers` (v1): the worlds of a study, played turn by turn, with exact rewards.
+
+A task is a world. The environment is the user of the conversation: it shows what can be seen, reads one action from
+each answer by the rules of the chat agent, and ends with the episode. Rewards and metrics come from the exact oracle of
+the world, so none is a guess.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from goalscope._ground.extras import lacking
+from goalscope.cli.front.dialogue import WorldDialogue, episodes_of
+from goalscope.runs.codec import decode_world, encode_world
+from goalscope.worlds.world import World
+
+try:
+    import verifiers.v1 as vf
+except ImportError as _error:
+    raise lacking("environments of verifiers need verifiers", "verifiers", _error) from _error
+
+KEY: Final = "goalscope"
+"""Key of what is kept of an episode in ``trace.info``."""
+
+
+class WorldsConfig(vf.TasksetConfig):  # type: ignore[misc]
+    """Settings of the taskset.
+
+    Attributes:
+        study: a study file, or the name of a shipped study; its worlds, horizon, trajectories and seed are taken.
+        prompt: the prompt of the chat agent: "grid" or "fog" for grids, "text" for environments.
+        template: form of the bundled template; the plain one where empty.
+    """
+
+    study: str = "baseline"
+    prompt: str = "grid"
+    template: str = ""
+
+
+class WorldData(vf.TaskData):  # type: ignore[misc]
+    """A world as a store holds it, and the rules of its episode."""
+
+    world: list[Any]
+    seed: int
+    horizon: int
+    trajectory: int
+    settings: dict[str, str]
+
+
+class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
+    """An episode in a world; see `rewards_of` for what is measured."""
+
+    @property
+    def world(self) -> World:
+        """The world."""
+        return decode_world(self.data.world)
+
+
+class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):  # type: ignore[misc]
+    """The worlds of a study, each as often as it has trajectories."""
+
+    def load(self) -> Iterator[WorldTask]:
+        """Yield a task for each world and trajectory, in the order of the study."""
+        settings = {"prompt": self.config.prompt, "template": self.config.template}
+        for one in episodes_of(self.config.study):
+            world = one["world"]
+            data: dict[str, Any] = {**one, "world": list(encode_world(world)), "settings": settings}
+            question = _dialogue(WorldData(**data)).question()
+            yield WorldTask(
+                WorldData(**data, id=f"{world.id} {one['trajectory']}", name=world.id, prompt=question),
+                self.config.task,
+            )
+
+
+def _dialogue(data: WorldData) -> WorldDialogue:
+    return WorldDialogue(
+        decode_world(data.world), data.seed, data.horizon, data.trajectory, asked_by="verifiers", **data.settings
+    )
+
+
+class WorldsEnvConfig(vf.EnvConfig):  # type: ignore[misc]
+    """Settings of the environment: the one agent that plays, without tools."""
+
+    player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
+
+
+class WorldsEnv(vf.Env[WorldsEnvConfig]):  # type: ignore[misc]
+    """Plays the episode of a task and records its exact rewards on the trace."""
+
+    async def run(self, task: WorldTask, agents: Any) -> None:
+        """Play an episode."""
+        playing = _dialogue(task.data)
+        playing.question()
+        async with agents.player.interaction(task) as interaction:
+            segment = await interaction.turn()  # the task's prompt is the first question
+            while not segment.terminated:
+                playing.answer(segment.last_reply)
+                if playing.over:
+                    break
+                segment = await interaction.turn(playing.question())
+        if interaction.trace.has_error:  # an episode that was broken off says nothing of the agent
+            return
+        found = playing.found()
+        for name, value in found["rewards"].items():
+            interaction.trace.record_reward(name, value, 1.0 if name == "goal" else 0.0)
+        interaction.trace.record_metrics({name: value for name, value in found["metrics"].items() if value is not None})
+        interaction.trace.info[KEY] = found

@@ -1,0 +1,258 @@
+"""Imported episodes of task worlds as JSON lines, scored one by one: from a stream to scores and problems.
+
+A line holds an episode, or declares a map under a name for later lines. docs/exploration.md describes both.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError, faults, shorten
+from goalscope.agents.agent import Turn
+from goalscope.measures.exploration.graphs import GraphScore, TaskGraph, score_graph
+from goalscope.measures.exploration.score import EpisodeScore, score_episode
+from goalscope.measures.exploration.view import Distances
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.importers.problems import ImportLog, LogLine, log_lines
+from goalscope.runs.record import Episode, EpisodeSpec
+from goalscope.runs.store import Store
+from goalscope.stats.rows import RESERVED, Tag
+from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskWorld
+
+_MOST_MAPS = 10_000
+_GROUP = 64  # episodes that are stored together
+_Name = Annotated[str, Field(min_length=1, max_length=200)]
+_Kind = TypeVar("_Kind", TaskMap, TaskGraph)
+
+
+class _MapLine(LogLine):
+    name: _Name
+    map: Any
+
+
+class _Played(LogLine):
+    episode: _Name | None = None
+    agent: _Name | None = None
+    tags: dict[str, Tag] = Field(default_factory=dict)
+
+
+class _EpisodeLine(_Played):
+    map: Any
+    actions: list[str | None]
+
+
+class _GraphLine(LogLine):
+    name: _Name
+    graph: Any
+
+
+class _VisitsLine(_Played):
+    graph: Any
+    visits: list[str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredLine:
+    """One scored episode of a log.
+
+    Attributes:
+        line: its line, 1-based.
+        episode: its name in the log; "line N" without one.
+        agent: the agent's name, "" without one.
+        tags: plain values by name.
+        map_id: content id of the map or graph.
+        task_map: the map, None of an episode on a graph.
+        score: steps and summary.
+    """
+
+    line: int
+    episode: str
+    agent: str
+    tags: Mapping[str, Tag]
+    map_id: str
+    task_map: TaskMap | None
+    score: EpisodeScore | GraphScore
+
+
+def score_task_log(
+    path: Path,
+    ledger: ImportLog,
+    *,
+    distances: Distances = "known",
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[ScoredLine]:
+    """Yield the score of each episode of a log; a line that cannot be scored becomes a problem with its number.
+
+    Args:
+        path: the log.
+        ledger: collects problems and counts.
+        distances: see `score_episode`.
+        progress: called with the number of bytes read so far.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    log = _Log(distances)
+    bytes_read, rejected = 0, "lines refused"
+    with NamedFile(path).open_file() as stream, ledger.reporting(path.name):
+        for line in log_lines(stream, path.name, ledger, _line_type, rejected):
+            bytes_read += line.size
+            ledger.counts["lines"] += 1
+            with ledger.reporting(path.name, f"line {line.number}", count=rejected):
+                if isinstance(line.record, _EpisodeLine | _VisitsLine):
+                    yield log.score(line.record, line.number)
+                    ledger.counts["episodes"] += 1
+                elif line.record is not None:
+                    log.declare(line.record, line.number)
+                    ledger.counts["maps declared"] += 1
+            if progress is not None:
+                progress(bytes_read)
+
+
+class LoggedRun:
+    """A run directory for the episodes of a log, for measures and reports like any run.
+
+    Args:
+        store: open for writing.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._trajectory_counts: Counter[tuple[str, str]] = Counter()
+        self._agents: dict[str, str] = {}
+        self._group: list[Episode] = []
+
+    def add(self, line: ScoredLine) -> None:
+        """Add an episode; episodes are stored in groups. A ValueError for one on a graph, which is no world."""
+        if line.task_map is None or not isinstance(line.score, EpisodeScore):
+            raise ValueError(f"a run must hold episodes of task maps, line {line.line} is one on a graph: leave it out")
+        world = TaskWorld(task_map=line.task_map, tags={"kind": "task-map"})
+        agent = line.agent or "(no name)"
+        agent_id = content_id("agent", {"recorded": agent})
+        self._agents[agent_id] = agent
+        trajectory = self._trajectory_counts[world.id, agent_id]
+        self._trajectory_counts[world.id, agent_id] += 1
+        spec = EpisodeSpec(
+            world_id=world.id, agent_id=agent_id, trajectory=trajectory, seed=0, horizon=line.task_map.budget
+        )
+        live = LiveEpisode(spec, world, None)
+        for step in line.score.steps:
+            live.apply(Turn(action=step.action, failure=None if step.action is not None else "unparsable"))
+        live.outcome = live.outcome or "stopped"
+        self._group.append(live.record(agent, _storable({"episode": line.episode, **line.tags})))
+        if len(self._group) >= _GROUP:
+            self._store_group()
+
+    def close(self, source: str, ledger: ImportLog) -> None:
+        """Store the last group, the agents, and the counts of the log."""
+        self._store_group()
+        self._store.put_agents((agent_id, name, {"recorded": name}) for agent_id, name in sorted(self._agents.items()))
+        about = {"source": source, "counts": dict(ledger.counts), "problems": ledger.problem_count}
+        self._store.put_info("import", about)
+
+    def _store_group(self) -> None:
+        if self._group:
+            self._store.put_episodes(self._group)
+        self._group = []
+
+
+def _storable(tags: Mapping[str, Tag]) -> dict[str, Tag]:
+    """Return tags under free names: reserved names of rows, and the world's kind, get the prefix ``log ``."""
+    return {f"log {name}" if name in {*RESERVED, "kind"} else name: value for name, value in tags.items()}
+
+
+def _line_type(value: dict[str, Any]) -> type[LogLine]:
+    if "graph" in value:
+        return _VisitsLine if "visits" in value or "episode" in value else _GraphLine
+    if not value.keys() & {"actions", "episode", "name"}:
+        raise UntrustedError("a line holds the actions of an episode, or declares a map by its name", "neither")
+    return _EpisodeLine if "actions" in value or "episode" in value else _MapLine
+
+
+class _Log:
+    """The maps and episode names of one log so far."""
+
+    def __init__(self, distances: Distances) -> None:
+        self._distances = distances
+        self._maps: dict[str, TaskMap | TaskGraph | int] = {}
+        self._first_lines: dict[tuple[str, str, str], int] = {}
+
+    def declare(self, record: _MapLine | _GraphLine, number: int) -> None:
+        """Store a map or graph under its name."""
+        if record.name in self._maps:
+            raise UntrustedError("the name of a map must be declared once", f"{shorten(record.name)} again", "name")
+        if len(self._maps) >= _MOST_MAPS:
+            raise UntrustedError(f"a log must declare at most {_MOST_MAPS} maps", "more", "name")
+        self._maps[record.name] = number  # stays where the map is invalid, for the errors of its episodes
+        self._maps[record.name] = _graph(record.graph) if isinstance(record, _GraphLine) else _map(record.map)
+
+    def score(self, record: _EpisodeLine | _VisitsLine, number: int) -> ScoredLine:
+        """Return the score of an episode, which must occur in the log once: a second copy would double its weight."""
+        name, agent = record.episode or f"line {number}", record.agent or ""
+        task_map: TaskMap | None = None
+        score: EpisodeScore | GraphScore
+        if isinstance(record, _VisitsLine):
+            if self._distances != "known":
+                raise UntrustedError("graphs must be scored with distances known", self._distances, "graph")
+            graph = self._declared(record.graph, "graph", TaskGraph, _graph)
+            map_id = graph.id
+            with _splitting("visits"):
+                score = score_graph(graph, record.visits)
+        else:
+            task_map = self._declared(record.map, "map", TaskMap, _map)
+            map_id = task_map.id
+            with _splitting("actions"):
+                score = score_episode(task_map, record.actions, distances=self._distances)
+        scored = ScoredLine(
+            line=number, episode=name, agent=agent, tags=record.tags, map_id=map_id, task_map=task_map, score=score
+        )
+        if record.episode is not None:
+            first = self._first_lines.setdefault((agent, map_id, name), number)
+            if first != number:
+                given = f"{shorten(name)} of the same agent on the same map again, as on line {first}"
+                raise UntrustedError("an episode must stand in a log once", given, "episode")
+        return scored
+
+    def _declared(self, value: Any, what: str, kind: type[_Kind], read: Callable[[Any], _Kind]) -> _Kind:
+        """Return a map or graph, given itself or by the name of an earlier line."""
+        if not isinstance(value, str):
+            return read(value)
+        declared = self._maps.get(value)
+        if isinstance(declared, int):
+            given = f"the one that line {declared} failed to declare"
+            raise UntrustedError(f"the {what} of an episode must be usable", given, what)
+        if not isinstance(declared, kind):
+            must = f"{what} must be a {what} or the name of one on an earlier line"
+            raise UntrustedError(must, shorten(value), what)
+        return declared
+
+
+def _graph(value: Any) -> TaskGraph:
+    try:
+        return TaskGraph.model_validate(value)
+    except ValidationError as error:
+        where, must, given = faults(error, {"": list(TaskGraph.model_fields)})[0]
+        raise UntrustedError(must, given, f"graph.{where}" if where else "graph") from None
+
+
+def _map(value: Any) -> TaskMap:
+    with _splitting("map"):
+        return TaskMap.from_plain(value)
+
+
+@contextmanager
+def _splitting(where: str) -> Iterator[None]:
+    """Raise errors whose message is split into the requirement and the value given."""
+    try:
+        yield
+    except ValueError as error:
+        must, _, given = str(error).partition(", got ")
+        raise UntrustedError(must, given, where) from error

@@ -1,0 +1,293 @@
+"""The command `organisms`: agents whose goal is known are made, listed, checked, and judge what claims to find one."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from goalscope.cli.further import command
+from goalscope.cli.help import Reads, Writes, flag, option
+from goalscope.organisms.agent import Organism  # noqa: F401, which registers the agent
+
+if TYPE_CHECKING:
+    from goalscope.organisms import Card
+    from goalscope.organisms.gate import GateVerdict
+    from goalscope.organisms.inside import InsideFigure
+    from goalscope.organisms.judging import Judgement
+
+_ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "seal", "claim", "open", "score")
+_WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "inside", "seal"), ("seal", "open")
+
+
+@command(
+    "organisms",
+    summary="Make agents whose goal is known, judge methods by them.",
+    examples=(
+        "goalscope organisms make --at organisms",
+        "goalscope organisms list --at organisms",
+        "goalscope organisms check --at organisms",
+        "goalscope organisms judge score meg --at organisms --out judged",
+        "goalscope organisms gate --at organisms --out gate",
+        "goalscope organisms inside --at organisms --out inside",
+        "goalscope organisms seal --at organisms --out challenge --key key.json",
+        "goalscope organisms claim score --at challenge",
+        "goalscope organisms open --at challenge --key key.json",
+        "goalscope organisms score --at challenge",
+    ),
+)
+def organisms(
+    action: Annotated[
+        str,
+        typer.Argument(
+            metavar="ACTION",
+            help="make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.",
+        ),
+    ],
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[METHODS]...", help="With judge and claim: attribution methods; all by default."),
+    ] = None,
+    at: Annotated[
+        Path,
+        Reads("organisms", "challenge"),
+        Writes("directory"),
+        option("DIR", "Directory of the organisms, a folder each; with claim, open and score of the challenge."),
+    ] = Path("organisms"),
+    out: Annotated[
+        Path | None,
+        Writes("directory"),
+        option("DIR", "With judge, gate, inside: results; with seal: the challenge.", "--out", "-o"),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        Reads("key"),
+        Writes("file"),
+        option("FILE", "With seal and open: salts and truths, not to be given away."),
+    ] = None,
+    name: Annotated[str, option("NAME", "With claim: who claims.")] = "ours",
+    families: Annotated[str, option("NAMES", "Only these families, with commas between them.")] = "",
+    kinds: Annotated[str, option("NAMES", "Only kinds: table, network, language, adapter; make: the first two.")] = "",
+    seed: Annotated[int, option("N", "With make: root seed of the set.")] = 0,
+    each: Annotated[int, option("N", "With make: networks of each family and agreement.", min=1)] = 2,
+    workers: Annotated[int, option("N", "With judge and gate: processes at the same time.", min=1)] = 1,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+) -> None:
+    """Make small agents that learned a known goal, and judge by them whatever claims to find an agent's goal.
+
+    What each does is measured, not meant, and stands on its card. Called again on the same directories it goes on where
+    it stopped.
+    """
+    from goalscope.cli.console import json_text, progress, say
+    from goalscope.cli.overrides import split
+    from goalscope.organisms import folders, make, planned, problems, read_card
+
+    if action not in _ACTIONS:
+        raise ValueError(f"organisms must be given one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
+    if methods and action not in _WITH_METHODS:
+        raise ValueError(f"methods belong to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
+    for option_given, what, needs in ((out, "--out DIR", _WITH_OUT), (key, "--key FILE", _WITH_KEY)):
+        if (option_given is None) == (action in needs):
+            raise ValueError(f"{what} belongs to {', '.join(needs)}, and they need it: got {action}")
+    if action == "make":
+        cards = make(at, planned(seed=seed, families=split(families), kinds=split(kinds), each=each), stage=progress)
+        followed = sum(bool(card.rule) for card in cards)
+        say(f"{len(cards)} organisms in {at}: {followed} follow a rule of their bank, {_as_meant(cards)} the one meant")
+        return
+    if action in ("claim", "open", "score"):
+        _challenge(action, at, key, methods or [], name, as_json=as_json)
+        return
+    specs = {path: read_card(path).spec for path in folders(at)}
+    chosen = [
+        path
+        for path, spec in specs.items()
+        if (not families or spec.family in split(families)) and (not kinds or spec.kind in split(kinds))
+    ]
+    if action == "check":
+        found = [problem for path in chosen for problem in problems(path)]
+        for problem in found:
+            say(problem)
+        say(f"{len(chosen)} organisms: " + ("what is not so stands above" if found else "all hashes and truths hold"))
+        if found:
+            raise typer.Exit(1)
+    elif action == "list":
+        cards = [read_card(path) for path in chosen]
+        say(json_text([card.plain() for card in cards])) if as_json else _list(cards)
+    elif action == "judge":
+        from goalscope._ground import registry
+        from goalscope.organisms.judging import judge
+
+        assert out is not None
+        rows = judge(chosen, methods or list(registry.names("attribution")), out, workers=workers, stage=progress)
+        say(json_text([row.plain() for row in rows])) if as_json else _tables(rows)
+    elif action == "inside":
+        from goalscope._ground.folder import Folder
+        from goalscope.organisms.inside import inside, picture
+        from goalscope.report.figures import standalone
+
+        assert out is not None
+        findings = inside(chosen, out, stage=progress)
+        Folder(out).save_text(standalone(picture(findings).svg), "goal.svg")
+        say(json_text([one.plain() for one in findings])) if as_json else _inside(findings)
+    elif action == "seal":
+        from goalscope.organisms.challenge import seal
+
+        assert out is not None and key is not None
+        say(f"{len(seal(chosen, out, key))} organisms sealed in {out}; salts and truths in {key}")
+    else:
+        from goalscope.organisms.gate import gate
+
+        assert out is not None
+        given = gate(chosen, out, workers=workers, stage=progress)
+        say(json_text([one.plain() for one in given])) if as_json else _gate(given)
+
+
+def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
+    """Claim something of a sealed challenge, open it, or score what was claimed."""
+    from goalscope._ground import registry
+    from goalscope.cli.console import json_text, say, table
+    from goalscope.organisms import challenge
+
+    if action == "claim":
+        made = challenge.claim(at, methods or list(registry.names("attribution")), name)
+        say(json_text([one.id for one in made]) if as_json else "\n".join(f"{one.agent}: {one.id}" for one in made))
+        refused = {(method, why) for one in made for stratum in one.strata for method, why in stratum.refused.items()}
+        for method, why in sorted(refused) if not as_json else ():
+            say(f"{method} gives nothing: {why}")
+    elif action == "open":
+        assert key is not None
+        stood = challenge.open_challenge(at, key)
+        say(json_text(stood) if as_json else f"{at} is opened, all seals fit; {len(stood)} claims stood before")
+    else:
+        found = challenge.score(at)
+        if as_json:
+            say(json_text([one.plain() for one in found]))
+            return
+        rows = [
+            [
+                one.organism,
+                one.claimant,
+                one.method,
+                " ".join((one.kind, *one.names)),
+                one.rule or "none",
+                one.outcome,
+                "before" if one.before else "AFTER opening",
+                f"{one.log_score:.2f}",
+            ]
+            for one in found
+        ]
+        heads = ("organism", "claimant", "method", "claim", "true", "outcome", "frozen", "log score")
+        table(heads, rows, title=f"claims about {at}", numbers=[7])
+
+
+def _as_meant(cards: "Sequence[Card]") -> int:
+    return sum(not card.marked for card in cards)
+
+
+def _list(cards: "Sequence[Card]") -> None:
+    from goalscope.cli.console import table
+
+    rows = [
+        [
+            card.spec.name,
+            card.rule or f"none; {card.nearest} comes nearest",
+            _ends(card.shares["apart"][card.nearest]),
+            "; ".join(f"{place} {ends[0]:.2f}" for place, ends in card.first.items()),
+            "; ".join([card.marked or "as meant", *(f"{check}: {ends[0]:.2f}" for check, ends in card.writes.items())]),
+        ]
+        for card in cards
+    ]
+    title = "organisms: in worlds that tell goal and proxy apart, with 95 % intervals over worlds"
+    table(("organism", "follows", "share of its steps", "reaches first", "marked"), rows, title=title, numbers=[2])
+
+
+def _tables(rows: "Sequence[Judgement]") -> None:
+    from goalscope.cli.console import say
+    from goalscope.organisms.judging import SHARES, WORLDS
+
+    whole = [row for row in rows if row.worlds == WORLDS]
+    shares = [f"{share:.0%}" for share in SHARES]
+    _table("share of the worlds that tell goal and proxy apart", whole, lambda row: f"{row.share:.0%}", shares)
+    apart = [row for row in rows if row.share == SHARES[-1]]
+    _table("worlds, all of which tell them apart", apart, lambda row: str(row.worlds))
+    _table("family, in 40 worlds that tell them apart", [row for row in whole if row in apart], lambda row: row.family)
+    no_rule = [row for row in whole if not row.rule]
+    _table("organisms that follow no rule, by the same share", no_rule, lambda row: f"{row.share:.0%}", shares)
+    nothing: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if row.why:
+            nothing.setdefault((row.method, row.why), set()).add(row.organism)
+    for (method, why), named in nothing.items():
+        say(f"{method} gives nothing of {len(named)} organisms: {why}")
+
+
+def _table(
+    title: str, rows: "Sequence[Judgement]", key: "Callable[[Judgement], str]", order: Sequence[str] | None = None
+) -> None:
+    """Print what came of the claims of each method, by some property, with intervals over organisms."""
+    from goalscope.cli.console import table
+    from goalscope.organisms.judging import OUTCOMES
+    from goalscope.organisms.tables import spread_of, together
+
+    shown = []
+    for method in dict.fromkeys(row.method for row in rows):
+        groups = together([row for row in rows if row.method == method], key)
+        for name in [name for name in order or groups if name in groups]:
+            cell = spread_of(groups[name])
+            counts = [str(cell.counts[outcome]) for outcome in OUTCOMES]
+            counts.append(str(sum(row.kind in ("refused", "undecided") for row in groups[name])))
+            ceiling = "–" if cell.ceiling is None else f"{cell.ceiling:.2f}"
+            scores = [_ends(cell.log_score), f"{cell.random:.2f}", ceiling, f"{cell.calibration:.3f}"]
+            cost = [f"{cell.turns:.0f}", f"{cell.seconds:.2f}"]
+            shown.append([method, name, *counts, _ends(cell.false), *scores, *cost])
+    scored = ("false or unfounded", "log score", "random", "at most", "off", "turns", "seconds")
+    heads = ("method", "of", *OUTCOMES, "says nothing", *scored)
+    table(heads, shown, title=title, numbers=range(2, len(heads)))
+
+
+def _gate(given: "Sequence[GateVerdict]") -> None:
+    from goalscope.cli.console import say, table
+    from goalscope.organisms.gate import ALLOWED, bound
+
+    families = {one.family: [each for each in given if each.family == one.family] for one in given}
+    rows = []
+    for name, members in {**families, "all": list(given)}.items():
+        false, upper = bound(members)
+        decided = sum(one.decided for one in members)
+        left_open = sum(bool(one.left_open) for one in members)
+        rows.append([name, str(len(members)), str(false), f"{upper:.2f}", str(decided), str(left_open)])
+    heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
+    table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 6))
+    for one in given:
+        if one.false:
+            told = "; ".join(f"{phase}: {' '.join(words)} ({one.outcomes[phase]})" for phase, words in one.said.items())
+            say(f"{one.organism}, follows {one.rule or 'no rule'}: {told}")
+    say(f"the gate {'holds' if bound(given)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
+
+
+def _inside(findings: "Sequence[InsideFigure]") -> None:
+    from goalscope.cli.console import table
+
+    rows = [
+        [
+            one.organism,
+            f"{one.hypothesis} ({one.role})",
+            f"{one.thing} {one.measure}",
+            one.where,
+            "" if one.network == "own" else one.network,
+            _ends(one.value) if one.value is not None else one.why,
+            str(one.worlds),
+        ]
+        for one in findings
+    ]
+    title = "inside: readable is a share of worlds, used and swappable changes of the probability of its moves"
+    table(
+        ("organism", "hypothesis", "measure", "where", "random network", "value", "worlds"),
+        rows,
+        title=title,
+        numbers=[6],
+    )
+
+
+def _ends(ends: Sequence[float]) -> str:
+    return f"{ends[0]:.2f}" if ends[1] != ends[1] else "{:.2f} [{:.2f}, {:.2f}]".format(*ends)

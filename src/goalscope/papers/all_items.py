@@ -1,0 +1,119 @@
+"""`goalscope reproduce --all`: every item, one run for those that share one, resumable, one table and one page."""
+
+from pathlib import Path
+from time import process_time
+
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import UntrustedError
+from goalscope.cli.console import fail, say
+from goalscope.cli.front.measuring import can_report
+from goalscope.papers.costs import scale_of, seconds
+from goalscope.papers.items import Item, items
+from goalscope.papers.stored import key_of, overview, read_result, write_all
+from goalscope.papers.working import asked_in, compute_exact, published_study, read_run, run_item, takes
+from goalscope.report.exports import as_markdown
+from goalscope.runs import Store, Study
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.tables import DATABASE
+
+_MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")
+
+
+def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, workers: int) -> None:
+    """Run all items whose name begins so, those that are not done; write the table and the page of those that are.
+
+    Raises:
+        ValueError: no item of that name, or items that failed, after the others were run.
+    """
+    chosen = {name: item for name, item in items().items() if name.startswith(begin.casefold())}
+    if not chosen:
+        raise ValueError(f"--all must be given the beginning of names of items, or none, got {begin!r}")
+    page = markdown or out / "table.md"
+    _around(page)  # what cannot be written is refused before anything is run
+    work = [item for item in chosen.values() if not item.why_not]
+    scales = {item.name: scale_of(item, scale) if item.study else 0.0 for item in work}
+    studies = {item.name: published_study(item, scales[item.name]) for item in work if item.study}
+    folders = {name: out / "items" / name.replace(" ", "-") for name in scales}
+    runs = {item.name: out / "runs" / _run_name(item, studies[item.name]) for item in work if item.study}
+    left = [item for item in work if not _done(item, folders[item.name], scales[item.name])]
+    there = {runs[name] for name, study in studies.items() if _played(runs[name], study)}
+    say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs, there))}")
+    failed, ran = [], set[Path]()
+    for number, item in enumerate(left, 1):
+        one, rest = (takes(_left(part, studies, runs, there | ran)) for part in ([item], left[number - 1 :]))
+        say(f"{number} of {len(left)}: {item.name}: {one}; with all that is left {rest}")
+        began = process_time()
+        try:
+            if item.study:
+                study, run = studies[item.name], runs[item.name]
+                if run not in ran:
+                    run_item(item, study, run, scales[item.name], workers)
+                    ran.add(run)
+                Folder(folders[item.name]).make()
+                read_run(item, run, folders[item.name], asked_in(study), scale=scales[item.name])
+            else:
+                compute_exact(item, folders[item.name])
+        except (ValueError, OSError, ImportError) as error:
+            failed.append(f"{item.name}: {error}")
+            fail(failed[-1])
+        say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
+    results = {name: found for name in scales if (found := read_result(folders[name])) is not None}
+    before, after = _around(page)
+    tables = "\n".join(map(as_markdown, overview(results, chosen)))
+    NamedFile(page).save_text(f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
+    say(f"Table of all items: {page}")
+    if can_report():
+        say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")
+    if failed:
+        raise ValueError("every item must run, these did not:\n" + "\n".join(failed))
+
+
+def _run_name(item: Item, study: Study) -> str:
+    """Return the directory of a run: items share it whose studies are the same in all settings."""
+    return f"{item.study}-{content_id('run', [study.dump(), item.full]).partition('-')[2][:8]}"
+
+
+def _done(item: Item, folder: Path, scale: float) -> bool:
+    """Return whether the result of an item is there as it is declared now, with its page, which is written last."""
+    found = read_result(folder)
+    page = bool(item.exact) or not can_report() or Folder(folder).has_file("report.html")
+    return found is not None and found.key == key_of(item, scale) and page
+
+
+def _played(run: Path, study: Study) -> bool:
+    """Return whether all episodes of a run are stored, and its page where activations are read before it is written."""
+    looks = study.analysis is not None and bool(study.analysis.inside or study.analysis.interventions)
+    if not Folder(run).has_file(DATABASE) or (looks and can_report() and not Folder(run).has_file("report.html")):
+        return False
+    with Store(run) as store:
+        return count_episodes(store) >= study.size().episodes
+
+
+def _left(
+    left: list[Item], studies: dict[str, Study], runs: dict[str, Path], there: set[Path]
+) -> tuple[float, float, float] | None:
+    """Return what some items take together, those runs only read that are there; None where one is not known."""
+    total, seen = (0.0, 0.0, 0.0), set(there)
+    for item in left:
+        run = runs.get(item.name)
+        one = seconds(item, studies.get(item.name), shared=run in seen)
+        if one is None:
+            return None
+        total = (total[0] + one[0], total[1] + one[1], total[2] + one[2])
+        seen |= {run} if run is not None else set()
+    return total
+
+
+def _around(path: Path) -> tuple[str, str]:
+    """Return what stands before and after the table in a page, nothing where there is no page yet."""
+    if not NamedFile(path).is_there():
+        return "", ""
+    try:
+        before, mark, rest = NamedFile(path).load_text().partition(_MARKS[0])
+    except UntrustedError as error:
+        raise ValueError(f"{path} must be a page of text: {error}; give another file") from error
+    _, end, after = rest.partition(_MARKS[1])
+    if not mark or not end:
+        raise ValueError(f"{path} must be a new file, or hold the lines {' and '.join(map(str.strip, _MARKS))}")
+    return before, after

@@ -1,0 +1,361 @@
+"""Sentences of a paper as tests on the rows of a run, with the verdict on each.
+
+Every comparison is a regression over clusters in which each cluster weighs alike (`goalscope.stats.regress`); parts
+that have to hold together have simultaneous intervals (Bonferroni): one lucky step is not reported as "monotone".
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from pydantic import Field
+
+from goalscope._ground.sealed import StrictRecord
+from goalscope.papers.items import Item, QuotedClaim
+from goalscope.papers.of_agents import equal_but_different, moved_differently, predicts
+from goalscope.papers.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
+from goalscope.papers.readings import ItemLine, ReadAgents, selected
+from goalscope.papers.verdicts import Found, Verdict, joined, on_side
+from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
+from goalscope.stats.record import StoredEstimate
+from goalscope.stats.rows import Rows, Tag
+
+
+class Tested(StrictRecord):
+    """A claim and its verdict on a run.
+
+    Attributes:
+        said: what is tested.
+        quoted, place: the printed sentence and where it stands, "" for a test of ours.
+        verdict: "holds" where every part has an interval on the claimed side; "does not hold" where one has an interval
+            on the other; "not shown" otherwise; "not measured" without rows.
+        parts: name and estimate of each part.
+        why: reason or caveat, "" for none.
+        about: the models that the sentence is about where another one was tested, "" where it is this one.
+    """
+
+    __test__ = False  # no class of tests
+
+    said: str
+    quoted: str = ""
+    place: str = ""
+    verdict: Verdict
+    parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
+    why: str = ""
+    about: str = ""
+
+
+def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = ()) -> list[Tested]:
+    """Test each claim of an item on a run.
+
+    Args:
+        item: with claims.
+        rows: all rows of the run.
+        subject: the agents that are read.
+        agents: all agents of the run, for claims that relate agents with each other.
+    """
+    return [_tested(item, claim, rows, subject, agents or subject.agents) for claim in item.claims]
+
+
+def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
+    """Test each claim of an exact item on its computed lines: nothing is sampled, so every part decides."""
+    found = []
+    for claim in item.claims:
+        values, others = ({line.value: line.ours for line in lines if line.label == name} for name in _names(claim))
+        steps = list(pairwise(values)) if claim.test == "falls" else [(at, at) for at in values if at in claim.among]
+        above = others if claim.test == "lower" else values
+        parts = []
+        for first, second in steps:
+            low, high = values[second], above[first]
+            if low is not None and high is not None:
+                name = f"{claim.measure} at {second:g} less {claim.than or 'that'} at {first:g}"
+                parts.append((name, replace(low, value=low.value - high.value)))
+        verdict: Verdict = "holds" if all(part.value < 0 for _, part in parts) else "does not hold"
+        found.append(_told(claim, (verdict, parts, "computed, not sampled"), ""))
+    return found
+
+
+def _names(claim: QuotedClaim) -> tuple[str, str]:
+    return claim.measure, claim.than
+
+
+def _told(claim: QuotedClaim, found: Found, about: str) -> Tested:
+    verdict, parts, why = found
+    return Tested(
+        said=claim.said,
+        quoted=claim.quoted,
+        place=claim.place,
+        verdict=verdict,
+        parts=tuple(parts),
+        why=why,
+        about=about,
+    )
+
+
+def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, agents: Sequence[str]) -> Tested:
+    models = claim.about or (item.model,)
+    about = "" if subject.model in models or not claim.quoted else " and ".join(models)
+    if claim.test in _OF_AGENTS:
+        related = rows.where(rows.among("agent", agents if claim.test == "predicts" else subject.agents))
+        return _told(claim, _OF_AGENTS[claim.test](claim, related), about)
+    free = {claim.over, *(name for name, value in claim.where.items() if value is None)}
+    fixed = item.model_copy(update={"where": {name: tag for name, tag in item.where.items() if name not in free}})
+    where = {name: tag for name, tag in claim.where.items() if tag is not None}
+    selected_rows = selected(fixed, where, rows, subject, (claim.measure, *([claim.than] if claim.than else [])))
+    undefined, selected_rows = len(selected_rows), selected_rows.where(~np.isnan(selected_rows.value))
+    for name in filter(None, (claim.over, *claim.factors)):
+        selected_rows = selected_rows.where(selected_rows.known(name))
+    if claim.among:
+        selected_rows = selected_rows.where(selected_rows.among(claim.over, claim.among))
+    if claim.among and (lacking := [value for value in claim.among if value not in _values(claim, selected_rows)]):
+        why = f"no value where {claim.over} is {' or '.join(map(str, lacking))}"
+        return _told(claim, ("not measured", (), why), about)
+    if not len(selected_rows):
+        why = "no value in these rows" if undefined else "the run has no such rows"
+        return _told(claim, ("not measured", (), why), about)
+    try:
+        return _told(claim, _OF_ROWS[claim.test](claim, selected_rows), about)
+    except ValueError as error:
+        return _told(claim, ("not shown", (), str(error)), about)
+
+
+def _values(claim: QuotedClaim, rows: Rows) -> list[Tag]:
+    there = dict.fromkeys(rows[claim.over].tolist())
+    return [value for value in claim.among if value in there] if claim.among else sorted(there, key=_order)
+
+
+def _order(value: Tag) -> tuple[int, float, str]:
+    number = isinstance(value, int | float)
+    return (0, float(value), "") if number else (1, 0.0, str(value))  # type: ignore[arg-type]
+
+
+def _steps(claim: QuotedClaim, rows: Rows) -> list[tuple[str, Estimate]]:
+    """Return the difference between each value of a tag and the one before it, with simultaneous intervals."""
+    values = _values(claim, rows)
+    if len(values) < 2:
+        raise ValueError(f"a trend must have at least 2 values of {claim.over}, got {len(values)}")
+    fitted = _fit(rows, indicators(rows[claim.over].tolist()))
+    confidence = 1 - 0.05 / (len(values) - 1)
+    return [
+        (
+            f"{claim.over} {_text(later)} less {_text(earlier)}",
+            fitted.estimate({str(later): 1.0, str(earlier): -1.0}, confidence=confidence),
+        )
+        for earlier, later in pairwise(values)
+    ]
+
+
+def _text(value: Tag) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _monotone(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
+    """Return the test that a measure falls (-1) or rises (1) from each value of a tag to the next."""
+
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
+        parts = _steps(claim, rows)
+        numeric = all(_order(value)[0] == 0 and not isinstance(value, bool) for value in _values(claim, rows))
+        slope = [_slope(claim, rows)] if numeric and len(parts) > 1 else []
+        return on_side([estimate for _, estimate in parts], sign), (*parts, *slope), ""
+
+    return test
+
+
+def _slope(claim: QuotedClaim, rows: Rows) -> tuple[str, Estimate]:
+    """Return the slope over a numeric tag: more power than differences of neighbours, a weaker statement."""
+    numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
+    fitted = _fit(rows, {"constant": np.ones(len(rows)), claim.over: numbers})
+    return f"straight line: for one more of {claim.over}", fitted.estimate({claim.over: 1.0})
+
+
+def _trend(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
+    """Return the test that a straight line over a tag falls (-1) or rises (1)."""
+
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
+        part = _slope(claim, _below(claim, rows))
+        return on_side([part[1]], sign), [part], ""
+
+    return test
+
+
+def _spread(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that values lie further from their mean at each value of a tag as it grows (Levene's distances)."""
+    codes, there = np.unique(np.array(rows[claim.over].tolist(), dtype=np.float64), return_inverse=True)
+    means = np.bincount(there, rows.value) / np.bincount(there)
+    fitted = regress(
+        np.abs(rows.value - means[there]),
+        {"constant": np.ones(len(rows)), claim.over: codes[there]},
+        rows.cluster.tolist(),
+        unit=rows.unit.tolist()[0],
+    )
+    slope = fitted.estimate({claim.over: 1.0})
+    return on_side([slope], 1), [(f"distance from the mean there, for one more of {claim.over}", slope)], ""
+
+
+def _below(claim: QuotedClaim, rows: Rows) -> Rows:
+    limit = float("inf") if claim.below is None else claim.below
+    return rows.where(np.array([float(value) < limit for value in rows[claim.over].tolist()], dtype=bool))
+
+
+def _not_monotone(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure neither rises nor falls throughout: it needs a step up and a step down, both shown."""
+    parts = _steps(claim, rows)
+    up, down = any(estimate.low > 0 for _, estimate in parts), any(estimate.high < 0 for _, estimate in parts)
+    one_direction = all(estimate.low > 0 for _, estimate in parts) or all(estimate.high < 0 for _, estimate in parts)
+    return "holds" if up and down else "does not hold" if one_direction else "not shown", parts, ""
+
+
+def _peak(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure rises to the middle one of three values of a tag and falls after it."""
+    parts = _steps(claim, rows)
+    if len(parts) != 2:
+        raise ValueError(f"a peak in the middle must have 3 values of {claim.over}, got {len(parts) + 1}")
+    return joined([on_side([estimate], sign) for (_, estimate), sign in zip(parts, (1, -1), strict=True)]), parts, ""
+
+
+def _linear(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test a straight fall below a bound: the slope is below 0, and the bend lies inside of the declared margin.
+
+    The bend is the greatest distance of the fitted parabola from the straight line through its ends, ``curvature
+    (last - first)**2 / 4``. That its interval holds 0 shows nothing: it must lie inside of the margin.
+
+    Size and density are held fixed where the rows have them, so that the mix of worlds at each distance is not read as
+    a bend.
+    """
+    rows = _below(claim, rows)
+    numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
+    centred = numbers - numbers.mean() if len(numbers) else numbers
+    columns = {"constant": np.ones(len(rows)), "slope": centred, "curvature": centred**2 - (centred**2).mean()}
+    fitted = _fit(rows, {**columns, **_factors(rows, claim.factors)})
+    slope = fitted.estimate({"slope": 1.0})
+    bend = fitted.estimate({"curvature": float(np.ptp(numbers)) ** 2 / 4})
+    parts, margin = (("slope", slope), ("bend, at its greatest", bend)), claim.margin or 0.0
+    bent, straight = bend.low > margin or bend.high < -margin, -margin < bend.low and bend.high < margin
+    verdict: Verdict = "does not hold" if slope.low > 0 or bent else "not shown"
+    if straight and slope.high < 0:
+        verdict = "holds"
+    found = "a bend beyond" if bent else "a bend inside of" if straight else "a bend that may lie beyond"
+    return verdict, parts, f"{found} the declared margin of {margin:g}"
+
+
+def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure falls with some factors, and with the last one only where the first is large.
+
+    One regression on all of them and the product of the first and the last. All parts have to hold together: the slope
+    of each other factor is below 0, so are the product and the slope of the last one at the greatest value of the
+    first; at its least value that slope lies inside of the declared margin. That it is not significant there would
+    show nothing.
+    """
+    first, last, margin = claim.factors[0], claim.factors[-1], claim.margin or 0.0
+    columns = {name: values - values.mean() for name, values in _factors(rows, claim.factors).items()}
+    ends = {name: float(find(columns[first])) for name, find in (("least", np.min), ("greatest", np.max))}
+    product = f"{last} x {first}"
+    columns = {"constant": np.ones(len(rows)), **columns, product: columns[first] * columns[last]}
+    fitted, confidence = _fit(rows, columns), 1 - 0.05 / (len(claim.factors) + 2)
+    falling = [
+        *((f"for one more of {name}, the others fixed", {name: 1.0}) for name in claim.factors[:-1]),
+        (f"{product}: change of the slope of {last} for one more of {first}", {product: 1.0}),
+        (f"slope of {last} at the greatest {first}", {last: 1.0, product: ends["greatest"]}),
+    ]
+    parts = [(name, fitted.estimate(weights, confidence=confidence)) for name, weights in falling]
+    flat = fitted.estimate({last: 1.0, product: ends["least"]}, confidence=confidence)
+    none: Verdict = "not shown"
+    if flat.high < -margin or flat.low > margin:
+        none = "does not hold"
+    elif -margin < flat.low and flat.high < margin:
+        none = "holds"
+    verdict = joined([on_side([part for _, part in parts], -1), none])
+    why = f"at the least {first} a slope inside of ± {margin:g} counts as none"
+    return verdict, (*parts, (f"slope of {last} at the least {first}", flat)), why
+
+
+def _lower(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure is lower than another, cluster by cluster."""
+    fitted = _fit(rows, indicators(rows.measure.tolist()))
+    difference = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
+    return on_side([difference], -1), [(f"{claim.measure} less {claim.than}", difference)], ""
+
+
+def _bounded(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
+    """Return the test that the mean, or each mean over a tag, lies above (1) or under (-1) a bound."""
+
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
+        values, bound = _values(claim, rows) if claim.over else [None], claim.bound or 0.0
+        unit = rows.unit.tolist()[0]
+        ends = (-1.0 if LESS in claim.measure else 0.0, 1.0) if unit == "share" else (-np.inf, np.inf)
+        parts = []
+        for value in values:
+            part = rows.select(**{claim.over: value}) if claim.over else rows
+            confidence = 1 - 0.05 / len(values)
+            mean = estimate_mean(part.value, part.cluster.tolist(), unit=unit, bounds=ends, confidence=confidence)
+            parts.append((f"{claim.over} {_text(value)}".strip() if claim.over else claim.measure, mean))
+        return (
+            on_side([mean for _, mean in parts], sign, bound),
+            parts,
+            f"{'above' if sign > 0 else 'under'} {bound:g}",
+        )
+
+    return test
+
+
+def _crossing(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that the first of two conditions is the higher one for N below a value, and the second from there on."""
+    first, second = claim.among
+    at, to = claim.at or 0, claim.to or 0
+    parts, verdicts = [], []
+    for number in range(1, to + 1):
+        part = rows.select(N=number)
+        fitted = _fit(part, indicators(part[claim.over].tolist()))
+        difference = fitted.estimate({str(first): 1.0, str(second): -1.0}, confidence=1 - 0.05 / to)
+        parts.append((f"N = {number}: {first} less {second}", difference))
+        verdicts.append(on_side([difference], 1 if number < at else -1))
+    return joined(verdicts), parts, f"{first} is to be higher for N below {at}, {second} from there to {to}"
+
+
+def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    return {name: np.array(rows[name].tolist(), dtype=np.float64) for name in names}
+
+
+def _fit(rows: Rows, columns: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Regression:
+    units = list(dict.fromkeys(rows.unit.tolist()))
+    return regress(rows.value, columns, rows.cluster.tolist(), unit=units[0] if units else "")
+
+
+_OF_ROWS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
+    "falls": _monotone(-1),
+    "rises": _monotone(1),
+    "trend down": _trend(-1),
+    "trend up": _trend(1),
+    "spread": _spread,
+    "not monotone": _not_monotone,
+    "peak": _peak,
+    "linear": _linear,
+    "interaction": _interaction,
+    "lower": _lower,
+    "above": _bounded(1),
+    "under": _bounded(-1),
+    "crossing": _crossing,
+    "unmoved": unmoved,
+    "unmoved on each": unmoved_on_each,
+    "one size higher": one_size_higher,
+    "one size lower": one_size_lower,
+    "one size equal": one_size_equal,
+}
+_OF_AGENTS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
+    "predicts": predicts,
+    "equal but different": equal_but_different,
+    "moved differently": moved_differently,
+}
+TESTS: Final = (*_OF_ROWS, *_OF_AGENTS)
+
+
+def lines_of(tested: Tested) -> Iterator[str]:
+    """Yield the printed lines of a claim, then those of its parts."""
+    quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
+    yield f"{quoted}{tested.said}: {tested.verdict}{f' ({tested.why})' if tested.why else ''}"
+    if tested.about:
+        yield f"  said of {tested.about}, of which this run has none: that sentence is not tested"
+    for name, estimate in tested.parts:
+        yield f"  {name}: {estimate}"

@@ -1,0 +1,68 @@
+"""What an item takes on two cores, from kept measurements, said before it starts."""
+
+from typing import Final
+
+from goalscope.papers.items import Item
+from goalscope.runs import Study
+
+SMALL: Final = "small"
+"""As a scale: that of `COSTS` for the study of each item, at which all items together take less than an hour."""
+
+COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
+    "baseline": (0.02, 20.0, 0.033, 3.0),
+    "key-door": (0.1, 4.0, 0.038, 2.5),
+    "two-path": (0.1, 6.0, 0.05, 2.0),
+    "cognitive-map": (0.02, 60.0, 0.5, 8.0),
+    "beliefs": (0.02, 45.0, 0.45, 3.5),
+    "plans": (0.02, 55.0, 0.45, 5.0),
+    "distance": (0.02, 48.0, 0.45, 5.0),
+    "patching": (0.02, 30.0, 5.0, 5.0),
+    "iso-difficulty": (0.02, 14.0, 0.072, 5.5),
+    "fog": (0.02, 8.0, 0.12, 4.0),
+    "explore-exploit": (0.02, 64.0, 2.3, 4.0),
+    "harness": (0.02, 20.0, 2.3, 4.0),
+    "semantic": (0.1, 1.0, 0.005, 1.0),
+    "demand": (0.1, 1.5, 0.01, 1.5),
+}
+"""Study -> its small scale; processor seconds of its run at any scale, for each episode, and of reading an item.
+
+Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took), with one thread;
+probes and patches are those of a reduced scale.
+"""
+_COMPUTED: Final = {"cliff": 3.0}  # of an exact item; others 1.5
+_CORES: Final = (0.5, 0.7, 1.4)
+"""Seconds on two cores for a processor second: both at work throughout, as measured, and one alone and slower."""
+
+
+def scale_of(item: Item, text: str) -> float:
+    """Return the scale that a text stands for, a number or `SMALL`.
+
+    Raises:
+        ValueError: another text.
+    """
+    if text == SMALL:
+        return COSTS[item.study][0] if item.study else 1.0
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--scale must be a number in (0, 1] or {SMALL!r}, got {text!r}") from None
+
+
+def seconds(item: Item, study: Study | None, *, shared: bool = False) -> tuple[float, float, float] | None:
+    """Return the least, the expected and the most seconds of an item on two cores, None where nothing is known.
+
+    Args:
+        item: the item.
+        study: its study at the size that is run with its own agents, None for an exact item.
+        shared: whether the run is there already, so that it is only read.
+    """
+    processor = _COMPUTED.get(item.exact.partition(" ")[0], 1.5)
+    if study is not None:
+        _, fixed, episode, reading = COSTS[item.study]
+        processor = reading + (0.0 if shared else fixed + episode * study.size().episodes)
+        if not shared and item.full and study.analysis is not None and study.analysis.inside is not None:
+            inside = study.analysis.inside
+            if inside.steps is None or inside.random is None or inside.random.seeds > 1:
+                return None  # probes at the published size were not measured
+    low, middle, high = (processor * share for share in _CORES)
+    return low, middle, high

@@ -1,0 +1,92 @@
+"""Sentences that compare two versions of the same grids: transformed and original, probes of one size and general."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from goalscope._ground.rng import stream
+from goalscope.measures.invariance import ORIGINAL, both_sides, bounds_of, check_transformed
+from goalscope.papers.items import QuotedClaim
+from goalscope.papers.verdicts import Found, Verdict, inside, joined, on_side
+from goalscope.stats import Estimate, paired_difference, sensitivity
+from goalscope.stats.rows import Rows
+from goalscope.worlds.transform import TRANSFORMS
+
+_GENERAL = "general"  # scope of the probe of all sizes; that of one size is called by its shape
+Sides = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""Name of the changed side; values and grids of both; their unit and bounds."""
+
+
+def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure is the same under each transform: each mean paired difference lies inside of the margin."""
+    margin, sides = claim.margin or 0.0, list(_transforms(rows))
+    confidence = 1 - 0.05 / len(sides)
+    parts = [
+        (f"{name} less original", paired_difference(*both, **scale, confidence=confidence).difference)
+        for name, both, scale in sides
+    ]
+    why = f"no difference is one inside of ± {margin:g}; “not significant” shows none"
+    return inside([part for _, part in parts], margin), parts, why
+
+
+def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure is the same on single grids: the root mean square of their differences is below the margin.
+
+    A mean over random grids hides what cancels: an agent that fails wherever the goal lies to the left loses by a
+    reflection on as many grids as it wins.
+    """
+    margin, sides = claim.margin or 0.0, list(_transforms(rows))
+    parts, verdicts = [], list[Verdict]()
+    for name, both, scale in sides:
+        rng = stream(0, "unmoved on each grid", name)
+        found = sensitivity(*both, **scale, rng=rng, confidence=1 - 0.05 / len(sides), draws=1)
+        part = Estimate(
+            value=found.value,
+            low=found.low,
+            high=found.high,
+            n=found.square.n,
+            clusters=found.square.clusters,
+            method=f"root of the mean squared difference, {found.square.method}",
+            unit=scale["unit"],
+            confidence=found.square.confidence,
+            note=found.note,
+        )
+        parts.append((f"{name} and original, root mean square over grids", part))
+        verdicts.append(inside([part], margin))
+    return joined(verdicts), parts, f"true differences of single grids below {margin:g} count as none"
+
+
+def _transforms(rows: Rows) -> Iterator[Sides]:
+    """Yield each transform with its values beside those of the original grids."""
+    check_transformed(rows)
+    there, original = set(rows["transform"].tolist()), rows.select(transform=ORIGINAL)
+    for name in TRANSFORMS:
+        if name != ORIGINAL and name in there:
+            yield name, *both_sides(rows.select(transform=name), original, bounds_of(rows))
+
+
+def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callable[[QuotedClaim, Rows], Found]:
+    """Return the test of probes of one size less the general one, at each size, on the same tested grids."""
+
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
+        sizes = list(claim.among) or sorted(dict.fromkeys(rows["size"].tolist()), key=str)
+        general = rows["scope"] == _GENERAL
+        parts = []
+        for size in sizes:
+            here = rows["size"] == size
+            own, other = rows.where(here & ~general), rows.where(here & general)
+            if not len(own) or not len(other):
+                which = "the general probe" if len(own) else "a probe of that size alone"
+                return "not measured", (), f"no value of {which} at size {size}"
+            both, scale = both_sides(own, other, bounds_of(rows))
+            difference = paired_difference(*both, **scale, confidence=1 - 0.05 / len(sizes)).difference
+            parts.append((f"size {size}: probe of that size less general", difference))
+        bound = claim.margin if claim.margin is not None else claim.bound
+        why = "" if not bound else f"inside of ± {bound:g}" if claim.margin else f"by more than {abs(bound):g}"
+        return judge([part for _, part in parts], claim), parts, why
+
+    return test
+
+
+one_size_higher = one_size(lambda parts, claim: on_side(parts, 1, claim.bound or 0.0))
+one_size_lower = one_size(lambda parts, claim: on_side(parts, -1, claim.bound or 0.0))
+one_size_equal = one_size(lambda parts, claim: inside(parts, claim.margin or 0.0))

@@ -1,0 +1,233 @@
+"""Results of items as files: written, read again, and put together as one table and one page."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from goalscope import __version__
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.sealed import SealedRecord, read_sealed
+from goalscope._ground.words import counted, listed
+from goalscope.papers.claims import Tested
+from goalscope.papers.items import PAPERS, Item
+from goalscope.papers.page import declared
+from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
+from goalscope.report import Declared, Group, lay_out, render_page, write_page
+from goalscope.report.blocks import Footnotes, Table
+from goalscope.stats import Estimate
+from goalscope.stats.records import Records
+
+RESULT: Final = "reproduction.json"
+
+
+class Result(SealedRecord, Records):
+    """What came out of an item, as `RESULT` holds it.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        item, title, note: of the item.
+        goalscope: version of this program.
+        key: id of the item as it is declared, its scale and this version: what decides the result besides the run.
+        scale: part of the published size, 0 where there is none (exact items, logs).
+        agents: the agents that are read, none for an exact item.
+        made_here: whether all of them are models that come with this package.
+        lines, claims: the figures, and the sentences that were tested.
+    """
+
+    what: ClassVar[str] = "result of goalscope reproduce"
+    advice: ClassVar[str] = "remove it to run again"
+    version: Literal[2] = 2
+    item: str
+    title: str
+    note: str
+    goalscope: str = __version__
+    key: str
+    scale: float = Field(ge=0, le=1)
+    agents: tuple[str, ...] = Field(max_length=10_000)
+    made_here: bool
+    lines: tuple[ItemLine, ...] = Field(max_length=100_000)
+    claims: tuple[Tested, ...] = Field(max_length=100_000)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record each line: figure, value of its tag, printed by model, ours with its ends, n, grids, control."""
+        return [
+            {
+                "figure": line.label,
+                "value": line.value,
+                **{f"printed, {model}": value for model, value in line.published.items()},
+                **_ends("ours", line.ours),
+                **_ends("control", line.control),
+                "within": line.within,
+                "differs": "; ".join(line.differs),
+            }
+            for line in self.lines
+        ]
+
+
+def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    if estimate is None:
+        return dict.fromkeys((name, f"{name} low", f"{name} high", f"{name} n", f"{name} grids"))
+    values = (estimate.value, estimate.low, estimate.high, estimate.n, estimate.clusters)
+    return dict(zip((name, f"{name} low", f"{name} high", f"{name} n", f"{name} grids"), values, strict=True))
+
+
+def key_of(item: Item, scale: float) -> str:
+    """Return the id of what decides an item's result: its declaration, the scale, and the version of this program."""
+    return content_id("reproduction", [item.model_dump(mode="json"), float(scale), __version__])
+
+
+def read_result(folder: Path) -> Result | None:
+    """Return the result in a folder, None where there is none.
+
+    Raises:
+        ValueError: a file that is none of ours, or was changed since it was written.
+    """
+    if not Folder(folder).has_file(RESULT):
+        return None
+    return read_sealed(Result, Folder(folder).file(RESULT))
+
+
+def printed_in(lines: Sequence[ItemLine]) -> str:
+    """Return the printed values of the lines of one label: ``97.3 (7), 95.2 (9)``, those of each model by its name."""
+    models = list(dict.fromkeys(name for line in lines for name in line.published))
+    texts = []
+    for model in models:
+        values = [(line.published.get(model), line) for line in lines]
+        there = ", ".join(f"{value}{_at(line)}" for value, line in values if value is not None)
+        texts.append(f"{model}: {there}" if len(models) > 1 else there)
+    return "; ".join(filter(None, texts))
+
+
+def _at(line: ItemLine) -> str:
+    return "" if line.value is None else f" ({line.value:g})" if isinstance(line.value, float) else f" ({line.value})"
+
+
+def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[Table, Table]:
+    """Return two tables: printed numbers beside ours, or the reasons against it; items of which none is printed.
+
+    Items whose rows are the same share them. In the first table an empty cell repeats the one above it.
+    """
+    rows, others, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
+    for name, item in items.items():
+        result = results.get(name)
+        if item.why_not or result is None:
+            others.append((name, item.title, "–", f"not reproduced: {item.why_not}" if item.why_not else "not run"))
+            continue
+        by_label: dict[str, list[ItemLine]] = {}
+        for line in result.lines:
+            by_label.setdefault(line.label if printed_in([line]) else "", []).append(line)
+        drawn = by_label.pop("", [])
+        who = f"{item.needs}: {_agents(result, notes)}" if result.agents else "computed"
+        for label, lines in by_label.items():
+            rows.append((name, label, printed_in(lines), _ours(lines), who, _compared(lines, notes)))
+        if drawn or not by_label:
+            others.append((name, item.title, item.needs, str(len(drawn)) if drawn else "files"))
+    headings = ("item", "what", "printed", "ours [95 %] (n/grids)", "works with: model", "within ours, or reasons")
+    return (
+        Table(headings=headings, rows=_below(_shared(rows)), notes=notes.lines),
+        Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(_shared(others))),
+    )
+
+
+def _shared(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return rows that are the same but for the item once, with the names of all these items."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *rest in rows:
+        names.setdefault(tuple(rest), []).append(name)
+    return [(names_together(found), *rest) for rest, found in names.items()]
+
+
+def names_together(names: Sequence[str]) -> str:
+    """Return names of items in one text, without words that the one before has: ``meg figure 3, table epsilon``."""
+    texts = list(names[:1])
+    for before, name in pairwise(map(str.split, names)):
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(before, name, strict=False))
+        same = len(list(alike)) if len(before) == len(name) else 0
+        texts.append(" ".join(name[same:]))
+    return ", ".join(texts)
+
+
+def _below(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Return rows without the item, the model and the reasons that the row above has, where the item is the same."""
+    found = list(rows[:1])
+    for above, (name, what, printed, ours, who, compared) in pairwise(rows):
+        if above[0] != name:
+            found.append((name, what, printed, ours, who, compared))
+        else:
+            found.append(("", what, printed, ours, "", "" if compared == above[-1] else compared))
+    return tuple(found)
+
+
+def _agents(result: Result, notes: Footnotes) -> str:
+    """Return who acted, and the part of the published size; more than two agents stand below the table."""
+    names = listed(list(result.agents))
+    who = names if len(result.agents) < 3 else f"{len(result.agents)} agents ({notes.mark(names)})"
+    return who + (f", {result.scale:g}" if 0 < result.scale < 1 else "")
+
+
+def _ours(lines: Sequence[ItemLine]) -> str:
+    """Return our numbers in order, with n and grids from the least to the most; exact ones that are as printed."""
+    counts = [(ours.n, ours.clusters) for line in lines if (ours := line.ours) and ours.method != "exact"]
+    if not counts and all(line.ours is not None and equal_as_printed(line) for line in lines):
+        return "as printed"
+    sizes = "/".join(f"{min(of)}" if min(of) == max(of) else f"{min(of)}–{max(of)}" for of in zip(*counts, strict=True))
+    return ", ".join(map(_number, lines)) + (f" ({sizes})" if sizes else "")
+
+
+def _number(line: ItemLine) -> str:
+    """Return our number with its interval; n and grids beside it say why there is none."""
+    if line.ours is None:
+        return "–"
+    return in_figures(line.ours if line.ours.has_interval else replace(line.ours, note=""), line.percent)
+
+
+def _compared(lines: Sequence[ItemLine], notes: Footnotes) -> str:
+    inside = [line.within for line in lines if line.within is not None]
+    text = f"{sum(inside)} of {len(inside)}" if inside else ""
+    reasons = notes.mark(*(reason for line in lines for reason in line.differs))
+    exact = all(line.ours is not None and line.ours.method == "exact" for line in lines)
+    if exact and not text and not reasons:
+        return f"{sum(map(equal_as_printed, lines))} of {len(lines)} equal"
+    return "; ".join(filter(None, (text, reasons))) or "no interval"
+
+
+def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Path) -> Path:
+    """Write one page of all items: the table, then each item as on its own page, without the reports of the runs.
+
+    Raises:
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+        OSError: the page cannot be written.
+    """
+    groups = []
+    for paper, title in PAPERS.items():
+        sections = [
+            section
+            for name, result in results.items()
+            if name.startswith(f"{paper} ")
+            for section in declared(
+                items[name], result.lines, result.claims, result.agents, made_here=result.made_here, scale=result.scale
+            )
+        ]
+        if sections:
+            groups.append(Group(title=title, sections=lay_out(sections)))
+    lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
+    exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
+    verdicts = Counter(claim.verdict for result in results.values() for claim in result.claims)
+    compared = [line.within for line in lines if line.within is not None]
+    told = [
+        f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "
+        f"{sum(compared)} of these lie in our intervals. {counted(len(exact), 'printed number')} beside computed ones: "
+        f"{sum(map(equal_as_printed, exact))} are ours as printed.",
+        f"{counted(verdicts.total(), 'test')} of what the papers say, on the agents that were run: "
+        + ", ".join(f"{count} times “{verdict}”" for verdict, count in verdicts.most_common())
+        + ". A sentence about another model is not tested by them.",
+    ]
+    table = Declared(anchor="items", title="Every table and figure", tables=overview(results, items))
+    return write_page(path, render_page("Three papers, reproduced", told, lay_out([table]), "{}", groups))

@@ -1,0 +1,285 @@
+"""What `goalscope reproduce` does with one item: run, compute or read it, print it, write its result and its page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from goalscope._ground.folder import Folder
+from goalscope._ground.progress import duration
+from goalscope.cli.console import progress, say, show
+from goalscope.cli.studies import load_study, run_study_of
+
+if TYPE_CHECKING:
+    from goalscope.papers.claims import Tested
+    from goalscope.papers.items import Item
+    from goalscope.papers.readings import ItemLine
+    from goalscope.papers.stored import Result
+    from goalscope.runs import Study
+
+
+def reproduce(
+    item: str,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    scale: float | str = 1,
+    logs: str | Path | None = None,
+    templates: Sequence[str | Path] = (),
+    settings: Sequence[str] = (),
+    workers: int = 1,
+) -> "Result":
+    """Make one figure or table of a paper beside the printed one, print it, write its page, and return its lines.
+
+    On the same directory it goes on where it stopped.
+
+    Args:
+        item: name of the figure or table, e.g. "telos table 2".
+        out: the run directory.
+        model: takes the place of the study's own model.
+        scale: part of the published size, or "small".
+        logs: recorded logs or a run directory that is read in place of a new run.
+        templates: your own copies of printed prompts.
+        settings: KEY=VALUE changes of the study, after the scale.
+        workers: calls at the same time.
+
+    Raises:
+        ValueError: no such item, one that cannot be reproduced, or an option that does not fit it.
+    """
+    from goalscope.papers.costs import scale_of
+    from goalscope.papers.items import find
+
+    chosen, out = find(item), Path(out)
+    if chosen.why_not:
+        raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
+    if chosen.exact:
+        if model or logs or float(scale_of(chosen, str(scale))) != 1 or settings or templates:
+            raise ValueError(
+                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
+                "them out"
+            )
+        return compute_exact(chosen, out)
+    if logs is not None:
+        if templates:
+            raise ValueError(
+                "--template is for models that are asked, got --logs of answers that are there: leave one out"
+            )
+        return _read_given(chosen, Path(logs), out)
+    return _run(chosen, out, model, scale_of(chosen, str(scale)), list(map(Path, templates)), workers, settings)
+
+
+def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
+    """Compute an item from recorded logs, which are imported first, or from an existing run."""
+    from goalscope.cli.commands import import_path
+    from goalscope.runs.tables import DATABASE
+
+    path = logs
+    if not Folder(logs).has_file(DATABASE):
+        if item.needs != "logs":
+            raise ValueError(
+                f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
+                "do not hold what it needs"
+            )
+        import_path(logs, out)
+        path = out
+    Folder(out).make()
+    return read_run(item, path, out, [])
+
+
+def _run(
+    item: "Item",
+    out: Path,
+    model: str | None,
+    scale: float,
+    templates: Sequence[Path],
+    workers: int,
+    settings: Sequence[str],
+) -> "Result":
+    """Run the study of an item at its size and compute the item."""
+    from goalscope.cli.overrides import Overrides
+    from goalscope.papers.comparable import as_printed, with_nearest_prompts
+    from goalscope.papers.costs import seconds
+
+    study = published_study(item, scale, model)
+    if model or templates:
+        study = as_printed(item, study, templates)
+    sized, study = study, Overrides(settings=settings).apply(study)  # after the scale: they can be smaller than it
+    if model or templates:
+        study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
+    say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
+    passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
+    run_item(item, study, out, scale, workers, passed)
+    at_size = all(sized.dump().get(name) == study.dump().get(name) for name in ("worlds", "trajectories", "horizon"))
+    return read_run(item, out, out, asked_in(study), scale=scale if at_size else 0)
+
+
+def asked_in(study: "Study") -> list[str]:
+    """Return the names of the language models among the agents of a study."""
+    return [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
+
+
+def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
+    """Return the study of an item at a part of its published size."""
+    from goalscope.cli.overrides import read_overrides
+    from goalscope.papers.items import scaled
+
+    changes = read_overrides(None, None, [*item.changes], model, network=True)
+    return scaled(load_study(item.study, changes), scale, least=item.least)
+
+
+def run_item(
+    item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, passed: Mapping[str, Any] | None = None
+) -> None:
+    """Run the study of an item, or go on with it."""
+    full = item.full and scale == 1
+    given = {"item": item.name, "scale": scale, **(passed or {})}
+    run_study_of(study, out, workers, passed=given, full=full, guide=False, command="reproduce")
+
+
+def compute_exact(item: "Item", out: Path) -> "Result":
+    """Compute an exact item, print and write it, and return it."""
+    from goalscope.papers.claims import decide_exact
+    from goalscope.papers.exact import compute
+
+    Folder(out).make()
+    result = compute(item, out)
+    for text in result.texts:
+        say(text)
+    tested = decide_exact(item, result.lines)
+    if result.lines:
+        _show(item, result.lines)
+    _say_claims(tested)
+    written, _ = _write(item, out, result.lines, tested, [], False, scale=0)
+    if result.files:
+        say("written: " + ", ".join(map(str, result.files)))
+    return written
+
+
+def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Result":
+    """Measure a run if necessary, print and write the lines of an item, and return them."""
+    from goalscope.cli.front.measuring import can_report, measured_rows
+    from goalscope.cli.measuring import warn_of_few
+    from goalscope.papers.claims import decide
+    from goalscope.papers.comparable import other_worlds
+    from goalscope.papers.readings import ReadAgents, read, with_all_agents
+    from goalscope.runs import Store
+
+    rows = measured_rows(path, progress)
+    with Store(path) as store:
+        descriptions = dict(store.agents().values())
+        all_agents, ran = store.agent_names(), store.study()
+    models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
+    # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
+    read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
+    described = {name: descriptions.get(name, {}) for name in read_agents}
+    subject = ReadAgents(
+        agents=tuple(read_agents),
+        model=_paper_name(read_agents, descriptions),
+        descriptions=described,
+        differs=tuple(other_worlds(published_study(item, 1), ran, probed=item.full)),
+    )
+    if others := [name for name in all_agents if name not in read_agents]:
+        say(f"also in this run: {', '.join(others)}", error=True)
+    say(f"read: {', '.join(read_agents)}")
+    lines = read(item, rows, with_all_agents(item, subject, all_agents))
+    tested = decide(item, rows, subject, all_agents)
+    _show(item, lines)
+    _say_claims(tested)
+    if tested:
+        say("Sentences: intervals over grids; parts of one hold together. “Not shown” is not “not so”.")
+    made_here = all(map(_made_here, described.values()))
+    written, numbers = _write(item, out, lines, tested, read_agents, made_here, scale=scale)
+    if can_report():
+        from goalscope.papers import page
+
+        page.write(
+            item,
+            lines,
+            tested,
+            read_agents,
+            made_here=made_here,
+            scale=scale,
+            run=path,
+            numbers=numbers,
+            path=out / "report.html",
+        )
+    warn_of_few(line.ours for line in lines if line.ours is not None)
+    page_path = quote(str(out / "report.html"))
+    say(f"written: {out / 'reproduction.json'}; the report's section: {item.section} ({page_path})")
+    return written
+
+
+def takes(seconds: Sequence[float] | None) -> str:
+    """Return what some work takes in words: ``about 4 min (3 min to 8 min) on two cores``."""
+    if seconds is None:
+        return "how long it takes is not known: it was not measured at this size"
+    low, middle, high = map(duration, seconds)
+    return f"about {middle} ({low} to {high}) on two cores"
+
+
+def _show(item: "Item", lines: Sequence["ItemLine"]) -> None:
+    from goalscope.papers.page import table_of
+
+    show(table_of(item, lines), title=f"{item.name}: {item.title}")
+
+
+def _write(
+    item: "Item",
+    out: Path,
+    lines: Sequence["ItemLine"],
+    tested: Sequence["Tested"],
+    agents: Sequence[str],
+    made_here: bool,
+    *,
+    scale: float,
+) -> tuple["Result", str]:
+    """Write a result as JSON, return it and the text."""
+    from goalscope._ground.sealed import seal, write_sealed
+    from goalscope.papers.stored import RESULT, Result, key_of
+
+    result = Result(
+        item=item.name,
+        title=item.title,
+        note=item.note,
+        key=key_of(item, scale),
+        scale=float(scale),
+        agents=tuple(agents),
+        made_here=made_here,
+        lines=tuple(lines),
+        claims=tuple(tested),
+    )
+    write_sealed(Folder(out).file(RESULT, content=False), result)
+    return result, seal(result) + "\n"
+
+
+def _say_claims(tested: Sequence["Tested"]) -> None:
+    from goalscope.papers.claims import lines_of
+
+    for claim in tested:
+        for line in lines_of(claim):
+            say(line)
+
+
+def _made_here(description: Mapping[str, Any]) -> bool:
+    """Return whether an agent is a model that comes with this package, by the hashes of its files."""
+    from goalscope.agents.models.folders import PACKAGED, folder_identity, model_folder
+
+    model = description.get("model")
+    if not isinstance(model, Mapping) or model.get("untrained") is not None:
+        return False
+    folders = (model_folder(name) for name in PACKAGED)
+    return any(folder is not None and model.get("files") == folder_identity(folder) for folder in folders)
+
+
+def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the papers' name of the model of the agents, "" where it is none of theirs."""
+    from goalscope.verdict.preflight.model_defaults import ready_name
+
+    names = set()
+    for name in agents:
+        description = descriptions.get(name, {})
+        model = description.get("model")
+        candidates = [description.get("model_id"), *(model.values() if isinstance(model, Mapping) else [model]), name]
+        ready = (ready_name(text) for text in candidates if isinstance(text, str))
+        names.add(next((text for text in ready if text is not None), ""))
+    return names.pop() if len(names) == 1 else ""

@@ -1,0 +1,18 @@
+"""Other people's formats: recorded logs to episodes, with every recorded label checked."""
+
+from goalscope.runs.importers.formats import Format, importer
+from goalscope.runs.importers.front import import_into, import_path
+from goalscope.runs.importers.jsonl_format import write_jsonl
+from goalscope.runs.importers.problems import MOST_PROBLEMS, ImportLog, ImportProblem, ImportResult
+
+__all__ = [
+    "MOST_PROBLEMS",
+    "Format",
+    "ImportLog",
+    "ImportProblem",
+    "ImportResult",
+    "import_into",
+    "import_path",
+    "importer",
+    "write_jsonl",
+]

@@ -1,0 +1,181 @@
+"""Import of a path: the format is detected file by file."""
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder, NamedFile, described
+from goalscope._ground.untrusted import StrangeFileError, UntrustedError, decode_line, lines
+from goalscope.runs.importers.formats import Format, format_of
+from goalscope.runs.importers.jsonl import jsonl_episodes
+from goalscope.runs.importers.problems import Context, ImportLog, ImportResult, SampleReader
+from goalscope.runs.importers.telos import holds_grid, read_json, read_manifest, read_metrics
+from goalscope.runs.record import Episode
+from goalscope.runs.store import Store
+
+_LINES_READ = 5
+_GROUP = 64
+_GROUP_STEPS = 20_000
+
+
+def import_path(path: str | Path, *, check: bool = False, reader: SampleReader | None = None) -> ImportResult:
+    """Read a file or a folder: the authors' layout, goalscope's JSON lines, formats of packages, or all of them.
+
+    Args:
+        path: the file or folder. A missing path is a problem of the result, not an exception.
+        check: read everything at once and keep no episode; labels without an episode are enough.
+        reader: reads the samples of a format whose logs hold other tasks than goalscope's.
+
+    An import without an episode is a problem too, which says what there was instead.
+
+    Returns:
+        Without ``check`` the episodes, read lazily, with problems and counts that are complete after the last one; with
+        it no episodes, and complete problems and counts.
+
+    Raises:
+        ImportError: what a format needs is not installed.
+    """
+    ledger = ImportLog()
+    episodes = _episodes(Path(path), Context(ledger, reader), check=check)
+    if not check:
+        return ImportResult(episodes=episodes, ledger=ledger)
+    deque(episodes, maxlen=0)
+    return ImportResult(episodes=(), ledger=ledger)
+
+
+def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportResult:
+    """Read a file or a folder and put its episodes into a store; see `import_path`.
+
+    Stored episodes do not change: an equal episode is skipped, one with other content becomes a problem.
+
+    Args:
+        path: the file or folder.
+        store_directory: the run directory, created where it is missing.
+        reader: see `import_path`.
+
+    Returns:
+        The result with complete problems and counts; its episodes are in the store.
+
+    Raises:
+        OSError: the store cannot be opened or written; BlockingIOError where another process writes to it.
+        ValueError: the store is damaged.
+        ImportError: see `import_path`.
+    """
+    source = Path(path)
+    result = import_path(source, reader=reader)
+    episodes, ledger = iter(result.episodes), result.ledger
+    first = next(episodes, None)
+    ledger.counts["episodes stored"] += 0
+    if first is not None:
+        with Store(store_directory, "w") as store:
+            group, steps = list[Episode](), 0
+            for episode in chain([first], episodes):
+                if len(group) >= _GROUP or steps >= _GROUP_STEPS:
+                    _put(store, group, ledger)
+                    group, steps = [], 0
+                group.append(episode)
+                steps += len(episode.steps)
+            _put(store, group, ledger)
+            store.put_agents((identity, name, about) for identity, (name, about) in sorted(ledger.agents.items()))
+            about = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
+            store.put_info("import", about | {"compared": result.compared})
+    return ImportResult(episodes=(), ledger=ledger)
+
+
+def _put(store: Store, group: list[Episode], ledger: ImportLog) -> None:
+    """Store a group of episodes; where the group is rejected, one by one, so that all valid ones are stored."""
+    count = "SELECT COUNT(*) FROM episodes"
+    [(before,)] = store.query(count)
+    rejected = 0
+    try:
+        store.put_episodes(group)
+    except ValueError:
+        for episode in group:
+            try:
+                store.put_episodes([episode])
+            except ValueError as error:
+                rejected += 1
+                name = str(episode.tags.get("file") or episode.id)
+                ledger.report(name, "", "an episode must be storable beside those that are stored", error)
+    [(after,)] = store.query(count)
+    ledger.counts["episodes stored"] += int(after - before)
+    if stored_before := len(group) - int(after - before) - rejected:
+        ledger.counts["episodes that were stored before"] += stored_before
+
+
+def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]:
+    ledger = context.ledger
+    formats = [*_FORMATS, *(registry.resolve("importer", name) for name in registry.names("importer"))]
+    files: dict[int | None, list[tuple[Path, str]]] = {None: [], **{index: [] for index in range(len(formats))}}
+    for file, name in _files_below(path, ledger):
+        files[format_of(file, formats)].append((file, name))
+    file_count = sum(map(len, files.values()))
+    if others := len(files.pop(None)):
+        ledger.counts["other files left alone"] += others
+    for one, named_files in zip(formats, files.values(), strict=True):
+        for file, name in named_files:
+            yield from one.read(file, name, context)
+    if context.metrics:
+        ledger.counts["rows of metrics without an imported trajectory"] += len(context.metrics)
+    if ledger.problem_count or ledger.counts["trajectories"] or (check and ledger.checked):
+        return
+    if not ledger.counts["files read"]:
+        must = "there must be something to import: .json, .jsonl, .eval or a table of metrics"
+        ledger.report(path.name or ".", "", must, f"{file_count} files, none of them such")
+    else:
+        found = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
+        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(found))
+
+
+def _shows_grids(path: Path) -> bool:
+    """Return whether a file of JSON lines is a grid manifest, by its first readable line."""
+    try:
+        with NamedFile(path).open_file() as stream:
+            for _, line in islice(lines(stream), _LINES_READ):
+                try:
+                    return holds_grid(decode_line(line))
+                except UntrustedError:
+                    continue
+    except (OSError, UntrustedError):
+        return False  # the reader of logs reports it
+    return False
+
+
+# In the order in which files are read: tables come before the trajectories that they describe.
+_FORMATS = (
+    Format(endings=(".csv",), read=read_metrics),
+    Format(endings=(".jsonl",), read=read_manifest, holds=_shows_grids),
+    Format(endings=(".json",), read=read_json),
+    Format(endings=(".jsonl",), read=jsonl_episodes),
+)
+
+
+def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
+    """Yield (file, name relative to ``path``) of each regular file, sorted.
+
+    Links below ``path``, pipes, devices and unreadable files become problems.
+    """
+    folder, pending = Folder(path), list[tuple[str, os.stat_result | None]]([("", None)])
+    while pending:
+        relative, status = pending.pop()
+        name = relative or path.name
+        try:
+            if status is None and not folder.is_there():
+                yield NamedFile(path).checked(), name
+            elif status is None or stat.S_ISDIR(status.st_mode):
+                entries = folder.entries(relative)
+                pending.extend((f"{relative}/{entry}" if relative else entry, own) for entry, own in reversed(entries))
+            elif stat.S_ISREG(status.st_mode):
+                yield path / relative, name
+            else:
+                given = described(path / relative, status)
+                ledger.report(name, "", "an import must consist of plain files and folders", given)
+        except StrangeFileError as error:
+            ledger.report(name, "", "an import must consist of plain files and folders", error)
+        except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path
+            reason = error.strerror if isinstance(error, OSError) else error
+            ledger.report(name, "", "a file or folder must be there and readable", reason)

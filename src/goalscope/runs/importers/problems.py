@@ -1,0 +1,297 @@
+"""Shared by all formats: problems with their positions, counts of comparisons, log lines, grids."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, BinaryIO, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from goalscope._ground.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
+from goalscope.runs.record import Episode, World
+from goalscope.stats.records import Records
+from goalscope.worlds import Grid
+from goalscope.worlds.grid import read_open_cells
+from goalscope.worlds.gridworld import GridWorld
+
+MOST_PROBLEMS = 1000
+"""Maximum number of problems whose text is stored; later ones are only counted."""
+
+TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+_MOST_ERRORS_A_RECORD = 5
+_MOST_GRID_CHARACTERS = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportProblem:
+    """One error in an imported file.
+
+    Attributes:
+        source: the file, relative to the imported path.
+        where: line, step or JSON path in it, "" for the whole file.
+        must: the violated requirement.
+        given: the value found instead, "" where ``must`` contains it.
+    """
+
+    source: str
+    where: str
+    must: str
+    given: str
+
+    def __str__(self) -> str:
+        position = f"{self.source}: {self.where}" if self.where else self.source
+        got = f"; got {printable(self.given)}" if self.given else ""
+        return f"{printable(position)}: {printable(self.must)}{got}"
+
+
+class ImportLog:
+    """Problems and counts of an import in progress.
+
+    Attributes:
+        problems: the first `MOST_PROBLEMS` problems.
+        problem_count: number of all problems.
+        counts: plain counts by name ("files read", "trajectories", "steps", ...).
+        agents: (name, description) of each agent, by its id.
+        checked, agreeing: by kind, the number of recorded values compared with computed ones, and of equal ones.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[ImportProblem] = []
+        self.problem_count = 0
+        self.counts: Counter[str] = Counter()
+        self.agents: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self.checked: Counter[str] = Counter()
+        self.agreeing: Counter[str] = Counter()
+
+    def report(self, source: str, where: str, must: str, given: object) -> None:
+        """Record one problem."""
+        self.problem_count += 1
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
+
+    @contextmanager
+    def reporting(self, source: str, position: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
+        """Record errors raised inside as problems: an unreadable file or value, or an invalid record.
+
+        Args:
+            source: the file.
+            position: line or object in the file.
+            keys: valid keys of a record, to suggest one for a misspelt key.
+            count: name of the count to increase on an error, "" for none.
+        """
+        try:
+            yield
+            return
+        except OSError as error:
+            self.report(source, position, "a file must be readable", error.strerror or error)
+        except UntrustedError as error:
+            self.report(source, f"{position} {error.where}", error.must, error.given)
+        except ValidationError as error:
+            errors = faults(error, {"": tuple(keys)})
+            for where, must, given in errors[:_MOST_ERRORS_A_RECORD]:
+                self.report(source, f"{position} {where}", must, given)
+            if len(errors) > _MOST_ERRORS_A_RECORD:
+                more = f"{len(errors) - _MOST_ERRORS_A_RECORD} more"
+                self.report(source, position, "a record must be valid everywhere", more)
+        if count:
+            self.counts[count] += 1
+
+    def check(self, name: str, agrees: bool) -> bool:
+        """Count one comparison of a recorded value with the computed one, and return whether they agree."""
+        self.checked[name] += 1
+        self.agreeing[name] += int(agrees)
+        return agrees
+
+    def compare(self, name: str, recorded: object, computed: object, source: str, where: str, must: str = "") -> None:
+        """Compare a recorded value, None where there is none, with the computed one; a difference is a problem.
+
+        Args:
+            name: kind of value under which the comparison is counted.
+            recorded, computed: the values; a recorded float must agree within a relative difference of 1e-9.
+            source, where: file and place of the value.
+            must: the requirement; by default equality to the computed value.
+        """
+        agrees = math.isclose(recorded, computed, rel_tol=1e-9) if isinstance(recorded, float) else recorded == computed  # type: ignore[arg-type]
+        if recorded is not None and not self.check(name, agrees):
+            self.report(source, where, must or f"it must be {shorten(computed)}", shorten(recorded))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult(Records):
+    """The result of an import. Episodes are read lazily: problems and counts are complete after the last one.
+
+    Attributes:
+        episodes: the episodes, an iterable for one pass.
+        ledger: problems and counts.
+    """
+
+    episodes: Iterable[Episode]
+    ledger: ImportLog = field(repr=False)
+
+    @property
+    def problems(self) -> tuple[ImportProblem, ...]:
+        """The first `MOST_PROBLEMS` problems so far."""
+        return tuple(self.ledger.problems)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record of each of those problems: file, place in it, requirement, and what was there instead."""
+        return [asdict(problem) for problem in self.problems]
+
+    @property
+    def problem_count(self) -> int:
+        """Number of problems so far."""
+        return self.ledger.problem_count
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts by name."""
+        return dict(self.ledger.counts)
+
+    @property
+    def compared(self) -> Mapping[str, tuple[int, int]]:
+        """By kind of recorded value how many were computed again, and how many of them agree."""
+        return {name: (checked, self.ledger.agreeing[name]) for name, checked in self.ledger.checked.items()}
+
+    @property
+    def exit_status(self) -> int:
+        """0 where everything was read and agrees, 1 where there is any problem."""
+        return int(self.problem_count > 0)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the printed lines of an import: counts, comparisons, then one line for each problem."""
+        for name, count in self.ledger.counts.items():
+            yield f"{name}: {count}"
+        for name, (checked, agreeing) in self.compared.items():
+            yield f"{name}: {agreeing} of {checked} agree"
+        for problem in self.ledger.problems:
+            yield f"problem: {problem}"
+        if self.problem_count > len(self.ledger.problems):
+            yield f"problem: {self.problem_count - len(self.ledger.problems)} more, not listed"
+
+
+STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
+"""Fields of `Step` in a record besides state and action."""
+
+
+def step_fields(record: Any) -> dict[str, Any]:
+    """Return the fields `STEP_FIELDS` of a record, lists as tuples."""
+    fields = {name: getattr(record, name) for name in STEP_FIELDS}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+class LogLine(BaseModel):
+    """The record of one line of a log; unknown keys are errors."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ReadLine(NamedTuple):
+    """A line of a log: 1-based number, bytes, JSON value, and its valid record, None where it was rejected."""
+
+    number: int
+    size: int
+    value: Any
+    record: Any
+
+
+def log_lines(
+    stream: BinaryIO, source: str, ledger: ImportLog, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
+) -> Iterator[ReadLine]:
+    """Yield the lines of a log; invalid records are reported.
+
+    Raises:
+        UntrustedError: binary data, or an empty file.
+    """
+    number = 0
+    for number, line_bytes in lines(stream):
+        value, record, position = None, None, f"line {number}"
+        with ledger.reporting(source, position, count=count):
+            value = decode_line(line_bytes)
+            if not isinstance(value, dict):
+                raise UntrustedError("a line must hold a JSON object", shorten(value))
+            model = kind(value)
+            with ledger.reporting(source, position, model.model_fields, count):
+                record = model.model_validate(value)
+        yield ReadLine(number=number, size=len(line_bytes or b""), value=value, record=record)
+    if not number:
+        raise UntrustedError("a log must hold at least one line", "an empty file")
+
+
+SampleReader = Callable[[Any, Any], Any]
+"""A user's function of a sample and the header of its log that returns an episode as its format defines it."""
+
+
+class Context:
+    """State shared by the files of one import."""
+
+    def __init__(self, ledger: ImportLog, reader: SampleReader | None = None) -> None:
+        self.ledger, self.reader = ledger, reader  # the reader is for logs of other tasks
+        # Recorded metrics by source trajectory id: file, position in it, metrics.
+        self.metrics: dict[str, tuple[str, str, Mapping[str, str]]] = {}
+        self.sources: dict[str, str] = {}  # files by source trajectory id
+        self.worlds: dict[str, World] = {}  # by id: a world keeps the tags of its first trajectory
+        # Trajectory numbers by world and agent.
+        self.used_numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        self._lowest: Counter[tuple[str, str]] = Counter()
+
+    def register(self, episode: Episode) -> None:
+        """Register the world and the trajectory number of an episode that states both.
+
+        Raises:
+            UntrustedError: the world has another cluster or other tags than before, or the number is taken.
+        """
+        world, spec = episode.world, episode.spec
+        if self.worlds.setdefault(world.id, world) != world:
+            must = "one world must have one cluster and one set of tags"
+            raise UntrustedError(must, f"other ones for {shorten(world.id)}")
+        self.reserve_number(world.id, spec.agent_id, spec.trajectory, exact=True)
+
+    def reserve_number(self, world_id: str, agent_id: str, requested: int | None = None, *, exact: bool = False) -> int:
+        """Reserve a trajectory number: the requested one if free for its world and agent, else the lowest free one.
+
+        Raises:
+            UntrustedError: ``exact``, and the requested number is taken.
+        """
+        key = (world_id, agent_id)
+        if exact and requested in self.used_numbers[key]:
+            must = "a trajectory's number must be free for its world and agent"
+            raise UntrustedError(must, f"{requested} a second time", "trajectory")
+        if requested is None or requested in self.used_numbers[key]:
+            while self._lowest[key] in self.used_numbers[key]:
+                self._lowest[key] += 1
+            requested = self._lowest[key]
+        self.used_numbers[key].add(requested)
+        return requested
+
+
+def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
+    """Return a grid from its text, its lines, or its symbols by row; ``must`` and ``where`` are those of the error.
+
+    Open cells may be blank or points, as other programs write them.
+    """
+    length = len(text) if isinstance(text, str) else sum(map(len, text))
+    if length > _MOST_GRID_CHARACTERS:
+        raise UntrustedError(must, f"one of {length} characters, {_MOST_GRID_CHARACTERS} characters at most", where)
+    try:
+        return Grid.parse(read_open_cells(text))
+    except ValueError as error:
+        raise UntrustedError(must, _first_line(error), where) from error
+
+
+def grid_world(grid: Grid, where: str, **settings: Any) -> GridWorld:
+    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, ``where`` that of the error."""
+    if grid.fog is not None:
+        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", where)
+    try:
+        return GridWorld(grid=grid, **settings)
+    except ValueError as error:
+        raise UntrustedError("a world must be a grid with agent and goal", _first_line(error), where) from error
+
+
+def _first_line(error: ValueError) -> str:
+    """Return an error message without the grid in it."""
+    return str(error).split("\n", 1)[0]

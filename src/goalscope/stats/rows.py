@@ -1,0 +1,355 @@
+"""The common row type of all measures and of the statistics.
+
+Behaviour, goal-directedness, exploration errors and probes all produce rows: a measure's name and unit, one value, the
+grid it belongs to (the cluster of every interval), episode and step if any, and tags to group by.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.extras import lacking
+from goalscope.stats.columns import Coded, Column, ColumnDecoder, DecodedColumns, constant, joined, numbered, repeated
+
+if TYPE_CHECKING:
+    import pandas
+
+Tag = str | int | float | bool | None
+
+WHOLE_EPISODE = -1
+"""Step of a row for a whole episode or a whole grid."""
+
+COLUMNS = ("measure", "unit", "value", "cluster", "episode_id", "step")
+RESERVED: Final = frozenset({*COLUMNS, "agent"})
+"""Names forbidden for tags of worlds and episodes: rows have these columns, and the tag "agent"."""
+_TEXTS = ("measure", "unit", "cluster", "episode_id")
+_PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
+
+
+def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
+    """Return the tags of a world or an episode after a check of their names.
+
+    Raises:
+        ValueError: a name in `RESERVED`.
+    """
+    reserved = sorted(RESERVED & set(tags))
+    if reserved:
+        raise ValueError(
+            f"a tag must not be called {', '.join(reserved)}, rows of measures need that name: rename the tag"
+        )
+    return tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One value of one measure.
+
+    Attributes:
+        measure: the measure's name, a noun phrase ("success", "action accuracy").
+        unit: its unit ("share", "bits", "nats", "steps", "cells").
+        value: the value; NaN means undefined (an empty denominator), never "zero".
+        cluster: content id of the grid, the unit of every interval. Paired conditions of a grid share one.
+        episode_id: content id of the episode, "" for a value over all of a grid's episodes.
+        step: step of the episode, 0-based, `WHOLE_EPISODE` for a value over all steps.
+        tags: what to group by: agent, size, density, transform, ...
+    """
+
+    measure: str
+    unit: str
+    value: float
+    cluster: str
+    episode_id: str = ""
+    step: int = WHOLE_EPISODE
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+
+class Rows:
+    """Many rows as named columns of equal length N.
+
+    Args:
+        measure, unit, cluster, episode_id: ``[N]`` text, as object arrays or by codes.
+        value: ``[N]`` float64, NaN where undefined.
+        step: ``[N]`` int64.
+        tags: name -> ``[N]`` object array, or codes; None where a row lacks the tag.
+
+    Raises:
+        ValueError: columns of different lengths, or a tag with the name of a column.
+
+    The columns are attributes, all of them object arrays: encoded columns are decoded on access.
+    """
+
+    __slots__ = ("_columns", "_decode", "_tags", "step", "value")
+
+    def __init__(
+        self,
+        *,
+        measure: Column,
+        unit: Column,
+        value: npt.NDArray[np.float64],
+        cluster: Column,
+        episode_id: Column,
+        step: npt.NDArray[np.int64],
+        tags: Mapping[str, Column],
+    ) -> None:
+        self.value, self.step, self._decode = value, step, ColumnDecoder()
+        self._columns: dict[str, Column] = {
+            "measure": measure,
+            "unit": unit,
+            "cluster": cluster,
+            "episode_id": episode_id,
+        }
+        # Tags of other rows are taken over without decoding.
+        self._tags = {name: tags.held(name) if isinstance(tags, DecodedColumns) else tags[name] for name in tags}
+        count = len(value) if np.ndim(value) == 1 else -1
+        for name, column in {**self._columns, "step": step, **self._tags}.items():
+            if len(column) != count:
+                raise ValueError(
+                    f"all columns must be vectors as long as value ({len(value)}), got {len(column)} of {name}"
+                )
+        clash = set(tags) & set(COLUMNS)
+        if clash:
+            raise ValueError(f"a tag must not carry the name of a column, got {sorted(clash)}: rename the tag")
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @property
+    def measure(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the measure of each row."""
+        return self._decode(self._columns["measure"])
+
+    @property
+    def unit(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the unit of each row."""
+        return self._decode(self._columns["unit"])
+
+    @property
+    def cluster(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the grid of each row."""
+        return self._decode(self._columns["cluster"])
+
+    @property
+    def episode_id(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the episode of each row, "" where it has none."""
+        return self._decode(self._columns["episode_id"])
+
+    @property
+    def tags(self) -> Mapping[str, npt.NDArray[np.object_]]:
+        """Name -> ``[N]`` values of each tag, None where a row lacks it."""
+        return DecodedColumns(self._tags, self._decode)
+
+    def __iter__(self) -> Iterator[Row]:
+        columns = {name: column.tolist() for name, column in self.columns().items()}
+        for cells in zip(*columns.values(), strict=True):
+            values = dict(zip(columns, cells, strict=True))
+            fixed: dict[str, Any] = {name: values.pop(name) for name in COLUMNS}
+            yield Row(**fixed, tags={name: tag for name, tag in values.items() if tag is not None})
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column or a tag by name."""
+        column = self.held(name)
+        return self._decode(column) if isinstance(column, Coded) else column
+
+    def held(self, name: str) -> Column | npt.NDArray[Any]:
+        """Return a column or a tag in its stored form: encoded, or an array."""
+        if name in ("value", "step"):
+            array: npt.NDArray[Any] = getattr(self, name)
+            return array
+        column = self._columns.get(name, self._tags.get(name))
+        if column is None:
+            names = ", ".join(sorted((*COLUMNS, *self._tags)))
+            raise KeyError(f"no column or tag {name!r}: there are {names}")
+        return column
+
+    def numbered(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        """Return ``[N]`` numbers of the values of a column or tag, in order of appearance, and the values.
+
+        A tag that no row has is None everywhere.
+        """
+        if name not in COLUMNS and name not in self._tags:
+            return np.zeros(len(self), dtype=np.int64), [None] if len(self) else []
+        return numbered(self.held(name))
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all columns and tags by name."""
+        return {name: getattr(self, name) for name in COLUMNS} | dict(self.tags)
+
+    def changed(self, **columns: Any) -> "Rows":
+        """Return the rows with some columns, or all ``tags``, replaced."""
+        return Rows(**{**self._columns, "value": self.value, "step": self.step, "tags": self._tags, **columns})
+
+    def tagged(self, tags: Mapping[str, Column]) -> "Rows":
+        """Return the rows with tags added or replaced."""
+        return self.changed(tags={**self._tags, **tags})
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
+        """Return the rows where ``mask`` ``[N]`` holds, in order; the same object where it holds everywhere."""
+        if len(mask) == len(self) and mask.all():
+            return self
+        return self.at(mask)
+
+    def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
+        """Return some rows, by a mask ``[N]``, their numbers or a slice."""
+        fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
+        tags = {name: column[rows] for name, column in self._tags.items()}
+        return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)
+
+    def select(self, **equal: Tag) -> "Rows":
+        """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
+        mask = np.ones(len(self), dtype=bool)
+        for name, expected in equal.items():
+            column = self.held(name)
+            if isinstance(column, Coded):
+                mask &= column.where_label((column.labels == expected).astype(bool))
+            elif column.dtype == object:
+                mask &= (column == expected).astype(bool)
+            else:
+                mask &= np.fromiter((item == expected for item in column), dtype=bool, count=len(self))
+        return self.where(mask)
+
+    def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
+        """Return ``[N]`` whether a column or tag holds one of some values, e.g. ``among("measure", ["success"])``."""
+        allowed, column = set(wanted), self.held(name)
+        if isinstance(column, Coded):
+            labels = column.labels.tolist()
+            return column.where_label(np.fromiter(map(allowed.__contains__, labels), dtype=bool, count=len(labels)))
+        return np.fromiter(map(allowed.__contains__, column.tolist()), dtype=bool, count=len(self))
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return ``[N]`` whether a row has a tag; all False for an unknown tag."""
+        column = self._tags.get(name)
+        if column is None:
+            return np.zeros(len(self), dtype=bool)
+        none = np.array(None, dtype=object)
+        if isinstance(column, Coded):
+            return column.where_label(np.not_equal(column.labels, none).astype(bool))
+        present: npt.NDArray[np.bool_] = np.not_equal(column, none).astype(bool)
+        return present
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with one column for each column and tag.
+
+        Raises:
+            ImportError: pandas is not installed (it comes with the extra ``export``).
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise lacking("to_frame needs pandas", "export", error) from error
+        return pandas.DataFrame(self.columns())
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        measure: str | Sequence[str],
+        unit: str | Sequence[str],
+        value: npt.ArrayLike,
+        cluster: Sequence[str] | Column,
+        episode_id: str | Sequence[str] | Column = "",
+        step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
+        tags: Mapping[str, Any] | None = None,
+    ) -> "Rows":
+        """Build rows from columns; a single text, number or tag value is repeated for every row.
+
+        Args:
+            measure, unit, cluster, episode_id: ``[N]`` texts each, or one text for all rows.
+            value: ``[N]`` values, NaN where undefined; their number N is that of the rows.
+            step: ``[N]`` steps, or one for all rows.
+            tags: name -> ``[N]`` values, or one for all rows.
+
+        Raises:
+            ValueError: columns of different lengths, or a tag with the name of a column.
+        """
+        values = np.atleast_1d(np.asarray(value, dtype=np.float64))
+
+        def text(cells: Any) -> Column:
+            return _column(cells, len(values))
+
+        return cls(
+            measure=text(measure),
+            unit=text(unit),
+            value=values,
+            cluster=text(cluster),
+            episode_id=text(episode_id),
+            step=np.broadcast_to(np.asarray(step, dtype=np.int64), values.shape).copy(),
+            tags={name: text(column_value) for name, column_value in (tags or {}).items()},
+        )
+
+    @classmethod
+    def of_measures(
+        cls,
+        measured: Iterable[tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]],
+        *,
+        cluster: Sequence[str],
+        tags: Mapping[str, Any],
+    ) -> "Rows":
+        """Build the rows of several measures of the same G grids: `from_columns` of each, joined.
+
+        Args:
+            measured: measure, unit, ``[G]`` values, and tags of its own.
+            cluster: ``[G]`` grids.
+            tags: name -> ``[G]`` values, or one for all rows, of all measures.
+        """
+        items = list(measured)
+        if not items:
+            return cls.from_rows([])
+        measures, units, values, own = zip(*items, strict=True)
+        grids, times = len(cluster), len(items)
+
+        def column(name: str) -> Column:
+            if any(name in tags_of_one for tags_of_one in own):
+                cells = [tags_of_one.get(name, tags.get(name)) for tags_of_one in own]
+                if all(type(cell) in _PLAIN for cell in cells):
+                    return repeated(cells, grids)
+                return joined([_column(cell, grids) for cell in cells])
+            if type(tags[name]) in _PLAIN:
+                return constant(tags[name], grids * times)
+            return joined([_column(tags[name], grids)] * times)
+
+        names = dict.fromkeys(name for tags_of_one in own for name in (*tags, *tags_of_one))
+        return cls(
+            measure=repeated(measures, grids),
+            unit=repeated(units, grids),
+            value=np.concatenate([np.asarray(one, dtype=np.float64) for one in values]),
+            cluster=joined([_column(cluster, grids)] * times),
+            episode_id=constant("", grids * times),
+            step=np.full(grids * times, WHOLE_EPISODE, dtype=np.int64),
+            tags={name: column(name) for name in names},
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Iterable["Rows"]) -> "Rows":
+        """Join rows; a tag that a part lacks is None there."""
+        blocks = list(parts)
+        if not blocks:
+            return cls.from_rows([])
+        if len(blocks) == 1:
+            return blocks[0]
+        fixed: dict[str, Any] = {name: joined([block._columns[name] for block in blocks]) for name in _TEXTS}
+        names = dict.fromkeys(name for block in blocks for name in block._tags)
+        tags = {name: joined([block._tags.get(name, constant(None, len(block))) for block in blocks]) for name in names}
+        value, step = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("value", "step"))
+        return cls(**fixed, value=value, step=step, tags=tags)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Row]) -> "Rows":
+        """Build columns from single rows."""
+        items = list(rows)
+        names = dict.fromkeys(name for row in items for name in row.tags)
+        fixed: dict[str, Any] = {name: [getattr(row, name) for row in items] for name in COLUMNS}
+        return cls.from_columns(**fixed, tags={name: [row.tags.get(name) for row in items] for name in names})
+
+
+def _column(cells: Any, count: int) -> Column:
+    """Return the cells of a column; a single value stands for every row."""
+    if isinstance(cells, Coded):
+        return cells
+    if type(cells) in _PLAIN:
+        return constant(cells, count)
+    column = np.empty(count, dtype=object)
+    column[:] = cells
+    return column

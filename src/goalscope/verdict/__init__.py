@@ -1,0 +1,55 @@
+"""One command, one budget, one verdict: what is asked of a model, and what follows from the answers by rule."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from goalscope.verdict.claims import Claim as Claim
+    from goalscope.verdict.claims import ClaimLedger as ClaimLedger
+    from goalscope.verdict.claims import Difference as Difference
+    from goalscope.verdict.claims import Evaluation as Evaluation
+    from goalscope.verdict.evaluating import estimate as estimate
+    from goalscope.verdict.evaluating import evaluate as evaluate
+    from goalscope.verdict.page import figure as figure
+    from goalscope.verdict.plan import Plan as Plan
+    from goalscope.verdict.sizing import Announcement as Announcement
+    from goalscope.verdict.subject import Subject as Subject
+    from goalscope.verdict.subject import subject_of as subject_of
+    from goalscope.verdict.subject import subjects_of as subjects_of
+
+_LATER: Final = {
+    "Announcement": "sizing",
+    "Claim": "claims",
+    "ClaimLedger": "claims",
+    "Difference": "claims",
+    "Evaluation": "claims",
+    "Plan": "plan",
+    "Subject": "subject",
+    "estimate": "evaluating",
+    "evaluate": "evaluating",
+    "figure": "page",
+    "subject_of": "subject",
+    "subjects_of": "subject",
+}
+"""Name -> its module. Imported when they are first asked for: what lies below this room needs few of them."""
+
+__all__ = [
+    "Announcement",
+    "Claim",
+    "ClaimLedger",
+    "Difference",
+    "Evaluation",
+    "Plan",
+    "Subject",
+    "estimate",
+    "evaluate",
+    "figure",
+    "subject_of",
+    "subjects_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"goalscope.verdict.{_LATER[name]}"), name)

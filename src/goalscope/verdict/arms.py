@@ -1,0 +1,316 @@
+"""The arms of an evaluation: which worlds answer which questions, and how many of them are needed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from goalscope._ground import registry
+from goalscope.agents.agent import TASK_CHAT
+from goalscope.agents.prompts import NAMED, WORDINGS
+from goalscope.environments.world import EnvironmentView
+from goalscope.runs.study import Study
+from goalscope.stats.rows import Tag
+from goalscope.verdict.subject import Subject
+from goalscope.worlds.gridworld import GridView
+
+SEED: Final = 1902
+"""Root seed of the worlds where none is given."""
+
+GIVEN: Final = "worlds"
+"""Name of the arm that takes the worlds of a study, and stands in place of all others."""
+
+HYPOTHESES: Final = "hypotheses"
+"""Name of the arm in which every step is answered twice; with grids that are given it stands alone."""
+
+USUAL: Final = "usual"
+"""Name of the usual wording."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Work of an arm that looks inside: it reads or changes a model's activations or reasoning in another arm's run.
+
+    Attributes:
+        at: that arm.
+        settings: returns what is done, for the name of a model and a size: settings of probes (`Inside`) or of a
+            registered intervention.
+        what: the same in words, for the page.
+        counts: what the sizes `quick` and `full` count, in the singular.
+        turns: turns whose time each of them is taken to need.
+    """
+
+    at: str
+    settings: Callable[[str, int], BaseModel]
+    what: str
+    counts: str
+    turns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One arm.
+
+    Attributes:
+        name, title: what commands and the page call it.
+        needs: what must be possible with a model for it to be asked, see `Subject.access`.
+        why: what is said of a model with which that is not possible, and what would make it so.
+        worlds: returns the entries of the worlds of its study, for a number of worlds a cell.
+        recorded: returns whether an episode of recorded logs belongs to it, from the tags of episode and world.
+        agent: keys of a language model's entry that are its own here.
+        study: further keys of its study.
+        quick: worlds a cell with ``--quick``, 0 for an arm that it leaves out.
+        full: worlds a cell at which its claims are expected to be settled, for agents with planted goals.
+        varies: tag that must have two values among recorded episodes, "" for none.
+        variants: name -> keys of an agent's entry: each model is asked once as each of them, on the same worlds.
+        looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
+        repeats: whether its sizes count the trajectories on each of its worlds, which are always the same.
+        chosen: returns its study as the user has changed it, see `goalscope.verdict.choices`; None for no change.
+        sections: sections of the report that show its run on the page; empty for those of any run.
+    """
+
+    name: str
+    title: str
+    needs: frozenset[str]
+    why: str
+    worlds: Callable[[int], list[dict[str, Any]]] = lambda count: []
+    recorded: Callable[[Mapping[str, Tag]], bool] = lambda tags: False
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    study: Mapping[str, Any] = field(default_factory=dict)
+    quick: int
+    full: int
+    varies: str = ""
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    looks: Look | None = None
+    repeats: bool = False
+    chosen: Callable[[Study], Study] | None = None
+    sections: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> str:
+        """The arm whose run holds its results: itself, except for one that looks inside."""
+        return self.name if self.looks is None else self.looks.at
+
+    def open_to(self, subject: Subject) -> bool:
+        """Return whether a model can be asked, or may have been."""
+        return subject.logs is not None or self.needs <= subject.access
+
+    def names(self, subject: Subject) -> list[str]:
+        """Return the names of a model in the runs of the arm: its name, or one for each variant."""
+        return [f"{subject.name} [{variant}]" for variant in self.variants] or [subject.name]
+
+    def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
+        """Return the study of some models with a number of worlds a cell."""
+        agents = [
+            subject.entry(**self.agent, **changes, name=name)
+            for subject in subjects
+            for name, changes in zip(self.names(subject), list(self.variants.values()) or [{}], strict=True)
+        ]
+        repeated = {"trajectories": count} if self.repeats else {}
+        worlds = self.worlds(count)
+        study = Study.assemble(
+            {"name": self.title, "seed": seed, "worlds": worlds, "agents": agents, **self.study, **repeated}
+        )
+        return study if self.chosen is None else self.chosen(study)
+
+
+def arm(new: Arm) -> Arm:
+    """Register an arm under its name."""
+    return registry.register("arm", new.name, made_of=new.worlds if new.looks is None else new.looks.settings)(new)
+
+
+def arms() -> list[Arm]:
+    """Return all registered arms in the order in which they are asked."""
+    return [registry.resolve("arm", name) for name in registry.names("arm")]
+
+
+def _changed(tags: Mapping[str, Tag]) -> bool:
+    """Return whether a world is transformed or under fog."""
+    return tags.get("transform") not in (None, "identity") or tags.get("fog_radius") is not None
+
+
+NO_GRIDS: Final = "it does not act in grids: give a model that reads text, or an agent of grids"
+_WORDS: Final = (
+    "it does not read any text, only the prompts that it was made for: give a model that reads instructions, by its "
+    "weights or a server"
+)
+_WORDINGS: Final = f"{_WORDS}; or its prompts show grids as lists, and the wordings are those of the matrix"
+
+arm(
+    Arm(
+        name="grids",
+        title="Grids",
+        needs=frozenset({"grids"}),
+        why=NO_GRIDS,
+        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9, 11], "densities": [0.2, 0.6, 1.0], "count": count}],
+        recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and not _changed(tags),
+        agent={"task": "grid"},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=6,
+        full=26,
+    )
+)
+arm(
+    Arm(
+        name="keys",
+        title="Keys, doors and two paths",
+        needs=frozenset({"grids"}),
+        why=NO_GRIDS,
+        worlds=lambda count: [
+            {"kind": "key-no-door", "count": count, "control": True},
+            {"kind": "two-path", "count": count},
+            {"kind": "key-door", "count": count},
+        ],
+        recorded=lambda tags: tags.get("kind") in ("key-door", "key-no-door", "two-path") and not _changed(tags),
+        agent={"task": "key-door"},
+        study={"trajectories": 1, "horizon": {"steps": 30}},
+        quick=16,
+        full=190,
+    )
+)
+arm(
+    Arm(
+        name="transforms",
+        title="Mirrored and rotated worlds",
+        needs=frozenset({"grids"}),
+        why=NO_GRIDS,
+        worlds=lambda count: [
+            {
+                "kind": "grid",
+                "sizes": [7, 9],
+                "densities": [0.4, 0.8],
+                "count": count,
+                "goal_side": "right",
+                "transforms": ["identity", "reflect", "rotate", "transpose", "swap"],
+            }
+        ],
+        recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and tags.get("fog_radius") is None,
+        varies="transform",
+        agent={"task": "grid"},
+        study={"trajectories": 2, "horizon": {"factor": 1.5}},  # differences of single grids need two
+        quick=3,
+        full=110,
+    )
+)
+arm(
+    Arm(
+        name="fog",
+        title="Fog",
+        needs=frozenset({"grids"}),
+        why=NO_GRIDS,
+        worlds=lambda count: [
+            {
+                "kind": "grid",
+                "sizes": [7, 9],
+                "densities": [0.2, 0.6],
+                "count": count,
+                "minimum_distance": 5,
+                "fog_radius": 3,
+            }
+        ],
+        recorded=lambda tags: tags.get("fog_radius") is not None,
+        agent={"task": "fog", "history": "actions"},
+        study={"trajectories": 1, "horizon": {"factor": 2.0}},
+        quick=4,
+        full=30,
+    )
+)
+arm(
+    Arm(
+        name="tasks",
+        title="Task worlds",
+        needs=frozenset({"tasks"}),
+        why="it does not act in task worlds: give a model that reads text, ariadne, or an agent of task maps",
+        worlds=lambda count: [
+            {"kind": "task-map", "presets": ["low-small", "medium-medium", "high-large"], "count": count}
+        ],
+        recorded=lambda tags: tags.get("kind") in ("task-map", "cooking"),
+        # A list of what was told and done, which is far shorter than the conversation with all answers.
+        agent={"kind": TASK_CHAT, "history": "actions"},
+        study={"trajectories": 1},
+        quick=4,
+        full=40,
+    )
+)
+arm(
+    Arm(
+        name="competence",
+        title="Places named in words",
+        needs=frozenset({"grids", "text"}),
+        why=_WORDS,
+        worlds=lambda count: [{"kind": "named-place", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
+        recorded=lambda tags: tags.get("kind") == "named-place",
+        agent={"task": NAMED},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=4,
+        full=12,
+        varies="named",
+    )
+)
+arm(
+    Arm(
+        name="wordings",
+        title="Other wordings of the prompt",
+        needs=frozenset({"grids", "text", "wordings"}),
+        why=_WORDINGS,
+        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
+        recorded=lambda tags: tags.get("wording") is not None,
+        agent={"task": "grid"},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=3,
+        full=15,
+        varies="wording",
+        variants={USUAL: {}, **{name: {"wording": name} for name in WORDINGS}},
+    )
+)
+
+
+def given_worlds(study: Study) -> dict[str, Any]:
+    """Return what an evaluation keeps of the study whose worlds it takes: name, worlds and horizon, as plain values.
+
+    Raises:
+        ValueError: its worlds are neither environments nor grids.
+    """
+    if not issubclass(study.view, (EnvironmentView, GridView)):
+        raise ValueError(
+            f"an evaluation takes worlds that are grids or environments (docs/environments.md), but those of "
+            f"{study.name} show {study.view.shows}: leave --worlds out, task maps are asked anyway"
+        )
+    dumped = study.dump()
+    kept: dict[str, Any] = {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
+    if issubclass(study.view, EnvironmentView):
+        return kept
+    named = () if study.analysis is None else study.analysis.hypotheses
+    return {**kept, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
+
+
+def given_arm(settings: Mapping[str, Any]) -> Arm:
+    """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
+    horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
+    if settings.get("arm") == HYPOTHESES:
+        usual: Arm = registry.resolve("arm", HYPOTHESES)
+        named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
+        return replace(
+            usual,
+            title=f"Worlds of {settings['name']}",
+            worlds=lambda count: list(settings["worlds"]),
+            study={**usual.study, **horizon, **named},
+            quick=1,
+            full=2,
+            repeats=True,
+        )
+    return Arm(
+        name=GIVEN,
+        title=f"Worlds of {settings['name']}",
+        needs=frozenset({"environments"}),
+        why="it does not act in environments: give a model that reads text, by its weights or a server, or an agent of "
+        "environments (environment-optimal, random)",
+        worlds=lambda count: list(settings["worlds"]),
+        recorded=lambda tags: tags.get("kind") in {entry["kind"] for entry in settings["worlds"]},
+        agent={"task": "text", "history": "actions"},
+        study=horizon,
+        quick=4,
+        full=20,
+        repeats=True,
+    )

@@ -1,0 +1,205 @@
+"""Budgets: what a limit of time, money or tokens allows, and how it is divided among the arms of an evaluation.
+
+The rule: each arm gets at least `Arm.quick` worlds; where the budget has no room for that, the last arms are dropped
+until it has. What is left is spent so that all arms come equally near to the number of worlds at which their claims are
+settled (`Arm.full`), and beyond it to at most `MOST` times as many. An arm that comes to none is dropped. Arms that
+look inside count random networks or pairs of grids in the place of worlds, and end at the full size.
+"""
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from goalscope._ground import registry
+from goalscope._ground.progress import duration
+from goalscope.agents.chat import ChatAgent
+from goalscope.verdict.arms import Arm, Look
+from goalscope.verdict.preflight.cost import longest_prompt
+from goalscope.verdict.preflight.first_turns import FirstTurns
+from goalscope.verdict.preflight.forecast import Forecast, forecast, nothing, whole
+from goalscope.verdict.preflight.memory import inside_memory
+from goalscope.verdict.subject import Subject
+
+MOST: Final = 4.0
+"""Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""
+
+_UNITS: Final[Mapping[str, tuple[str, float]]] = {
+    "s": ("seconds", 1.0),
+    "m": ("seconds", 60.0),
+    "h": ("seconds", 3600.0),
+    "usd": ("usd", 1.0),
+    "tokens": ("tokens", 1.0),
+    "k-tokens": ("tokens", 1e3),
+    "m-tokens": ("tokens", 1e6),
+}
+_WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(" + "|".join(sorted(_UNITS, key=len, reverse=True)) + ")")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A limit: ``20m``, ``2h``, ``5usd``, ``200k-tokens``."""
+
+    amount: float
+    of: Literal["seconds", "usd", "tokens"]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read a limit.
+
+        Raises:
+            ValueError: it is not written as a number and one of the units.
+        """
+        match = _WRITTEN.fullmatch(text.strip().lower())
+        if match is None or float(match[1]) <= 0:
+            raise ValueError(
+                f"a budget must be a number above 0 and one of {', '.join(_UNITS)}, e.g. 20m, 2h, 5usd, 200k-tokens; "
+                f"got {text!r}"
+            )
+        of, factor = _UNITS[match[2]]
+        return cls(amount=float(match[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
+
+    def in_words(self, amount: float) -> str:
+        """Return an amount of what is limited, with its unit: 180,000 tokens, 2 h 10 min, 1.25 USD."""
+        if self.of == "seconds":
+            return duration(amount)
+        return f"{amount:,.2f} USD" if self.of == "usd" else f"{whole(amount)} tokens"
+
+    def enough(self, amount: float) -> str:
+        """Return a limit of the same kind that allows an amount, as `parse` reads it: a tenth above, rounded up."""
+        more = 1.1 * amount
+        if self.of == "usd":
+            return f"{math.ceil(100 * more) / 100:.2f}usd"
+        return f"{math.ceil(more / 60)}m" if self.of == "seconds" else f"{math.ceil(more / 1e3)}k-tokens"
+
+
+def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
+    """Return how many worlds a cell each arm gets, by the rule of this module.
+
+    Args:
+        arms: the arms that can be asked, in their order.
+        cost: arm -> what one world a cell costs, in the unit of the limit.
+        limit: the limit.
+
+    Returns:
+        Arm -> worlds a cell, without the arms that are dropped; empty where not even the first one fits.
+    """
+    kept_arms = list(arms)
+    while kept_arms:
+        quick_cost, full_cost = (
+            sum(cost[arm.name] * getattr(arm, size) for arm in kept_arms) for size in ("quick", "full")
+        )
+        if quick_cost <= limit:
+            fraction = (limit - quick_cost) / (full_cost - quick_cost) if full_cost > quick_cost else 0.0
+            grown = {arm.name: int(arm.quick + fraction * (arm.full - arm.quick)) for arm in kept_arms}
+            sizes = {arm.name: min(grown[arm.name], _largest_size(arm)) for arm in kept_arms}
+            return {name: size for name, size in sizes.items() if size}
+        kept_arms.pop()
+    return {}
+
+
+def _largest_size(arm: Arm) -> int:
+    """Return the largest size that a budget buys; of an arm that looks inside, the one that settles its claims."""
+    return arm.full if arm.looks is not None else int(MOST * arm.full)
+
+
+def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurns, *, workers: int = 1) -> Forecast:
+    """Return what an arm is expected to take of a model.
+
+    Args:
+        arm: the arm.
+        subject: the model.
+        count: worlds a cell, or what an arm that looks inside counts.
+        seed: root seed of the worlds.
+        first: its measured batch, see `goalscope.verdict.preflight.first_turns`.
+        workers: maximum number of simultaneous calls.
+
+    Raises:
+        ValueError: the batch holds no turn.
+    """
+    if arm.looks is not None:
+        return replace(_inside(arm.looks, subject, count, first), memory=_memory_inside(arm, subject, seed, first))
+    sample, total = min(count, _SAMPLE), nothing()
+    study = arm.make([subject], sample, seed)
+    for agent, entry in zip(study.agents(), study.agents_, strict=True):
+        total += forecast(study, agent, entry.parameters, first, times=count / sample, workers=workers)
+    return total
+
+
+def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Forecast:
+    """Return what a look inside is expected to take: `Look.turns` turns of the batch, half or twice as many.
+
+    Tokens and USD count only for a model without local weights.
+    """
+    turns = count * look.turns * np.array([0.5, 1.0, 2.0])
+    last, mean = first.portions[-1], {name: value / first.asked for name, value in first.usage.items()}
+    asked = np.zeros(3) if "weights" in subject.access else turns
+    return replace(
+        nothing(),
+        seconds=turns * last.seconds / last.turns,
+        prompt_tokens=asked * (mean.get("prompt_tokens", 0.0) + mean.get("tokens_at_most", 0.0)),
+        output_tokens=asked * mean.get("output_tokens", 0.0),
+        usd=asked * mean.get("usd", 0.0),
+        priced="usd" in mean,
+    )
+
+
+def _memory_inside(arm: Arm, subject: Subject, seed: int, first: FirstTurns) -> tuple[float, float]:
+    """Return the memory that was taken, and the most where the turns of an arm's episodes are read again."""
+    if "weights" not in subject.access:
+        return 0.0, 0.0
+    study = registry.resolve("arm", arm.at).make([subject], 1, seed)
+    agent, parameters = study.agents()[0], study.agents_[0].parameters
+    known = longest_prompt(study, agent, parameters) if isinstance(agent, ChatAgent) else None
+    more = 0.0 if known is None else inside_memory(agent, known[0])
+    return (first.memory, first.memory + more) if more else (0.0, 0.0)
+
+
+def unit_costs(
+    arms: Sequence[Arm],
+    subjects: Sequence[Subject],
+    seed: int,
+    limit: Budget,
+    firsts: Mapping[str, FirstTurns],
+    unasked: Collection[tuple[str, str]] = (),
+    *,
+    workers: int = 1,
+) -> dict[str, float]:
+    """Return what one world a cell of each arm costs at its least size, in the unit of a limit.
+
+    Seconds are those that are expected; tokens and USD are the most of their range, which a limit is not to exceed.
+
+    Args:
+        arms: the arms.
+        subjects: the models.
+        seed: root seed of the worlds.
+        limit: the limit.
+        firsts: name of a model -> its measured batch; models without one cost nothing.
+        unasked: (arm, name of a model) that cost nothing.
+        workers: maximum number of simultaneous calls.
+
+    Raises:
+        ValueError: a limit in USD for a model without prices.
+    """
+    unit_cost = dict.fromkeys((arm.name for arm in arms), 0.0)
+    for arm in arms:
+        for subject in subjects:
+            if not arm.open_to(subject) or (arm.name, subject.name) in unasked or subject.name not in firsts:
+                continue
+            count = max(arm.quick, 1)
+            took = expected(arm, subject, count, seed, firsts[subject.name], workers=workers)
+            if limit.of == "usd" and took.tokens[1] and not took.priced:
+                raise ValueError(
+                    f"a budget in USD needs the prices of {subject.name}, which are not given: use tokens or time, as "
+                    "in --budget 200k-tokens"
+                )
+            amounts = {"seconds": took.seconds[1], "tokens": took.tokens[2], "usd": took.usd[2]}
+            unit_cost[arm.name] += float(amounts[limit.of]) / count
+    return unit_cost
+
+
+_SAMPLE: Final = 3  # worlds a cell whose shortest ways and prompts stand for all

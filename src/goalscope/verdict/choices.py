@@ -1,0 +1,257 @@
+"""What the user chooses of an evaluation: arms, sizes of grids, how language models are asked. It is part of the plan.
+
+Parameters of language models go into each model's own (`Subject.changed`), and so into its description and id; sizes
+and settings of studies into the study of each arm that takes them (`Choices.changed`).
+"""
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from pydantic import Field
+
+from goalscope._ground.checks import near_miss
+from goalscope._ground.own import consent
+from goalscope._ground.parts import attempt
+from goalscope._ground.sealed import StrictRecord
+from goalscope._ground.yaml_text import key_path, set_key
+from goalscope.agents.agent import CHAT
+from goalscope.goals.hypotheses import load_hypotheses, write_hypotheses
+from goalscope.goals.hypotheses.written import check_names, restore_hypotheses
+from goalscope.runs.study import Study
+from goalscope.verdict.arms import GIVEN, Arm
+from goalscope.verdict.subject import MODELS, Subject, told_apart
+
+LEFT_OUT: Final = "left out by --arms"
+"""Why an arm that was not chosen is not asked."""
+
+_OF_STUDIES: Final = ("worlds", "trajectories", "horizon", "failure", "durability")
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("kind", "model", "name"), "chat:model=NAME,name=TEXT or a YAML file says it of one model"),
+    **dict.fromkeys(("agents", "further_agents"), "max_tokens=64 alone is a parameter of every language model"),
+    "seed": "--seed is the option",
+    "analysis": "arms look inside, see --arms; --hypotheses names hypotheses",
+}
+
+
+class Choices(StrictRecord):
+    """The user's choices.
+
+    Attributes:
+        arms: names of the arms that are asked; empty for all.
+        sizes: side lengths of the grids of every arm that gives some; empty for its own.
+        models: parameters of every language model, KEY=VALUE each.
+        studies: settings of the arms' studies, KEY=VALUE each.
+        hypotheses: in written form; empty for the usual ones.
+    """
+
+    arms: tuple[str, ...] = Field(default=(), strict=False)
+    sizes: tuple[int, ...] = Field(default=(), strict=False)
+    models: tuple[str, ...] = Field(default=(), strict=False)
+    studies: tuple[str, ...] = Field(default=(), strict=False)
+    hypotheses: tuple[str | dict[str, str], ...] = Field(default=(), strict=False)
+
+    @classmethod
+    def of(
+        cls,
+        arms: Sequence[str],
+        sizes: Sequence[int],
+        models: Sequence[str],
+        settings: Sequence[str],
+        hypotheses: str = "",
+    ) -> "Choices":
+        """Return the choices of a command.
+
+        Args:
+            arms, sizes, models: see above.
+            hypotheses: as `goalscope.goals.hypotheses.load_hypotheses` takes them; empty for the usual ones.
+            settings: KEY=VALUE each, of arms' studies where KEY begins with a key of one, else of all language models.
+
+        Raises:
+            ValueError: a key that has another place, or one that is given twice.
+        """
+        consent([setting.partition("=")[2] for setting in settings])
+        of_models, of_studies = list(models), list[str]()
+        for setting in settings:
+            first, *rest = key_path(setting.partition("=")[0]) or [""]
+            if first in _ELSEWHERE:
+                raise ValueError(f"--set must leave {first} alone, got {setting!r}: {_ELSEWHERE[first]}")
+            if first == "worlds" and rest[-1:] == ["count"]:
+                raise ValueError(f"--set must leave the number of worlds to --budget and --quick, got {setting!r}")
+            (of_studies if first in _OF_STUDIES else of_models).append(setting)
+        keys = [setting.partition("=")[0] for setting in (*of_models, *of_studies)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"{key} must be given once, got it twice: leave one out")
+        return cls(
+            arms=tuple(sorted(set(arms))),
+            sizes=tuple(sizes),
+            models=tuple(of_models),
+            studies=tuple(of_studies),
+            hypotheses=tuple(write_hypotheses(load_hypotheses(hypotheses))) if hypotheses else (),
+        )
+
+    @property
+    def words(self) -> list[str]:
+        """The choices as the command line has them."""
+        lists = {"--arms": self.arms, "--sizes": self.sizes}
+        return [
+            *(f"{option} {','.join(map(str, values))}" for option, values in lists.items() if values),
+            *([self._hypotheses_words] if self.hypotheses else ()),
+            *(f"--set {setting}" for setting in (*self.models, *self.studies)),
+        ]
+
+    @property
+    def _hypotheses_words(self) -> str:
+        texts = (one if isinstance(one, str) else f"{one['name']} = {one['is']}" for one in self.hypotheses)
+        return f"--hypotheses {shlex.quote(';'.join(texts))}"
+
+    def subjects(self, subjects: Sequence[Subject]) -> list[Subject]:
+        """Return the subjects with the chosen parameters, under names of their own.
+
+        Raises:
+            ValueError: parameters of language models and a subject that is none; ones that a model does not have;
+                other worlds where there are recorded ones only.
+        """
+        if (self.sizes or self.studies or self.hypotheses) and all(one.logs is not None for one in subjects):
+            raise ValueError(f"recorded runs are judged as they are, got {', '.join(self.words)}: leave that out")
+        for one in subjects if self.models else ():
+            if one.kind not in MODELS or one.logs is not None:
+                what = "a recorded run" if one.logs is not None else f"an agent of kind {one.kind}"
+                raise ValueError(
+                    f"{', '.join(self.models)} must be given for language models, but {one.name} is {what}: leave it "
+                    f"out, or write it into the models that have it, as in chat:model=NAME,{self.models[0]}"
+                )
+        return told_apart([one.changed(self.models) for one in subjects] if self.models else subjects)
+
+    def check_arms(self, arms: Sequence[Arm]) -> None:
+        """Raise a ValueError for a chosen arm that is none of these, or one whose episodes another one must make."""
+        known = {arm.name: arm for arm in arms}
+        for name in self.arms:
+            if name not in known:
+                near = near_miss(name, list(known))
+                raise ValueError(f"--arms must be some of {', '.join(known)}, got {name!r}{near}")
+            if (at := known[name].at) not in self.arms:
+                both = f"--arms {at},{','.join(self.arms)}"
+                raise ValueError(f"--arms {name} reads the episodes of {at}, which must be asked, too: give {both}")
+
+    def has(self, arm: Arm) -> bool:
+        """Return whether an arm is asked."""
+        return not self.arms or arm.name in self.arms
+
+    def changed(self, arm: Arm) -> Arm:
+        """Return an arm with the sizes and settings of studies that it takes."""
+        if arm.looks is not None or not (self.sizes or self.studies or self.hypotheses):
+            return arm
+        return replace(arm, chosen=lambda study: self._applied(arm, study)[0], full=self._full(arm))
+
+    def _full(self, arm: Arm) -> int:
+        """Return the worlds a cell at which an arm's claims are settled: as many in all as with its own sizes."""
+        worlds = (
+            attempt("arm", arm.name, lambda: arm.worlds(1), lambda why: list[dict[str, Any]]()) if self.sizes else []
+        )
+        lengths = [len(entry["sizes"]) for outer in worlds for entry in outer.get("of", [outer]) if "sizes" in entry]
+        if not lengths:
+            return arm.full
+        study = Study.assemble({"worlds": worlds, "agents": [{"kind": "random"}], **arm.study})
+        if self._applied(arm, study)[1].keys() & {words for words, _ in self._changes(arm) if "--sizes" in words}:
+            return arm.full
+        return math.ceil(arm.full * lengths[0] / len(self.sizes))
+
+    def not_taken(self, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> list[str]:
+        """Return a sentence for each choice that some arms do not take, with the reason in the first of them.
+
+        Args:
+            arms: the arms that are asked.
+            subjects: the models that are asked.
+            seed: root seed of the worlds.
+
+        Raises:
+            ValueError: a choice that no arm takes.
+        """
+        refused, taken = dict[str, dict[str, str]](), set[str]()
+        for arm in arms if self.words else ():
+            asked = [subject for subject in subjects if arm.open_to(subject)]
+            if arm.looks is not None or not asked:
+                continue
+            found = self._applied(arm, replace(arm, chosen=None).make(asked[:1], max(arm.quick, 1), seed))[1]
+            taken |= {words for words, _ in self._changes(arm) if words not in found}
+            lacking = {key for one in asked for key in one.not_taken(arm.agent.get("kind", CHAT))}
+            own = [setting for setting in self.models if setting.partition("=")[0] in lacking]
+            taken |= set(own)
+            for words, why in {**found, **dict.fromkeys(own, "prompts of task worlds have no such parameter")}.items():
+                refused.setdefault(words, {})[arm.title] = why
+        for words, found in refused.items():
+            if words not in taken:
+                raise ValueError(f"{words} must fit the worlds of an arm that is asked: {next(iter(found.values()))}")
+        return [
+            f"{words} is not applied to {', '.join(found)}: {next(iter(found.values()))}"
+            for words, found in refused.items()
+        ]
+
+    def _applied(self, arm: Arm, study: Study) -> tuple[Study, dict[str, str]]:
+        """Return the study of an arm with each choice that it takes, and why it does not take the others."""
+        refused = {}
+        for words, change in self._changes(arm):
+            mapping = study.dump()
+            try:
+                change(mapping)
+                study = Study.assemble(mapping)
+            except ValueError as error:
+                refused[words] = " ".join(str(error).split())
+        return study, refused
+
+    def _changes(self, arm: Arm) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
+        """Yield the choices for studies, in words and as a function; settings of one key are one choice."""
+        if self.sizes:
+            yield f"--sizes {','.join(map(str, self.sizes))}", self._resize
+        if self.hypotheses:
+            yield self._hypotheses_words, partial(self._named, arm=arm)
+        by_key: dict[str, list[str]] = {}
+        for setting in self.studies:
+            by_key.setdefault(key_path(setting.partition("=")[0])[0], []).append(setting)
+        for key, settings in by_key.items():
+            counts = key == "trajectories" and arm.repeats
+            yield " ".join(f"--set {setting}" for setting in settings), partial(_set, settings=settings, counts=counts)
+
+    def _resize(self, mapping: dict[str, Any]) -> None:
+        entries = [entry for outer in mapping["worlds"] for entry in outer.get("of", [outer]) if "sizes" in entry]
+        if not entries:
+            kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in mapping["worlds"]))
+            raise ValueError(f"worlds of kind {kinds} have no sizes")
+        for entry in entries:
+            entry["sizes"] = list(self.sizes)
+        # Whether there are such worlds at all: a goal may have to be far from the start.
+        single = [{**entry, "count": 1} if "count" in entry else entry for entry in mapping["worlds"]]
+        Study.assemble({**mapping, "worlds": single, "agents": [{"kind": "random"}]}).size()
+
+    def _named(self, mapping: dict[str, Any], *, arm: Arm) -> None:
+        if arm.name == GIVEN:
+            mapping["answers"] = 2
+        if mapping.get("answers", 1) < 2:
+            raise ValueError("its steps are answered once, which cannot tell hypotheses from noise")
+        check_names(restore_hypotheses(list(self.hypotheses)), Study.assemble(mapping).worlds)
+        mapping["analysis"] = {**mapping.get("analysis", {}), "hypotheses": list(self.hypotheses)}
+
+
+def _set(mapping: dict[str, Any], *, settings: Sequence[str], counts: bool) -> None:
+    if counts:
+        raise ValueError("the size of an evaluation is its number of trajectories")
+    for setting in settings:
+        set_key(mapping, setting)
+
+
+def differences(stored: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]) -> str:
+    """Return in one line the words in which two plans differ, "" where they do not.
+
+    Each is a list of words under each title. The first titles that differ are told, since others follow from them.
+    """
+    for title, before in stored.items():
+        if before != (now := given[title]):
+            words = [f"{title}{text} stored, not given" for text in before if text not in now]
+            words += [f"{title}{text} given, not stored" for text in now if text not in before]
+            return "; ".join(words) or f"{title}in another order"
+    return ""

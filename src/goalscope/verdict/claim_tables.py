@@ -1,0 +1,169 @@
+"""Tables of the page of an evaluation: claims, models side by side, and what each answer rests on."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from goalscope._ground.words import counted
+from goalscope.report import Declared, FoldSpec
+from goalscope.report.blocks import Bar, Cell, Phrase, Table
+from goalscope.stats import Estimate
+from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
+from goalscope.verdict.compare import differences_table
+from goalscope.verdict.page_level import page_level
+
+EVIDENCE: Final = "evidence"
+"""Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
+
+_RULE: Final = (
+    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Undecided: the interval holds the "
+    "threshold; more of the same data could decide, and this is not “there is none”. Untestable: nothing that could be "
+    "asked of this model answers it. Where several intervals decide together, one of them stands here."
+)
+
+
+def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool) -> Declared:
+    """Return the table of the claims about a model; each links to the table that it rests on."""
+    table = Table(
+        caption="Each question, the answer in a word, and the estimate that it follows from with its interval",
+        headings=("question", "answer", "estimate", "threshold", "worlds"),
+        rows=tuple(_line(claim, evidence[ledger.model]) for claim in ledger.claims),
+        numbers=(2, 3, 4),
+    )
+    return Declared(
+        anchor="claims",
+        title="Claims",
+        tables=[table],
+        closing=" ".join(filter(None, (_RULE, page_level(ledger)))),
+        folded=folded,
+    )
+
+
+def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
+    """Return the table row of a claim; its question links to what it rests on."""
+    estimate = _estimate(claim)
+    subtitle = claim.quantity if estimate.estimate is not None else claim.says
+    return (
+        Phrase(claim.question, below=subtitle, target=target),
+        Phrase(
+            claim.answer,
+            strong=claim.answer in ("yes", "no"),
+            mark=MARKS[claim.answer],
+            bar=_bar(claim, (claim,)),
+        ),
+        estimate,
+        "–" if estimate.estimate is None or claim.threshold is None else _threshold(claim),
+        str(claim.clusters or "–"),
+    )
+
+
+def _estimate(claim: Claim) -> Cell:
+    if None in (claim.value, claim.low, claim.high, claim.confidence):
+        return Cell(value="–", hint=claim.says)
+    names = ("value", "low", "high", "confidence", "n", "clusters", "method", "unit", "note")
+    return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
+
+
+def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterator[Declared]:
+    """Yield the answers of several models question by question, and beside them what differs between the models."""
+    questions = evaluation.by_question()
+    if len(evaluation.models) == 1 or not questions:
+        return
+    matrix = Table(
+        caption=f"Answer and estimate on each question, intervals of {100 * (1 - evaluation.models[0].level):.3g} %",
+        headings=("question", *(model.model for model in evaluation.models)),
+        rows=tuple(
+            (
+                next(Phrase(one.question, below=_decides(one)) for one in claims if one is not None),
+                *(
+                    _answer(one, evidence[model.model], claims)
+                    for one, model in zip(claims, evaluation.models, strict=True)
+                ),
+            )
+            for claims in questions
+        ),
+    )
+    shown, others = ([one for one in evaluation.differences if one.shown is side] for side in (True, False))
+    caption = f"Differences on the worlds that both met, p after Holm's correction over all {len(shown + others):,}"
+    none = "" if shown or not others else f"None of {counted(len(others), 'comparison')} shows a difference."
+    yield Declared(
+        anchor="matrix",
+        title="Side by side",
+        paragraphs=(none,) if none else (),
+        tables=[matrix, *([differences_table(shown, caption)] if shown else [])],
+        folds=[FoldSpec("Comparisons that show no difference", [differences_table(others, caption)])] if others else [],
+    )
+
+
+def _threshold(claim: Claim) -> Cell | str:
+    """Return the threshold as it was applied, above the rule that it is by where that differs between models."""
+    text = f"{claim.threshold:.3g}"
+    return Cell(value=text, note=claim.threshold_rule) if claim.threshold_rule else text
+
+
+def _decides(claim: Claim) -> str:
+    return "" if claim.threshold is None or claim.threshold_rule else f"threshold {claim.threshold:g}"
+
+
+MARKS: Final = {"yes": "✓", "no": "✗", "undecided": "~", "untestable": "?"}
+"""A sign of each answer, beside the word: neither rests on colour."""
+
+
+def _bar(claim: Claim, beside: Sequence[Claim | None]) -> Bar | None:
+    """Return the interval of a claim on a scale that holds those beside it, 0, its threshold, and 1 of shares."""
+    estimate = _estimate(claim).estimate
+    if estimate is None:
+        return None
+    ends = [
+        end
+        for one in beside
+        if one is not None
+        for end in (one.value, one.low, one.high, one.threshold)
+        if end is not None
+    ]
+    scale = (min(0.0, *ends), max(1.0 if claim.unit == "share" else 0.0, *ends))
+    label = f"{claim.estimate} {claim.unit}, threshold {claim.threshold}; scale {scale[0]:.3g} to {scale[1]:.3g}"
+    return Bar.of(estimate, claim.threshold, scale, label)
+
+
+def _answer(claim: Claim | None, target: str, beside: Sequence[Claim | None]) -> Phrase | str:
+    """Return the cell of the matrix for a claim; it links to what it rests on."""
+    if claim is None:
+        return "not asked"
+    found = _estimate(claim)
+    below = f"{found.value} {found.interval}" if found.estimate is not None else ""
+    strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
+    return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, beside))
+
+
+def evidence_of(ledger: ClaimLedger, there: Collection[str]) -> Declared:
+    """Return the table that each claim links to; its lines link on to the section of the run, where the page has it."""
+    columns = ("claim", "estimate", "of what", "compared with", "worlds", "n", "p", "method", "checked on")
+    rows = tuple(
+        (
+            Phrase(claim.name, target=claim.section if claim.section in there else ""),
+            _estimate(claim),
+            claim.quantity if claim.value is not None else claim.says,
+            claim.compared,
+            str(claim.clusters or "–"),
+            f"{claim.n:,}" if claim.n else "–",
+            "–" if claim.p is None else f"{claim.p:.3g}",
+            "; ".join(filter(None, (claim.method, claim.note, claim.by_size))) or "–",
+            claim.validity,
+        )
+        for claim in ledger.claims
+    )
+    table = Table(
+        caption="The estimate that decides each claim, with the parts that it is made of; results of its run behind it",
+        headings=columns,
+        rows=rows,
+        numbers=(1, 4, 5, 6),
+    )
+    return Declared(anchor=EVIDENCE, title="What each answer rests on", tables=[table] if rows else [], folded=True)
+
+
+def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
+    """Yield each claim that names a section as what shows more: its quantity, estimate and answer."""
+    for claim in claims:
+        if claim.section == anchor and claim.estimate:
+            words = f"{claim.estimate} {claim.unit}, threshold {claim.threshold}: {MARKS[claim.answer]} {claim.answer}"
+            yield claim.name, f"{claim.quantity}: {words}"

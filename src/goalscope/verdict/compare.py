@@ -1,0 +1,167 @@
+"""Comparison of two models: the quantities that can be paired by world, their differences, Holm over all."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from goalscope.goals import goal_measure
+from goalscope.goals.decision import GOAL
+from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
+from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference
+from goalscope.stats.compare import least_p
+from goalscope.stats.rows import Rows, Tag
+from goalscope.verdict import evidence_inside as inside
+from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.claims import Difference
+from goalscope.verdict.evidence import ArmData, ArmRun
+from goalscope.verdict.evidence_inside import FIRST
+
+COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
+    ("grids", "success", {}),
+    ("grids", "action accuracy", {}),
+    ("grids", "invalid turns", {}),
+    ("keys", "errors towards the key", {"control": False}),
+    ("keys", "success", {"kind": "key-door"}),
+    ("transforms", "action accuracy", {}),
+    ("fog", "success", {}),
+    ("fog", "redundant backtracking", {}),
+    ("tasks", "success", {}),
+    ("tasks", "exploration error", {}),
+    ("tasks", "exploitation error", {}),
+    ("worlds", "success", {}),
+    ("worlds", "action accuracy", {}),
+)
+"""The declared family: arm, measure, and the worlds in which it is compared."""
+
+DIRECTED: Final = ("grids", GIVEN)
+"""The arms in which goal-directedness is compared, the ones that ask about it."""
+
+INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
+    ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
+    ("inside", "goal's place read, beyond permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
+    *(
+        (
+            "patching",
+            f"actions that follow {what}, {thing} moved, beyond noise",
+            partial(inside.patch_by_grid, site=site, moved=thing),
+        )
+        for site, what in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
+        for thing in inside.MOVED
+    ),
+    *(
+        (
+            "reasoning",
+            f"actions that follow exchanged moves, {thing} moved, beyond the own ones",
+            partial(inside.plan_followed_by_grid, moved=thing),
+        )
+        for thing in inside.MOVED
+    ),
+    (
+        "plans",
+        f"first {FIRST} actions decoded, beyond permuted weights",
+        lambda data: inside.plan_read(data, FIRST).by_grid(),
+    ),
+    (
+        "beliefs",
+        "walls seen in fog read, beyond permuted weights",
+        lambda data: inside.map_read(data, "wall", seen=True).by_grid(),
+    ),
+    (
+        "beliefs",
+        "actions that fit the decoded map, beyond permuted weights",
+        lambda data: inside.beliefs_read(data).by_grid(),
+    ),
+)
+"""Its part from inside the models: arm, name, and what returns a value less that of a control for each grid."""
+
+
+def differences(
+    names: Sequence[str],
+    runs: Mapping[tuple[str, str], ArmRun],
+    level: float,
+    kept_apart: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> tuple[Difference, ...]:
+    """Return the differences of all pairs of models over the worlds that both met.
+
+    Args:
+        names: the models.
+        runs: (arm, name of a model) -> the measured run with its episodes.
+        level: family-wise level of all differences together.
+        kept_apart: opened around each comparison with its name; one that fails within it is left out.
+    """
+    comparisons: dict[str, tuple[str, str, str, PairedComparison]] = {}
+    for arm, measure, rows_of, unit, bounds in _quantities():
+        for pair in combinations(names, 2):
+            if any((arm, name) not in runs for name in pair):
+                continue
+            with kept_apart(f"comparing {measure} ({arm}) of {pair[0]} and {pair[1]}"):
+                first_rows, second_rows = (rows_of(ArmData.of(runs[arm, name], name)) for name in pair)
+                if len(first_rows) and len(second_rows):
+                    compared = paired_difference(
+                        *(first_rows.value, first_rows.cluster, second_rows.value, second_rows.cluster),
+                        unit=unit,
+                        bounds=bounds,
+                        confidence=1 - level,
+                    )
+                    name = f"{pair[0]} less {pair[1]}: {measure}, {arm}"
+                    comparisons[name] = (*pair, f"{measure} ({arm})", compared)
+    with_interval = {name: entry for name, entry in comparisons.items() if entry[3].difference.has_interval}
+    if not with_interval:
+        return ()
+    family = Family(name="differences of models", members=tuple(with_interval))
+    reported = []
+    p_values = {name: entry[3].p_value for name, entry in with_interval.items()}
+    least = {name: least_p(len(entry[3].labels)) for name, entry in with_interval.items()}
+    for test in holm(p_values, family, level=level, least=least):
+        first, second, rule, compared = with_interval[test.name]
+        difference = compared.difference
+        word = compared.direction if test.rejected else test.note or "no difference was shown"
+        outcome = word + (f" for {first} than for {second}" if test.rejected else "")
+        fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit", "note")}
+        fields |= {"p": test.adjusted, "shown": test.rejected}
+        reported.append(Difference(first=first, second=second, rule=rule, outcome=outcome, **fields))
+    return tuple(reported)
+
+
+def differences_table(differences: Sequence[Difference], caption: str) -> Table:
+    """Return differences as a table, a line each, their notes below it."""
+    notes = Footnotes()
+    columns: TextColumns[Difference] = [
+        ("quantity", lambda one: one.rule),
+        ("what differs", lambda one: one.outcome),
+        ("the first less the second", lambda one: f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}] {one.unit}"),
+        ("p", lambda one: f"{one.p:.3g}"),
+        ("worlds", lambda one: str(one.clusters)),
+        ("note", lambda one: notes.mark(one.note)),
+    ]
+    return plain_table(differences, columns, (2, 3, 4), caption=caption, footnotes=notes)
+
+
+_Quantity = tuple[str, str, Callable[[ArmData], Rows], str, tuple[float, float]]
+
+
+def _quantities() -> Iterator[_Quantity]:
+    """Yield the compared quantities: arm, name, rows, unit, bounds; a difference to a control may be below 0."""
+    for arm in DIRECTED:
+        yield arm, "goal-directedness in nats", _goal_directedness, "nats", UNBOUNDED
+    for arm, measure, tags in COMPARED:
+        yield arm, measure, partial(_behaviour, measure=measure, tags=tags), "share", (0.0, 1.0)
+    for arm, measure, rows_of in INSIDE:
+        yield arm, measure, rows_of, "share", (-1.0, 1.0)
+
+
+def _behaviour(data: ArmData, *, measure: str, tags: Mapping[str, Tag]) -> Rows:
+    return data.among(measure, **tags)
+
+
+def _goal_directedness(data: ArmData) -> Rows:
+    """Return each world's part of the signed MEG towards the goal, at the rationality that fits the model best.
+
+    Its mean over worlds is the MEG. The rationality is where that is greatest, so that an error of it hardly moves it.
+    """
+    rows = data.run.goals.rows.select(measure=goal_measure(GOAL), agent=data.agent)
+    return rows.where(np.full(len(rows), not data.speechless))

@@ -1,0 +1,96 @@
+"""What is asked of what an agent's actions depend on: one thing is changed, the rest stays, one turn is asked."""
+
+from functools import lru_cache
+from typing import Final
+
+from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
+from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.verdict.arms import NO_GRIDS, Arm, arm
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
+from goalscope.verdict.rules import claim
+from goalscope.verdict.sentences import THINGS
+
+ARM: Final = "depends"
+
+arm(
+    Arm(
+        name=ARM,
+        title="One thing changed",
+        needs=frozenset({"grids"}),
+        why=NO_GRIDS,
+        worlds=lambda count: [
+            {
+                "kind": "changed",
+                "of": [
+                    {"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count, "minimum_distance": 3}
+                ],
+            }
+        ],
+        recorded=lambda tags: tags.get("kind") == "changed",
+        agent={"task": "grid"},
+        study={"trajectories": 2, "horizon": {"steps": 1}},
+        quick=4,
+        full=40,
+        sections=("dependence",),
+    )
+)
+
+
+@lru_cache(maxsize=4)
+def found_in(run: ArmRun) -> tuple[Dependence, ...]:
+    """Return what the agents of a run depend on, at the level of the look."""
+    asked = asked_of(run.store.episodes())
+    return tuple(dependences(asked, level=1 - run.confidence, confidence=run.confidence))
+
+
+def depends_on(data: ArmData, thing: str) -> Evidence:
+    """Return by how much an agent's moves change with a thing, and on which side that decides."""
+    one = next((each for each in found_in(data.run) if (each.agent, each.moved) == (data.agent, thing)), None)
+    if one is None:
+        return Evidence(why="in none of the worlds could it be changed")
+    detail = f"change {one.change.value:.2f}, predictable {one.predictable.value:.2f}, {one.versions} changed grids"
+    if one.answer == "untestable":
+        return Evidence(why=f"its answers in one state may have nothing in common ({detail})", detail=detail)
+    decided = Evidence.of(one.share, side=one.answer, detail=detail)
+    return decided if decided.why else Evidence(estimate=one.share, side=decided.side, detail=detail, p=one.adjusted)
+
+
+def _claim(thing: str, question: str, changed: str) -> None:
+    name = THINGS[thing]
+    claim(
+        f"depends on {name}",
+        arm=ARM,
+        question=question,
+        yes=f"Its moves change with {name}, by {ENOUGH:g} of what is predictable of them and more. Towards it or away "
+        "from it is not said.",
+        no=f"Its moves change with {name} by less than {LEAST:g} of what is predictable of them.",
+        quantity="change of the moves (half the squared distance of their distributions, without bias) as a share of "
+        "what is predictable of them",
+        threshold=LEAST,
+        compared=f"its own second answer to the same prompt. {changed} Yes from {ENOUGH:g} on, if exchanged answers "
+        f"change less and the predictable share is above {NOISE:g}",
+        section="dependence",
+        validity="27 scripted agents whose goals are known (docs/depends.md)",
+    )(lambda data: depends_on(data, thing))
+
+
+_claim(
+    "goal",
+    "Do its actions depend on where the goal lies?",
+    "The goal lies elsewhere, so that other actions are optimal.",
+)
+_claim(
+    "wall",
+    "Do its actions depend on the walls on its way?",
+    "One wall beside it or its shortest paths is built or taken away.",
+)
+_claim(
+    "corner",
+    "Do its actions depend on where the corners are?",
+    "Rows and columns around a corner become walls, the optimal actions stay.",
+)
+_claim(
+    "agent",
+    "Do its actions depend on where it stands?",
+    "It stands elsewhere, so that other actions are optimal.",
+)

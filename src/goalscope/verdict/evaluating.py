@@ -1,0 +1,287 @@
+"""The whole of an evaluation in order: who is asked what, first turns, sizes, play, judge, ledger and page."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from goalscope._ground.parts import TRACEBACK
+from goalscope._ground.progress import TALLY, Display, aloud, lines
+from goalscope._ground.words import counted, listed
+from goalscope.verdict import judging
+from goalscope.verdict.arms import HYPOTHESES, SEED, Arm, arms, given_arm, given_worlds
+from goalscope.verdict.budget import Budget
+from goalscope.verdict.choices import Choices
+from goalscope.verdict.claims import Evaluation
+from goalscope.verdict.measured import measure
+from goalscope.verdict.plan import PAGE, EvaluationRun, Plan, check_directory, planned
+from goalscope.verdict.playing import play
+from goalscope.verdict.preflight.first_turns import FirstTurns
+from goalscope.verdict.preflight.study_files import load
+from goalscope.verdict.sizing import (
+    DEFAULT,
+    Announcement,
+    announced,
+    asked_of,
+    choose_sizes,
+    find_unasked,
+)
+from goalscope.verdict.subject import Subject, subjects_of
+
+KeyValues = Mapping[str, Any] | Sequence[str]
+"""Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""
+
+
+def evaluate(
+    models: str | Sequence[str] | Plan,
+    out: str | Path,
+    *,
+    budget: str = "",
+    quick: bool = False,
+    arms: Sequence[str] = (),
+    sizes: Sequence[int] = (),
+    worlds: str = "",
+    hypotheses: str = "",
+    settings: KeyValues = (),
+    seed: int = SEED,
+    workers: int = 1,
+    announce: Callable[[Announcement], None] | None = None,
+    stage: Display = lines,
+) -> Evaluation:
+    """Say whether, how strongly and towards what models are goal-directed, within a budget.
+
+    Called again on the same directory it goes on where it stopped, and repeats nothing. An arm, a claim or the page
+    that fails is left out, the rest goes on: `Evaluation.failed` lists what did.
+
+    Args:
+        models: one or several, each as `goalscope evaluate` takes it: ``theseus``, a folder, ``openai:NAME@URL``,
+            ``epsilon-greedy:epsilon=0.3``, a run directory, ...; or a plan, which says all of what is asked. Those of
+            the directory must be among them; further ones are added.
+        out: directory of the evaluation.
+        budget: limit of time, money or tokens, e.g. ``20m``, ``5usd``; where it is "", 7 minutes, but at least the
+            first arm.
+        quick: whether to use the minimum number of worlds.
+        arms: names of the arms that are asked; empty for all.
+        sizes: other side lengths of the grids.
+        worlds: a study whose environments or grids replace all other worlds; "" for the registered arms.
+        hypotheses: files, banks and written forms, with ';' between them; "" for the usual ones.
+        settings: how language models are asked, and keys of the arms' studies.
+        seed: root seed of the worlds.
+        workers: maximum number of simultaneous calls of a model.
+        announce: gets what is asked before it is asked; by default it is told line by line.
+        stage: shows the progress of a piece of work.
+
+    Raises:
+        ValueError: no arm can be asked, an option does not fit, or the directory holds another evaluation.
+    """
+    asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    with aloud(), closing(_begin(models, out, *asked)) as ready:
+        evaluation = ready.evaluation.sized(ready.sizes)
+        if ready.fitting:
+            (announce or _tell)(ready.announcement(evaluation))
+        play(evaluation, stage, workers=workers, arguments=ready.words)
+        return judged(evaluation, ready.words)
+
+
+def judged(evaluation: EvaluationRun, words: Mapping[str, Any]) -> Evaluation:
+    """Decide the claims of an evaluation that was played, write its ledger and its page."""
+    failures = evaluation.failures
+    with judging.opened(evaluation) as runs:
+        TALLY.tell("judging")
+        result = judging.judge(evaluation, runs, words)
+        judging.write(evaluation, result)
+        with failures.kept_apart(f"the page {PAGE}"):
+            from goalscope.verdict import page
+
+            result = page.with_digest(result, page.write(result, runs, evaluation.directory / PAGE))
+            judging.write(evaluation, result)  # once more, with the digest of its page
+    return result.kept_in(evaluation.directory, failures.failed, [name for _, name in failures.unasked])
+
+
+def estimate(
+    models: str | Sequence[str] | Plan,
+    out: str | Path,
+    *,
+    budget: str = "",
+    quick: bool = False,
+    arms: Sequence[str] = (),
+    sizes: Sequence[int] = (),
+    worlds: str = "",
+    hypotheses: str = "",
+    settings: KeyValues = (),
+    seed: int = SEED,
+    workers: int = 1,
+) -> Announcement:
+    """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
+    asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    with aloud(), closing(_begin(models, out, *asked)) as ready:
+        return ready.announcement(ready.evaluation.announced(ready.sizes))
+
+
+def _tell(announcement: Announcement) -> None:
+    for line in announcement.lines():
+        TALLY.tell(line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What is known before an evaluation is played.
+
+    Attributes:
+        evaluation: the evaluation, whose plan may lack sizes.
+        askable: the models that can be asked.
+        open_to, fitting: the chosen arms that some model is open to, and those of them that are asked of one.
+        sizes: arm -> worlds a cell; None where the sizes stay those of the last look.
+        firsts: name of a model -> its measured batch.
+        workers: maximum number of simultaneous calls.
+        words: the arguments, for the record.
+    """
+
+    evaluation: EvaluationRun
+    askable: list[Subject]
+    open_to: list[Arm]
+    fitting: list[Arm]
+    sizes: dict[str, int] | None
+    firsts: dict[str, FirstTurns]
+    workers: int
+    words: dict[str, Any]
+
+    def close(self) -> None:
+        """Close what first turns were kept in."""
+        self.evaluation.close()
+
+    def announcement(self, evaluation: EvaluationRun) -> Announcement:
+        """Return what is asked at the sizes of a plan, and what that is expected to take."""
+        plan, failures = evaluation.plan, evaluation.failures
+        failed = tuple(failures.failed)
+        if not self.askable:
+            expected = f"nothing is asked of {listed(plan.names)}: recorded logs are judged as they are"
+            return Announcement(expected=expected, failed=failed, plan=plan)
+        told = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
+        stored = evaluation.stored_episodes() if told.expected else 0
+        already = f"; {counted(stored, 'episode')} of it stored already, not asked again" if stored else ""
+        return replace(told, expected=f"{told.expected}{already}", plan=plan)
+
+
+def _begin(
+    models: str | Sequence[str] | Plan,
+    out: str | Path,
+    budget: str,
+    quick: bool,
+    arm_names: Sequence[str],
+    side_lengths: Sequence[int],
+    worlds: str,
+    hypotheses: str,
+    settings: KeyValues,
+    seed: int,
+    workers: int,
+) -> _Ready:
+    """Find who is asked what, ask and keep the first turns, choose sizes."""
+    check_directory(Path(out))
+    if isinstance(models, Plan):
+        if any((budget, quick, arm_names, side_lengths, worlds, hypotheses, settings, seed != SEED)):
+            raise ValueError(
+                "a plan says what is asked: leave budget, quick, arms, sizes, worlds, hypotheses, settings, seed out"
+            )
+        subjects, chosen, given, named = models.subjects(), models.choices, models.worlds, models.names
+        seed = models.seed
+    else:
+        if quick and budget:
+            raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
+        named = [models] if isinstance(models, str) else list(models)
+        chosen = Choices.of(arm_names, side_lengths, (), _settings(settings), hypotheses)
+        subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
+        given = given_worlds(load(worlds)) if worlds else None
+    askable = [subject for subject in subjects if subject.logs is None]
+    if given is not None and askable != subjects and (askable or given.get("arm") == HYPOTHESES):
+        raise ValueError(
+            "--worlds takes models and agents that can be asked, or recorded logs alone in environments, got recorded "
+            "logs: leave one of them out"
+        )
+    open_to = _open_arms(chosen, given, askable, [subject.name for subject in subjects])
+    limit = None if quick else Budget.parse(budget or DEFAULT)
+    evaluation = planned(out, subjects, seed=seed, worlds=given, choices=chosen)
+    failures, askable = evaluation.failures, [one for one in evaluation.subjects if one.logs is None]
+    find_unasked(failures, open_to, askable, seed)
+    for line in chosen.not_taken([arm for arm in open_to if asked_of(arm, askable, failures)], askable, seed):
+        TALLY.tell(line)
+    if askable and failures.tracebacks and not any(asked_of(arm, askable, failures) for arm in open_to):
+        for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
+            TALLY.tell(text)
+        why = next(iter(failures.unasked.values()))
+        names = listed(evaluation.plan.names)
+        raise ValueError(f"no arm can be asked of {names}: {why}; {TRACEBACK}=1 shows the traceback")
+    given_words = {"budget": budget, "quick": quick, "worlds": worlds, "seed": seed, "choices": chosen.words}
+    words = {"command": "evaluate", "passed": {"models": named, **given_words}}
+    try:
+        firsts = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
+        fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
+        sizes: dict[str, int] | None = None if askable else {}
+        if isinstance(models, Plan) and models.looks:
+            sizes = models.sizes
+        elif fitting and firsts:
+            sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
+            if limit is not None:
+                sizes = choose_sizes(
+                    fitting,
+                    askable,
+                    seed,
+                    limit,
+                    firsts,
+                    failures.unasked,
+                    named=bool(budget),
+                    workers=workers,
+                    smaller=_smaller(chosen, fitting[0]) if given is None else {},
+                )
+    except BaseException:
+        evaluation.close()
+        raise
+    return _Ready(
+        evaluation=evaluation,
+        askable=askable,
+        open_to=open_to,
+        fitting=fitting,
+        sizes=sizes,
+        firsts=firsts,
+        workers=workers,
+        words=words,
+    )
+
+
+def _smaller(chosen: Choices, arm: Arm) -> dict[str, Arm]:
+    """Return the options that ask the least of an arm alone, unless the user gave them already."""
+    less = chosen.model_copy(update={"arms": (arm.name,), "sizes": (min((7, *chosen.sizes)),)})
+    return {} if less == chosen else {f"--arms {arm.name} --sizes {less.sizes[0]}": less.changed(arm)}
+
+
+def _settings(settings: KeyValues) -> list[str]:
+    """Return settings as KEY=VALUE each."""
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+def _open_arms(
+    chosen: Choices, given: Mapping[str, Any] | None, askable: Sequence[Subject], names: Sequence[str]
+) -> list[Arm]:
+    """Return the chosen arms that can be asked of some model.
+
+    Raises:
+        ValueError: there is none, though models can be asked.
+    """
+    known = arms() if given is None else [given_arm(given)]
+    chosen.check_arms(known)
+    candidates = [chosen.changed(arm) for arm in known if chosen.has(arm)]
+    open_to = [arm for arm in candidates if any(arm.open_to(subject) for subject in askable)]
+    if askable and not open_to:
+        environments_only = all(subject.access == {"environments"} for subject in askable) and given is None
+        reason = (
+            "it acts in environments alone: give --worlds, as in --worlds toy-text"
+            if environments_only
+            else candidates[0].why
+        )
+        raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
+    return open_to

@@ -1,0 +1,352 @@
+"""What a claim rests on: estimates of one arm of an evaluation, each with its interval over grids or maps."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.rng import stream
+from goalscope.goals import RunDirectedness, directedness
+from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.finding import MOST_INVALID, Answer
+from goalscope.goals.hypotheses.states import states_of
+from goalscope.goals.state_blind import frequencies, moves_by_episode
+from goalscope.measures.table import StepTable
+from goalscope.report.ledger import split_probing
+from goalscope.runs.episode_columns import read_episode_columns, read_heads
+from goalscope.runs.store import Store
+from goalscope.stats import Estimate, estimate_mean, paired_difference
+from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.sensitivity import sensitivity
+from goalscope.verdict.arms import Arm
+from goalscope.verdict.chance import STAGES, outcomes
+from goalscope.verdict.subject import Subject
+from goalscope.worlds.world import World
+
+SHARE = (0.0, 1.0)
+
+SAME_MEAN: Final = 0.1
+"""Difference of mean shares below which two conditions count as equal."""
+
+SAME_GRID: Final = 0.2
+"""Root mean square of the differences of single grids below which two conditions count as equal."""
+
+FEWEST_ALIKE: Final = 30
+"""Number of grids below which two conditions are not called equal: one grid in ten that differs may be missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The result that decides a claim.
+
+    Attributes:
+        estimate: the estimate that is compared with the threshold; None where there is none.
+        why: reason of "untestable", without an estimate or despite one.
+        p: p value of the claim after Holm's correction, where it is one of several tests.
+        side: the answer, where it does not follow from this estimate alone, as where several intervals decide together.
+        detail: text shown with the number, "" for none.
+        names: the place that the answer names, "" for none.
+        by_size: the estimate in grids of each size where it differs between them, "" where it does not.
+        threshold, threshold_rule, quantity: what the estimate is held against, and what both are, where they are not
+            those of the rule.
+    """
+
+    estimate: Estimate | None = None
+    why: str = ""
+    p: float | None = None
+    side: Answer | None = None
+    detail: str = ""
+    names: str = ""
+    by_size: str = ""
+    threshold: float | None = None
+    threshold_rule: str = ""
+    quantity: str = ""
+
+    @classmethod
+    def of(
+        cls, estimate: Estimate, *, side: Answer | None = None, detail: str = "", names: str = "", by_size: str = ""
+    ) -> "Evidence":
+        """Return the evidence of an estimate; without an interval the claim cannot be told."""
+        if not estimate.has_interval:
+            return cls(why=estimate.note or "too few grids for an interval", detail=detail)
+        if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
+            return cls(why="the number or its interval has no end", detail=detail)
+        return cls(estimate=estimate, side=side, detail=detail, names=names, by_size=by_size)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArmRun:
+    """The measured run of one arm: all its models.
+
+    Attributes:
+        store: the run, open for reading.
+        rows: its rows about behaviour.
+        probed: its rows about activations.
+        changed: its rows about effects of changed activations or changed reasoning.
+        confidence: coverage of the intervals that decide.
+        part: ids of the episodes that belong to the arm; None for all of the run.
+    """
+
+    store: Store = field(repr=False)
+    rows: Rows = field(repr=False)
+    probed: Rows = field(repr=False)
+    changed: Rows = field(repr=False)
+    confidence: float
+    part: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls, store: Store, confidence: float, belongs: Callable[[Mapping[str, Tag]], bool] | None = None
+    ) -> "ArmRun":
+        """Read a measured run; ``belongs`` maps the tags of a recorded episode to whether it belongs to the arm."""
+        all_rows = store.rows()
+        changed = all_rows.known("intervention")
+        rows, probed = split_probing(all_rows.where(~changed))
+        inside: dict[str, Any] = {"probed": probed, "changed": all_rows.where(changed)}
+        if belongs is None:
+            return cls(store=store, rows=rows, **inside, confidence=confidence)
+        episodes = rows.where(rows.measure == "success")
+        part = frozenset(row.episode_id for row in episodes if belongs(row.tags))
+        arm_rows = rows.where(rows.among("episode_id", part))
+        return cls(store=store, rows=arm_rows, **inside, confidence=confidence, part=part)
+
+    def has_agent(self, agent: str, varies: str = "") -> bool:
+        """Return whether the run has episodes of an agent, with two or more values of the tag ``varies`` if given."""
+        of_agent = self.rows.tags.get("agent", np.array([], dtype=object)) == agent
+        if not varies or not np.any(of_agent):
+            return bool(np.any(of_agent))
+        return varies in self.rows.tags and len(set(self.rows.tags[varies][of_agent].tolist())) > 1
+
+    @cached_property
+    def table(self) -> StepTable:
+        """The steps in grids; for a run without grids, the steps in its other worlds."""
+        if self.part is not None:
+            return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
+        columns, others = read_episode_columns(self.store, None)
+        if others and not columns.episode_id:
+            return StepTable.from_episodes(self.store.episodes())
+        return StepTable.from_columns(columns)
+
+    def worlds_of(self, episodes: Iterable[str]) -> list[World]:
+        """Return the worlds of some episodes, by their ids."""
+        return [self.store.world(self._world_of[episode_id]) for episode_id in episodes]
+
+    @cached_property
+    def _world_of(self) -> dict[str, str]:
+        return {head.id: head.world_id for head in read_heads(self.store)}
+
+    @cached_property
+    def goals(self) -> RunDirectedness:
+        """MEG towards every hypothesis that has a meaning here."""
+        sizes = self.table.tags.get("size", np.array([], dtype=object))
+        by = ("size",) if len(set(sizes.tolist())) > 1 else ()
+        return directedness(
+            states_of(self.table, by=by),
+            default_hypotheses(self.table.worlds),
+            by=by,
+            confidence=self.confidence,
+            pairs="all",
+            state_blind=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArmData:
+    """Input of the rules: one model in one arm.
+
+    Attributes:
+        run: the measured run of the arm.
+        agent: name of the model.
+        rows: the rows about its behaviour.
+        other_arms: the data of the same model in the other arms, by their names.
+        given: whether the worlds are those that the user gave.
+    """
+
+    run: ArmRun
+    agent: str
+    rows: Rows = field(repr=False)
+    other_arms: Mapping[str, "ArmData"] = field(default_factory=dict, repr=False)
+    given: bool = False
+
+    @classmethod
+    def of(cls, run: ArmRun, agent: str, names: Collection[str] = ()) -> "ArmData":
+        """Return the data of one agent in a run; ``names``: its names there, if it acts under several."""
+        return cls(run=run, agent=agent, rows=run.rows.where(run.rows.among("agent", names or [agent])))
+
+    @property
+    def confidence(self) -> float:
+        """Coverage of the intervals that decide."""
+        return self.run.confidence
+
+    def among(self, measure: str, **tags: Tag) -> Rows:
+        """Return the rows of a measure under some tags; none where nothing was measured there."""
+        stored_tags = {name: value for name, value in tags.items() if name in self.rows.tags}
+        if len(stored_tags) < len(tags):
+            return self.rows.where(np.zeros(len(self.rows), dtype=bool))
+        return self.rows.select(measure=measure, **stored_tags)
+
+    def mean(self, rows: Rows, values: npt.NDArray[np.float64] | None = None) -> Estimate:
+        """Return the mean of shares over grids: of the values of some rows, or of ``values`` in their place."""
+        value = rows.value if values is None else values
+        return estimate_mean(value, rows.cluster, unit="share", bounds=SHARE, confidence=self.confidence)
+
+    def difference(self, first: Rows, second: Rows, confidence: float | None = None) -> Estimate:
+        """Return the difference of shares, paired by grid."""
+        columns = (first.value, first.cluster, second.value, second.cluster)
+        level = self.confidence if confidence is None else confidence
+        return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
+
+    @property
+    def speechless(self) -> bool:
+        """Whether more than half of the turns hold no action, so that nothing can be said of goals."""
+        invalid = self.among("invalid turns")
+        return len(invalid) > 0 and self.mean(invalid).value > MOST_INVALID
+
+    def share(self, measure: str, *, complement: bool = False, **tags: Tag) -> Evidence:
+        """Return the mean of a share over grids; ``complement``: of one minus it."""
+        rows = self.among(measure, **tags)
+        if not len(rows):
+            return Evidence(why=f"the run has no values of {measure}")
+        return Evidence.of(self.mean(rows, 1 - rows.value if complement else rows.value))
+
+    def share_in_largest(self, measure: str) -> Evidence:
+        """Return the mean of a share over the largest grids."""
+        sizes = [size for size in self.rows.tags.get("size", ()) if isinstance(size, int)]
+        return self.share(measure, size=max(sizes)) if sizes else Evidence(why="the grids have no size")
+
+    def above_chance(self, stage: str = "arrived", **tags: Tag) -> Evidence:
+        """Return the share of episodes that end at a stage less what chance reaches in the same worlds.
+
+        Chance is the larger one of two: an agent that takes the offered actions equally often, and one that takes them
+        as often as this one, whatever it sees.
+        """
+        rows = self.among("success", **tags)
+        if not len(rows):
+            return Evidence(why="the run has no episodes there")
+        return self.above(self.mean(rows, self.ended(rows, stage)), *self.chances(rows, stage))
+
+    def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
+        """Return a share less the larger one of two chances, which are exact: they move its interval."""
+        detail = f"it {success.value:.2f}, at random {chance:.2f}"
+        detail += f", by its move frequencies alone {blind:.2f}" if blind else ""
+        return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
+
+    def ended(self, rows: Rows, stage: str) -> npt.NDArray[np.float64]:
+        """Return whether the episode of each row of success ended at a stage of `STAGES`."""
+        if stage == "arrived":
+            return rows.value
+        table = self.run.table
+        phase = dict(zip(table.episode_id.tolist(), table.final[:, 2].tolist(), strict=True))
+        return np.array([float(phase[episode] >= STAGES[stage]) for episode in rows.episode_id.tolist()])
+
+    def chances(self, rows: Rows, stage: str = "arrived") -> tuple[float, float]:
+        """Return the exact chances at a stage of an agent that acts at random, and of the state-blind baseline.
+
+        Means over the episodes of each grid, then over grids, as for the share that they are subtracted from.
+        """
+        table, at = self.run.table, STAGES[stage]
+        number = {episode_id: index for index, episode_id in enumerate(table.episode_id.tolist())}
+        episodes = [number[episode_id] for episode_id in rows.episode_id.tolist()]
+        shares = frequencies(table.once(moves_by_episode)[episodes], table.cluster[episodes].tolist())
+        tasks = [(int(table.world[e]), int(table.horizon[e]), str(table.cluster[e])) for e in episodes]
+        known = {
+            task: (
+                outcomes(table.worlds[task[0]], task[1])[at],
+                outcomes(table.worlds[task[0]], task[1], shares[task[2]])[at],
+            )
+            for task in set(tasks)
+        }
+        chance, blind = (self.mean(rows, np.array([known[task][side] for task in tasks])).value for side in (0, 1))
+        return chance, blind
+
+    def less_control(self, measure: str, kind: str) -> Evidence:
+        """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
+        rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
+        if not len(rows) or not len(controls):
+            return Evidence(why=f"the run has no {kind} worlds with their controls")
+        return Evidence.of(self.difference(rows, controls))
+
+    def same_under(self, tag: str, base: str, measure: str) -> Evidence:
+        """Return the largest difference of a measure between worlds under a base value of a tag and any other value.
+
+        Two questions at once, for means over grids and for single grids. Yes: each mean differs by less than
+        `SAME_MEAN`, by its interval over `FEWEST_ALIKE` grids or more, and where grids were played twice under both
+        values, the root mean square of the true differences of single grids lies below `SAME_GRID`. No: one of these
+        lies beyond, after Bonferroni's correction for the number of values.
+        """
+        everything = self.rows.select(measure=measure)
+        everything = everything.where(~np.isnan(everything.value))
+        values = [base if value is None else str(value) for value in everything.tags.get(tag, [None] * len(everything))]
+        names, named = [name for name in dict.fromkeys(values) if name != base], np.array(values, dtype=object)
+        original = everything.where(named == base)
+        if not len(original) or not names:
+            return Evidence(why=f"the run has no grids with two values of {tag}")
+        strict = 1 - (1 - self.confidence) / len(names)
+        means, singles, outside, inside = {}, {}, [], True
+        for name in names:
+            changed = everything.where(named == name)
+            mean, corrected = self.difference(original, changed), self.difference(original, changed, strict)
+            if not mean.has_interval:
+                return Evidence(why="too few grids for an interval")
+            means[name] = mean
+            inside &= max(-mean.low, mean.high) < SAME_MEAN and mean.clusters >= FEWEST_ALIKE
+            if corrected.low > SAME_MEAN or corrected.high < -SAME_MEAN:
+                outside.append(name)
+            single, corrected_single = (self._on_single_grids(original, changed, each) for each in (None, strict))
+            if single is not None and corrected_single is not None:
+                singles[name] = single.value
+                inside &= single.high < SAME_GRID**2
+                outside += [name] if corrected_single.low > SAME_GRID**2 and name not in outside else []
+        name = max(outside or names, key=lambda each: (abs(means[each].value), singles.get(each, 0.0)))
+        side: Answer = "no" if outside else "yes" if inside else "undecided"
+        detail = f"largest for {name}"
+        if singles:
+            detail += f"; on single grids up to {math.sqrt(max(0.0, *singles.values())):.2f} (root mean square)"
+        return Evidence.of(means[name], side=side, detail=detail)
+
+    def _on_single_grids(self, first: Rows, second: Rows, confidence: float | None) -> Estimate | None:
+        """Return the mean squared true difference on single grids, None where no grid was played twice on both sides.
+
+        The square is unbiased, see `goalscope.stats.sensitivity`.
+        """
+        columns = (first.value, first.cluster, second.value, second.cluster)
+        found = sensitivity(
+            *columns,
+            unit="share",
+            bounds=SHARE,
+            confidence=self.confidence if confidence is None else confidence,
+            rng=stream(0, "differences on single grids"),
+            draws=1,  # the p value of the exchange test is not asked for
+        ).square
+        return found if found.has_interval else None
+
+    def not_wasted(self) -> Evidence:
+        """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
+        wasted: dict[str, float] = {}
+        rows = None
+        for measure in ("redundant backtracking", "moves into known dead ends", "repeated wall bumps"):
+            rows = self.among(measure)
+            for episode, value in zip(rows.episode_id.tolist(), rows.value.tolist(), strict=True):
+                wasted[episode] = wasted.get(episode, 0.0) + value
+        if rows is None or not len(rows):
+            return Evidence(why="the run has no worlds with fog")
+        # A step may be both; then the sum says too much, never too little.
+        value = np.array([1 - min(1.0, wasted[episode]) for episode in rows.episode_id.tolist()])
+        return Evidence.of(self.mean(rows, value))
+
+
+def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
+    """Return the data of a model by arm; each has the others as ``other_arms``."""
+    by_arm = {
+        arm.name: replace(
+            ArmData.of(runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()),
+            given=arm.repeats,
+        )
+        for arm in arms
+        if (arm.name, subject.name) in runs
+    }
+    return {name: replace(data, other_arms=by_arm) for name, data in by_arm.items()}

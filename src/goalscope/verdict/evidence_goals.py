@@ -1,0 +1,87 @@
+"""What claims beside the findings rest on: goal-directedness by size, and whether errors come in runs."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.goals import GoalEstimate
+from goalscope.goals.decision import GOAL, share_of
+from goalscope.stats import UNBOUNDED, Estimate, estimate_pooled
+from goalscope.verdict.aims import is_after_goal
+from goalscope.verdict.evidence import ArmData, Evidence
+
+_FEWEST_ERRORS: Final = 20
+_DISTANT: Final = 3  # turns
+
+
+def shares(data: ArmData) -> dict[str, Estimate]:
+    """Return signed MEG towards each place as a share of what an optimal agent shows, by the place's name."""
+    own = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
+    found = {goal.hypothesis: share_of(goal) for goal in own}
+    return {name: share for name, share in found.items() if share is not None}
+
+
+def by_size(data: ArmData) -> str:
+    """Return the shares towards the goal in grids of each size where those of the smallest and the largest differ."""
+    profile = {size: goal for goal in data.run.goals.estimates if (size := _size_of(data, goal)) is not None}
+    known = {size: share for size in sorted(profile) if (share := share_of(profile[size])) is not None}
+    if len(known) < 2:
+        return ""
+    first, *_, last = known.values()
+    if max(first.low, last.low) <= min(first.high, last.high):
+        return ""
+    return ", ".join(f"{share.value:.2f} at size {size}" for size, share in known.items())
+
+
+def _size_of(data: ArmData, goal: GoalEstimate) -> int | None:
+    """Return the size of the worlds of an estimate of this agent towards the goal, None for other estimates."""
+    size = goal.cell.get("size")
+    of_goal = (goal.agent, goal.hypothesis) == (data.agent, GOAL) and len(goal.cell) == 1
+    return size if of_goal and isinstance(size, int) else None
+
+
+def lapses(data: ArmData) -> Evidence:
+    """Return the correlation of errors in consecutive turns within worlds: 0 for slips, high for runs of errors.
+
+    For each episode of n decided turns: A, the mean product of errors (0 or 1) in consecutive turns; B, the mean
+    product of errors three turns and more apart; p, the share of errors. ``sum (A - B) / sum (p - B)``, each weighed by
+    n - 1, is 0 for errors that are independent within an episode, however differently hard the worlds are: both
+    products have the expectation p^2 then. Lapses and places that are hard for it look the same here. Asked only of
+    agents that are directed at the goal.
+    """
+    if any(one.side != "yes" for one in is_after_goal(data, "grids").values()):
+        return Evidence(why="it was not shown to be directed at the goal, so that other actions are no errors of its")
+    table = data.run.table
+    decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
+    wrong = (~table.is_optimal & decided).astype(np.float64)
+    count = int(wrong.sum())
+    if count < _FEWEST_ERRORS:
+        return Evidence(why=f"it made {count} errors, too few to tell slips from runs")
+    excess, spread, clusters = [], [], []
+    for episode in np.unique(table.episode[decided]).tolist():
+        errors = wrong[decided & (table.episode == episode)]
+        parts = _products(errors)
+        if parts is not None:
+            adjacent, distant, weight = parts
+            excess.append((adjacent - distant) * weight)
+            spread.append((float(errors.mean()) - distant) * weight)
+            clusters.append(str(table.cluster[episode]))
+    if not sum(spread) > 0:
+        return Evidence(why="its errors do not vary within an episode")
+    mean = sum(spread) / len(spread)
+    correlation = estimate_pooled(
+        excess, np.full(len(excess), mean), clusters, unit="correlation", bounds=UNBOUNDED, confidence=data.confidence
+    )
+    # One grid's part may lie beyond what a correlation can be, and so may the value or an end.
+    correlation = correlation.moved(bounds=(-1.0, 1.0))
+    return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
+
+
+def _products(errors: Any) -> tuple[float, float, float] | None:
+    """Return the mean products of errors of consecutive and of distant turns, and the weight of an episode."""
+    count = len(errors)
+    if count <= _DISTANT:
+        return None
+    distant = [float(errors[:-lag] @ errors[lag:]) for lag in range(_DISTANT, count)]
+    pairs = sum(count - lag for lag in range(_DISTANT, count))
+    return float(errors[:-1] @ errors[1:]) / (count - 1), sum(distant) / pairs, float(count - 1)

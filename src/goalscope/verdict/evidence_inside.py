@@ -1,0 +1,304 @@
+"""What a claim about a model's inside rests on: each quantity less that of the strictest of its controls.
+
+A yes must hold against every control: the interval of the difference to each lies above the threshold (an
+intersection-union test, each at the level of the look). A no against one control suffices, but that control is found
+among several: its interval has Bonferroni's level for their number.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from goalscope._ground.words import listed
+from goalscope.goals.finding import Answer
+from goalscope.inside.interventions import patching, reasoning
+from goalscope.inside.interventions.experiment import TAG
+from goalscope.inside.interventions.reading import FOLLOWS
+from goalscope.inside.probing import beliefs
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.inside.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
+from goalscope.inside.probing.scores import AREA, chosen, pairs, summarise
+from goalscope.inside.probing.suite import SEEN
+from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
+from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
+from goalscope.runs.provenance import noted
+from goalscope.stats import Estimate, Grouped, estimate_rows
+from goalscope.stats.rows import Rows, Tag
+from goalscope.verdict.evidence import ArmData, Evidence
+
+Rivals = Mapping[str, Estimate | None]
+At = Callable[[float], Rivals]
+"""Control -> difference of the quantity to it, with intervals of a given coverage."""
+
+FIRST: Final = 3
+"""First actions of a plan that must all be right."""
+
+MOVED: Final = ("agent", "goal")
+"""What is moved in the pairs of grids."""
+_NOISE: Final = "isotropic"
+CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
+MOVES: Final = 0.5
+"""Share of pairs whose action must follow the patch that must move it; else a null elsewhere says nothing."""
+_KINDS: Final = tuple(NETWORKS)
+_BY_PROBE: Final = ("site", "layer", "class")
+_BY_PLAN: Final = ("site", "layer", "plans", "N")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A quantity read from one model: rows of a probe and of its controls.
+
+    Attributes:
+        rows: the rows, at the place where the probe is judged.
+        own: tags of the probe's own rows; those of a network differ in the control.
+        by: tags that partners share, in addition to measure and grid.
+        how: estimator over rows; also takes the coverage of the intervals.
+    """
+
+    rows: ProbeRows
+    own: Mapping[str, Tag]
+    by: tuple[str, ...]
+    how: Callable[..., list[Grouped]]
+
+    def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
+        """Return by how much the probe exceeds each rival, given by its tags."""
+        contrasts = [Contrast(name, self.own, key, self.by) for name, key in rivals.items()]
+        differences = contrasted(self.rows, contrasts, partial(self.how, confidence=confidence), ())
+        [measure] = self.rows.values("measure") or [""]
+        return {name: differences.get(measure=measure, less=name) for name in rivals}
+
+    @property
+    def networks(self) -> dict[str, Mapping[str, Tag]]:
+        """The same probe on random networks of each kind."""
+        return {kind: {**self.own, "control": kind} for kind in _KINDS}
+
+    def by_grid(self) -> Rows:
+        """Return by grid the difference to networks with permuted weights; no rows where none was read."""
+        probe, permuted = (self.rows.where(**{**self.own, "control": control}).rows for control in ("none", NEEDED))
+        return pairs(probe, permuted, name=NEEDED, by=self.by)
+
+
+def map_read(data: ArmData, what: str, *, seen: bool = False) -> Quantity:
+    """Return how well the per-cell linear probe reads a class of cells.
+
+    Args:
+        data: the run whose activations were read.
+        what: the class of cells.
+        seen: whether the cells that the agent had seen by then are scored alone.
+    """
+    cells = SEEN if seen else None
+    conditions = {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
+    return _at_main_point(data, summarise, conditions)
+
+
+def beliefs_read(data: ArmData) -> Quantity:
+    """Return how much better actions fit the map decoded at their step than those of other states."""
+    measure = beliefs.DECODED + beliefs.DIFFERENCE
+    return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
+
+
+def plan_read(data: ArmData, number: int) -> Quantity:
+    """Return how often the first N actions are decoded."""
+    rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
+    heads = rows.where(**{STEPWISE: False}).values("head")
+    key = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
+    return Quantity(rows, key, _BY_PLAN, _plans)
+
+
+def _at_main_point(data: ArmData, how: Callable[..., list[Grouped]], conditions: Mapping[str, Any]) -> Quantity:
+    rows = _agent_rows(data).where(reading=("natural", None)).where(**conditions)
+    return Quantity(rows.where(**rows.main_point().key), {"control": "none"}, _BY_PROBE, how)
+
+
+def _agent_rows(data: ArmData) -> ProbeRows:
+    rows = data.run.probed
+    return ProbeRows(rows.where(rows.among("agent", [data.agent])) if len(rows) else rows)
+
+
+def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
+    return summarise_plans(rows, tuple(by), confidence=confidence)
+
+
+def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
+    """Return the difference to the strictest control, and on which side of a threshold all of them lie.
+
+    Args:
+        at: the differences.
+        data: what decides the level.
+        threshold: above it against every control: yes; below it against one of them, corrected for their number: no.
+        needed: the control without which the claim cannot be told.
+    """
+    rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
+    decisive = strictest(rivals)
+    if needed not in rivals or decisive is None or not decisive[1].has_interval:
+        return Evidence(why="there are too few grids for the difference to its controls")
+    strict = at(1 - (1 - data.confidence) / len(rivals))
+    below = {
+        name: difference for name in rivals if (difference := strict[name]) is not None and difference.high < threshold
+    }
+    name = min(below, key=lambda name: below[name].high, default=decisive[0])
+    side: Answer = "yes" if decisive[1].low > threshold else "no" if below else "undecided"
+    return Evidence(estimate=below.get(name, decisive[1]), side=side, detail=f"strictest: {name}")
+
+
+def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
+    """Return by how much a quantity exceeds the same in the strictest random network.
+
+    Yes above the networks of every kind, no below all of them. Networks differ or not by the sizes of the grids and
+    their number: both stand beside the figure.
+    """
+    rivals = read.beyond(read.networks, data.confidence)
+    decisive = strictest(rivals)
+    if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
+        return Evidence(why="there are too few grids for the difference to random networks, or none was read")
+    sides: Mapping[str, Answer] = {"above": "yes", "below": "no", "none": "undecided"}
+    detail = f"strictest: {decisive[0]}{_fitted_on(read, data)}"
+    return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals)), detail=detail)
+
+
+def _fitted_on(read: Quantity, data: ArmData) -> str:
+    """Return in words how many grids of which sizes a probe was fitted on, "" where the run does not say."""
+    notes = noted(data.run.store, INFO)
+    number = next((notes[name]["training grids"] for name in ("cognitive-map", "beliefs") if name in notes), None)
+    sizes = sorted({size for size in read.rows.values("size") if isinstance(size, int)})
+    return f"; fitted on {number} grids of sizes {listed(list(map(str, sizes)))}" if number and sizes else ""
+
+
+def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
+    """Return how much more often the first N actions are decoded than by the strictest baseline.
+
+    Baselines: the same decoder on random networks of each kind and on the plans of other grids, the commonest plan of
+    the training grids, and the commonest continuation of the first action that was decoded.
+    """
+    read = plan_read(data, number)
+    if not read.own["head"]:
+        return Evidence(why="no plans were decoded")
+    rivals = read.networks
+    rivals["plans of other grids"] = {**read.own, "control": "shuffled"}
+    rivals["first action continued"] = {**read.own, "control": "continuation"}
+    rivals["commonest plan"] = {"head": "commonest", "control": "none", "site": None, "layer": None}
+    return beyond_all(partial(read.beyond, rivals), data, threshold, needed=NEEDED)
+
+
+def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
+    """Return how much more often the action follows a patch than the strictest control patch at the same place.
+
+    At the cells of the grid the place is one layer, the end of the first third: what the cells hold there has been
+    computed, and all later tokens have read what the layers below hold of the unpatched grid. Before the reasoning it
+    is all layers. Its null counts only where the patch that must move the action does: all layers of all cells.
+    """
+    patched = _patched(data, site)
+    if isinstance(patched, str):
+        return Evidence(why=patched)
+    source, controls = patched
+    return _with_each_moved(source, controls, data, threshold, needed=_NOISE)
+
+
+def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
+    """Return the rows of the source's patch and of its controls, or why they decide nothing."""
+    rows = _changed(data, patching.KIND)
+    rows = chosen(rows, measure=patching.FOLLOWS, reading="free", pairs="counterfactual", component="residual")
+    free = chosen(rows, structural=None)
+    if not len(free):
+        return "no activations were patched"
+    for thing in MOVED:
+        must = chosen(free, site="grid", layers="all", patch="source", moved=thing)
+        if not len(must) or float(must.value.mean()) < MOVES:
+            moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
+            return (
+                f"with the {thing} moved the action follows the patch that must move it, all layers of all cells, "
+                f"{moved} alone"
+            )
+    layers = chosen(free, site=site, layers="all")
+    if site == "grid":
+        first = min((layer for layer in free["layer"].tolist() if layer is not None), default=None)
+        layers = chosen(free, site=site, layer=first)
+    return chosen(layers, patch="source"), {name: chosen(layers, patch=name) for name in CONTROLS_OF_PATCHES}
+
+
+def plan_followed(data: ArmData, threshold: float) -> Evidence:
+    """Return how often the action follows the counterfactual's moves in its reasoning, less its controls.
+
+    The controls are the own reasoning given back, and a paraphrase of it: how often the action is then one that is
+    optimal in the counterfactual.
+    """
+    exchanged, controls = _edited(data)
+    if not len(exchanged):
+        return Evidence(why="its reasoning names no moves that could be exchanged")
+    return _with_each_moved(exchanged, controls, data, threshold, needed="own")
+
+
+def _with_each_moved(
+    changed: Rows, controls: Mapping[str, Rows], data: ArmData, threshold: float, *, needed: str
+) -> Evidence:
+    """Return what holds with each thing moved, see `beyond_all`: yes if with each, no if with none.
+
+    The estimate is the one that decides: the least favourable of a yes or of no answer, of a no the highest.
+    """
+    found: dict[str, Evidence] = {}
+    for thing in MOVED:
+        of_thing = chosen(changed, moved=thing)
+        if not len(of_thing):
+            return Evidence(why=f"there are no pairs in which it acts optimally on both sides with the {thing} moved")
+        of_controls = {name: chosen(rows, moved=thing) for name, rows in controls.items()}
+        at = partial(less_controls, data, of_thing, of_controls)
+        found[f"{thing} moved"] = evidence = beyond_all(at, data, threshold, needed=needed)
+        if evidence.estimate is None:
+            return Evidence(why=f"{evidence.why}, {thing} moved")
+    sides = {evidence.side for evidence in found.values()}
+    side = sides.pop() if len(sides) == 1 else "undecided"
+    name = (
+        max(found, key=lambda name: _ends(found[name])[1])
+        if side == "no"
+        else min(found, key=lambda name: _ends(found[name])[0])
+    )
+    answers = "; ".join(f"{other}: {evidence.side}" for other, evidence in found.items())
+    return Evidence(estimate=found[name].estimate, side=side, detail=f"{answers}; {name}, {found[name].detail}")
+
+
+def _ends(evidence: Evidence) -> tuple[float, float]:
+    assert evidence.estimate is not None  # callers leave out evidence without one
+    return evidence.estimate.low, evidence.estimate.high
+
+
+def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
+    """Return the rows of exchanged moves, and those of the edits that say the same."""
+    rows = _changed(data, reasoning.KIND)
+    controls = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
+    return chosen(rows, measure=FOLLOWS, edit="plan"), controls
+
+
+def less_controls(data: ArmData, changed: Rows, controls: Mapping[str, Rows], confidence: float) -> Rivals:
+    """Return paired differences over grids of shares to those of each control that has rows."""
+    return {name: data.difference(changed, rows, confidence) for name, rows in controls.items() if len(rows)}
+
+
+def _changed(data: ArmData, kind: str) -> Rows:
+    rows = data.run.changed
+    return chosen(rows, agent=data.agent, **{TAG: kind}) if len(rows) else rows
+
+
+def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
+    """Return by grid how much more often the action follows the source's patch than noise of the same norm."""
+    patched = _patched(data, site)
+    if isinstance(patched, str):
+        return Rows.from_rows([])
+    return _less_by_grid(chosen(patched[0], moved=moved), chosen(patched[1][_NOISE], moved=moved))
+
+
+def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
+    """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
+    exchanged, controls = _edited(data)
+    return _less_by_grid(chosen(exchanged, moved=moved), chosen(controls["own"], moved=moved))
+
+
+def _less_by_grid(changed: Rows, control: Rows) -> Rows:
+    """Return for each grid that both have the mean of some rows less that of their control."""
+    means = [
+        {grid: float(rows.value[rows.cluster == grid].mean()) for grid in dict.fromkeys(rows.cluster.tolist())}
+        for rows in (changed, control)
+    ]
+    shared = [grid for grid in means[0] if grid in means[1]]
+    values = [means[0][grid] - means[1][grid] for grid in shared]
+    return Rows.from_columns(measure=FOLLOWS, unit="share", value=values, cluster=shared)

@@ -1,0 +1,109 @@
+"""What an agent of a verdict was, from what its run stores of it: weights, way of answering, template, sampling."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from goalscope._ground.ids import content_id
+from goalscope._ground.yaml_text import write_yaml
+from goalscope.agents.agent import CHAT, TASK_CHAT
+from goalscope.agents.printed_prompts import PRINTED
+from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TASKS, TEMPLATES, WORDINGS, read_template, template
+from goalscope.agents.prompts.encodings import encoded_template
+from goalscope.runs.store import Store
+from goalscope.verdict.claims import ClaimLedger
+from goalscope.verdict.sentences import verdict
+from goalscope.worlds.encodings import ENCODINGS
+
+_WEIGHTS: Final = (".safetensors", "gguf")
+_SHOWN: Final = 12  # signs of a hash
+
+
+def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
+    """Return what a run stores of the first agent of some names (`Agent.describe`), {} where it holds none of them."""
+    known = dict(store.agents().values())
+    return next((known[name] for name in names if name in known), {})
+
+
+def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
+    """Return the verdict on a model in paragraphs, and what the model was; ``beside`` others without what was asked."""
+    said = verdict(ledger)
+    return [text for text in (*(said[:1] if beside else said), told(ledger.agent)) if text]
+
+
+def told(description: Mapping[str, Any]) -> str:
+    """Return the description of an agent in a sentence, "" where nothing is known of it."""
+    kind = description.get("kind")
+    if kind not in (CHAT, TASK_CHAT):
+        plain = {key: value for key, value in description.items() if not isinstance(value, Mapping | list)}
+        return f"An agent: {write_yaml(plain, default_flow_style=True, width=10_000).strip()}." if kind else ""
+    try:
+        parts = [_model(description["model"]), _answer(description.get("answer")), _template(description)]
+        sampling = description["sampling"]
+        parts.append(f"temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}")
+    except (KeyError, TypeError, ValueError, AttributeError):  # the run may be a stranger's
+        return "A language model; what its run stores of it is not as goalscope writes it."
+    return f"A language model: {'; '.join(parts)}."
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    """Return the model's weights, or what stands for them where they are not seen."""
+    files = model.get("files")
+    if not isinstance(files, Mapping):
+        name = model.get("model", model.get("kind"))
+        return f"{name} behind a server (mode {model['mode']}), weights not seen" if "mode" in model else str(name)
+    if "hub" in files:
+        return f"{files['hub']} on the hub, revision {files['revision']}, dtype {model['dtype']}"
+    weights = {name: digest for name, digest in files.items() if name.endswith(_WEIGHTS)}
+    if model.get("untrained") is not None:
+        words = f"random weights ({model.get('random_weights', 'default-init')}, seed {model['untrained']})"
+    elif len(weights) == 1:
+        words = f"weights sha256 {next(iter(weights.values()))[:_SHOWN]}"
+    else:
+        words = f"weights {content_id('weights', weights)[:_SHOWN]} ({len(weights)} files)"
+    return f"{words}, dtype {model['dtype']}"
+
+
+def weights(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sha256 of each file of weights that the description of an agent names; {} where none was seen."""
+    model = description.get("model")
+    files = model.get("files") if isinstance(model, Mapping) else None
+    if not isinstance(files, Mapping):
+        return {}
+    return {str(name): str(digest) for name, digest in files.items() if str(name).endswith(_WEIGHTS)}
+
+
+def _answer(answer: Mapping[str, Any] | None) -> str:
+    if answer is None:
+        return "actions read out of its answers"
+    after = "the prompt" if answer["after"] == "prompt" else "its reasoning"
+    prior = ", the likelihoods of a prompt without the grid taken off" if answer["prior_symbol"] else ""
+    return f"actions drawn by the likelihoods of all answers after {after}{prior}"
+
+
+def _template(description: Mapping[str, Any]) -> str:
+    if description.get("printed") in [printed.name for printed in PRINTED.values()]:
+        return f"a copy of the prompt that a paper prints ({description['printed']})"
+    if description["kind"] == TASK_CHAT:
+        return f"template {'example' if 'example' in description else 'schema'}"
+    found = _bundled_templates().get(description["template"])
+    if found:
+        return f"template {found}"
+    encoding = f", grids as {description['encoding']}" if "encoding" in description else ""
+    return f"a template of one's own, sha256 {description['template'][:_SHOWN]}{encoding}"
+
+
+@cache
+def _bundled_templates() -> Mapping[str, str]:
+    """Return the form of each template that comes with the package, in each wording, by the sha256 of its text."""
+    texts: dict[str, str] = {}
+    for form in SUFFIXES:
+        usual = [*(template(name, form) for name in (*TEMPLATES, ANY)), read_template(NAMED, form)]
+        texts |= dict.fromkeys(usual, form)
+        for encoding in ENCODINGS[1:]:
+            of_grids = (read_template(task, form) for task in TASKS if TASKS[task] != ANY)
+            texts |= {encoded_template(text, encoding): f"{form}, encoding {encoding}" for text in of_grids}
+        for name in WORDINGS:
+            texts.setdefault(read_template("grid", form, name), f"{form}, wording {name}")
+    return {hashlib.sha256(text.encode()).hexdigest(): form for text, form in texts.items()}

@@ -1,0 +1,264 @@
+"""An evaluation is judged: the measured runs of its arms are opened, all claims decided, the ledger written."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from goalscope._ground import registry
+from goalscope._ground.folder import Folder
+from goalscope._ground.untrusted import shorten
+from goalscope._ground.words import listed
+from goalscope._ground.yaml_text import read_yaml_text
+from goalscope.goals.finding import Finding
+from goalscope.report.page import write_page
+from goalscope.runs import Store, provenance
+from goalscope.runs.hashing import content_hash, kept_content_hash
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
+from goalscope.verdict.aims import AIMED, aims_in
+from goalscope.verdict.arms import Arm
+from goalscope.verdict.choices import LEFT_OUT
+from goalscope.verdict.claims import ArmReport, Claim, ClaimLedger, Evaluation, Origin
+from goalscope.verdict.compare import differences
+from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence, data_by_arm
+from goalscope.verdict.failures import FAILURES, Failures
+from goalscope.verdict.identity import stored_description
+from goalscope.verdict.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
+from goalscope.verdict.playing import inside_record, play
+from goalscope.verdict.rules import RULES, Rule, decide
+from goalscope.verdict.sizing import NO_ROOM
+from goalscope.verdict.subject import Subject, described
+
+__all__ = [
+    "ARMS",
+    "LEDGER",
+    "NO_ROOM",
+    "PAGE",
+    "PLAN",
+    "EvaluationRun",
+    "Opened",
+    "Reopened",
+    "check_directory",
+    "judge",
+    "opened",
+    "play",
+    "prepare",
+    "reopen",
+    "reopened",
+    "write",
+]
+
+_RECORD: Final = (
+    "record some (docs/import.md says how worlds are tagged), or give the model itself, with --worlds for environments"
+)
+
+
+def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
+    """Return a judged evaluation and its ledger, without its models.
+
+    Recorded logs are expected beside its directory, under their directory's name.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    out = Path(directory)
+    check_directory(out)
+    plan, ledger = Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
+    if ledger.origin is None or ledger.origin.plan != plan.id:
+        raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
+    subjects, failures = [], Failures(out)
+    for model in ledger.models:
+        logs = None
+        if "logs" in model.access:
+            logs = _logs_beside(out, model)
+            if unmade(logs / DATABASE):
+                raise FileNotFoundError(
+                    f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
+                )
+        subjects.append(Subject(name=model.model, kind="", access=frozenset(model.access), logs=logs))
+        for arm in model.arms:
+            if not arm.asked:
+                failures.leave_out([arm.name], [model.model], arm.why)
+    return EvaluationRun(directory=out, plan=plan, subjects=tuple(subjects), failures=failures), ledger
+
+
+def _logs_beside(out: Path, model: ClaimLedger) -> Path:
+    """Return where the logs that were judged lie: beside the evaluation, under the name that its ledger gives."""
+    described = read_yaml_text(model.described, str(out / LEDGER))
+    name = described.get("run") if isinstance(described, dict) else None
+    if not isinstance(name, str) or name != Path(name).name or name in ("", ".."):
+        raise ValueError(f"{out / LEDGER} must name the folder of the logs of a model, got {shorten(name)}")
+    return Folder(out.resolve().parent).below(name).checked()
+
+
+Opened = dict[tuple[str, str], ArmRun]
+"""(arm, name of a model) -> the measured run with its episodes."""
+
+
+@contextmanager
+def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
+    """Open the measured runs of all arms and models, for `judge` and the page."""
+    confidence, opened_runs, by_path = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
+    failures = evaluation.failures
+    with ExitStack() as stack:
+        logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
+        for arm in evaluation.arms:
+            for subject in evaluation.subjects_for(arm):
+                run_path = evaluation.path(arm.at, subject)
+                if (arm.name, subject.name) in failures.unasked:
+                    continue
+                with failures.kept_apart(f"reading {arm.title}, {subject.name}", [arm.name], [subject.name]):
+                    if run_path not in by_path:
+                        by_path[run_path] = ArmRun.of(stack.enter_context(Store(run_path)), confidence)
+                    if arm.looks is None or not inside_record(by_path[run_path].store, arm).get("refused"):
+                        opened_runs[arm.name, subject.name] = by_path[run_path]
+            recorded_runs = {path: ArmRun.of(store, confidence, arm.recorded) for path, store in logs.items()}
+            for subject in evaluation.subjects:
+                recorded = recorded_runs.get(subject.logs) if subject.logs is not None else None
+                left_out = not evaluation.plan.choices.has(arm) or (arm.name, subject.name) in failures.unasked
+                if recorded is None or left_out:
+                    continue
+                if recorded.has_agent(subject.name, arm.varies):
+                    opened_runs[arm.name, subject.name] = recorded
+        yield opened_runs
+
+
+class Reopened(NamedTuple):
+    """A judged evaluation, its ledger as it is stored, and its measured runs, which stay open."""
+
+    run: EvaluationRun
+    ledger: Evaluation
+    runs: Opened
+
+
+@contextmanager
+def reopened(directory: str | Path) -> Iterator[Reopened]:
+    """Open a judged evaluation with its runs: what one reader measures in them, the next one need not measure.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    run, ledger = reopen(directory)
+    with opened(run) as runs:
+        yield Reopened(run, ledger, runs)
+
+
+def judge(
+    evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None = None
+) -> Evaluation:
+    """Decide all claims from the runs of the arms; one whose evidence fails cannot be told, with the reason.
+
+    Args:
+        evaluation: the evaluation.
+        runs: its measured runs, see `opened`.
+        arguments: the user's arguments, for the record.
+    """
+    rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
+    ledgers = []
+    for subject in evaluation.subjects:
+        reports, claims, by_arm = [], [], data_by_arm(evaluation.arms, subject, runs)
+        findings = list[Finding]()
+        agent: dict[str, Any] = {}
+        for arm in evaluation.arms:
+            if (arm.name, subject.name) not in runs:
+                why = _why(evaluation, arm, subject)
+                reports.append(ArmReport(name=arm.name, title=arm.title, asked=False, why=why))
+                continue
+            data = by_arm[arm.name]
+            names = arm.names(subject) if subject.logs is None else [subject.name]
+            with evaluation.failures.kept_apart(f"reading what {subject.name} is in {arm.title}"):
+                agent = agent or stored_description(data.run.store, names)
+            episodes = data.rows.select(measure="success")
+            counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
+            counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
+            reports.append(ArmReport(name=arm.name, title=arm.title, asked=True, **counts))
+            decided = [
+                one for rule in rules if rule.arm == arm.name for one in _decided(evaluation.failures, rule, data)
+            ]
+            if arm.name in AIMED and not data.speechless:
+                with evaluation.failures.kept_apart(f"what {subject.name} is after in {arm.title}"):
+                    findings += aims_in(data.run, data.agent, arm.name)
+            claims += [_linked(claim, arm, data.run) for claim in decided]
+        ledger = ClaimLedger(
+            rules=RULES,
+            model=subject.name,
+            described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
+            agent=agent,
+            access=tuple(sorted(subject.access)),
+            look=evaluation.plan.look,
+            level=evaluation.level,
+            arms=tuple(reports),
+            findings=tuple(findings),
+            claims=tuple(claims),
+        )
+        with evaluation.failures.kept_apart(f"reading the verdict on {subject.name} again"):
+            if faults := contradictions(ledger):
+                raise ValueError(f"the verdict on {subject.name} must not contradict itself: {'; '.join(faults)}")
+        ledgers.append(ledger)
+    models = [subject.name for subject in evaluation.subjects]
+    found = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
+    return Evaluation(models=tuple(ledgers), differences=found, origin=_origin(evaluation, runs, arguments))
+
+
+def _origin(
+    evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None
+) -> Origin:
+    """Return what judges now, and what it judges: a run whose hash cannot be found is damaged, and left out."""
+    stores, hashes, recorded = {run.store.path.name: run.store for run in runs.values()}, dict[str, str](), {}
+    for name, store in sorted(stores.items()):
+        with evaluation.failures.kept_apart(f"the content hash of {name}"):
+            hashes[name], recorded[name] = kept_content_hash(store), content_hash(store, derived=False)
+    session, passed = provenance.session(), provenance.scrub(arguments or {})
+    known = {name: session[name] for name in ("goalscope", "commit", "dirty")}
+    return Origin(
+        **known, arguments=passed, seed=evaluation.plan.seed, plan=evaluation.plan.id, runs=hashes, recorded=recorded
+    )
+
+
+def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
+    """Return the claims of a rule; where judging it fails, one that cannot be told."""
+    with failures.kept_apart(f"judging “{rule.name}” of {data.agent}"):
+        return decide(rule, data)
+    why = f"judging it failed, see {FAILURES}"
+    return decide(replace(rule, evidence=lambda _: Evidence(why=why)), data)
+
+
+def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
+    """Return a claim that links to its section on the page of its model's run; of logs, to that of the arm."""
+    folder = arm.at if run.part is not None else run.store.path.name
+    return claim.model_copy(update={"section": f"{folder}-{claim.section}"})
+
+
+def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
+    """Return why an arm was not run with a model, and what would make it possible."""
+    if (arm.name, subject.name) in evaluation.failures.unasked:
+        return evaluation.failures.unasked[arm.name, subject.name]
+    if subject.logs is not None and evaluation.plan.choices.has(arm):
+        varied = f" with two values of the tag {arm.varies}" if arm.varies else ""
+        return f"the logs hold no such episodes{varied}, but {_kinds_in(subject.logs, subject.name)}: {_RECORD}"
+    if not evaluation.plan.choices.has(arm):
+        return LEFT_OUT
+    if not arm.open_to(subject):
+        return arm.why
+    if not evaluation.subjects_for(arm):
+        return NO_ROOM
+    with Store(evaluation.path(arm.at, subject)) as store:
+        return inside_record(store, arm)["refused"]
+
+
+def _kinds_in(logs: Path, agent: str) -> str:
+    """Return what the worlds of an agent's logs are, by the tag that arms go by."""
+    with Store(logs) as store:
+        rows = store.rows().select(measure="success", agent=agent)
+    kinds = sorted({str(kind) for kind in rows.tags.get("kind", ()) if kind is not None})
+    return f"worlds of the kind {listed(kinds)}" if kinds else "worlds without the tag kind"
+
+
+def write(evaluation: EvaluationRun, ledgers: Evaluation) -> Path:
+    """Write the ledger; return its path."""
+    return write_page(evaluation.directory / LEDGER, ledgers.to_json() + "\n")

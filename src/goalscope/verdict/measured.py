@@ -1,0 +1,99 @@
+"""The measured batch of each model of an evaluation: first turns of its first arm, asked before all else and kept.
+
+A model that gives no answer that can be used is asked nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from goalscope._ground.progress import TALLY
+from goalscope.verdict.arms import Arm
+from goalscope.verdict.budget import Budget
+from goalscope.verdict.failures import not_played
+from goalscope.verdict.plan import EvaluationRun
+from goalscope.verdict.preflight.first_turns import (
+    SECONDS,
+    FirstTurns,
+    Limits,
+    ask_first_turns,
+    most_turns,
+    stored_first_turns,
+)
+from goalscope.verdict.preflight.usable import announced, found, why_unusable
+from goalscope.verdict.subject import Subject
+
+_TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
+
+
+def measure(
+    evaluation: EvaluationRun,
+    arms: Sequence[Arm],
+    subjects: Sequence[Subject],
+    limit: Budget | None,
+    *,
+    workers: int = 1,
+    arguments: Mapping[str, Any] | None = None,
+) -> dict[str, FirstTurns]:
+    """Ask the measured batch of each model, at most a tenth of the budget in all; return those that hold answers.
+
+    What it tells of the others is in the failures.
+
+    Args:
+        evaluation: the evaluation that keeps the answers; its plan is written before one that costs something is asked.
+        arms: the arms that can be asked.
+        subjects: the models.
+        limit: the budget, None for no limit.
+        workers: maximum number of simultaneous calls.
+        arguments: the user's arguments, for the record.
+    """
+    share = 0.0 if limit is None or not subjects else _TENTH * limit.amount / len(subjects)
+    limits = Limits() if limit is None else Limits(usage={limit.of: share})
+    if limit is not None and limit.of == "seconds":
+        limits = Limits(seconds=min(SECONDS, share))
+    firsts, all_arms, failures = dict[str, FirstTurns](), [arm.name for arm in arms], evaluation.failures
+    for subject in subjects:
+        for arm in arms:
+            if arm.looks is not None or not arm.open_to(subject) or (arm.name, subject.name) in failures.unasked:
+                continue
+            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
+                first = _measure(evaluation, arm, subject, limits, workers, arguments)
+                if why := why_unusable(first):
+                    failures.silent[subject.name] = why
+                    failures.leave_out(all_arms, [subject.name], why)
+                    if first.silent:  # its server failed; answers that cannot be used are a finding about the model
+                        failures.failed.append(f"{subject.name}: {why}")
+                else:
+                    firsts[subject.name] = first
+                break
+            told = [why for (_, name), why in failures.unasked.items() if name == subject.name]
+            if len(told) > 1 and told[-1] == told[-2]:  # the other arms would fail, too
+                failures.leave_out(all_arms, [subject.name], told[-1])
+        for arm in arms:
+            if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
+                failures.leave_out([arm.name], [subject.name], not_played(arm))
+    return firsts
+
+
+def _measure(
+    evaluation: EvaluationRun,
+    arm: Arm,
+    subject: Subject,
+    limits: Limits,
+    workers: int,
+    arguments: Mapping[str, Any] | None,
+) -> FirstTurns:
+    study = arm.make([subject], evaluation.plan.sizes.get(arm.name, max(arm.quick, 1)), evaluation.plan.seed)
+    agent, parameters = study.agents()[0], study.agents_[0].parameters
+    path, most = evaluation.path(arm.name, subject), max(1, most_turns(study))
+    if not agent.journalled:
+        return ask_first_turns(study, agent, parameters, path, limits, most=most)
+    kept = stored_first_turns(path, agent)
+    if kept is not None:
+        TALLY.tell(f"{subject.name}: the {kept.asked} first turns that were measured before are taken over")
+        return kept
+    TALLY.tell(announced(subject.name, most, limits))
+    store = evaluation.written().store(arm, subject, study)
+    first = ask_first_turns(study, agent, parameters, store, limits, workers=workers, most=most, arguments=arguments)
+    for line in found(subject.name, first, limits):
+        TALLY.tell(line)
+    return first

@@ -1,0 +1,203 @@
+"""A directory is read: a run or an evaluation; the claims of an evaluation are decided again from its runs."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any, Final
+
+from goalscope._ground.folder import Folder
+from goalscope.report.reading import Run
+from goalscope.runs import Store
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
+from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation, runs_in
+from goalscope.verdict.judging import Reopened, judge, reopened
+from goalscope.verdict.plan import LEDGER, PLAN, Plan, folder_of
+
+AGAIN: Final = "run the same goalscope evaluate again, which judges anew what is stored"
+"""How a ledger is made again."""
+
+SOON: Final = 500
+"""Most episodes of an evaluation whose claims are decided again whenever its ledger is printed."""
+
+_ROUNDED: Final = 1e-6
+_FIELDS: Final = ("answer", "value", "low", "high", "threshold", "clusters", "n", "p", "says")
+
+
+def open_results(path: str | Path) -> Run | Evaluation:
+    """Read a run directory or the directory of an evaluation.
+
+    Args:
+        path: the directory.
+
+    Raises:
+        FileNotFoundError: neither lies there, or the evaluation was not judged yet.
+        ValueError: a file is none of goalscope's, or was changed.
+    """
+    directory = Path(path)
+    if is_evaluation(directory):
+        return read_ledger(directory)
+    if unmade(directory / DATABASE):
+        raise FileNotFoundError(
+            f"what is opened must be the directory of a run or of an evaluation, got {str(path)!r}: it holds neither "
+            f"{DATABASE} nor {LEDGER}"
+        )
+    return Run(directory)
+
+
+def is_evaluation(directory: Path) -> bool:
+    """Return whether an evaluation was begun in a directory."""
+    return any(Folder(directory).has_file(name) for name in (PLAN, LEDGER))
+
+
+def run_folders(path: Path) -> dict[str, Path]:
+    """Return the run of a directory under the name "", or the runs of an evaluation's arms, by the arms' folders."""
+    return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
+
+
+def runs_by_arm(directory: Path) -> dict[str, list[Run]]:
+    """Return the runs of an evaluation by the names of their arms, those of its models in order."""
+    runs, plan = runs_in(directory), Plan.read(directory / PLAN)
+    folders = {arm: [folder_of(arm, number) for number in range(len(plan.models))] for arm in plan.sizes}
+    return {arm: held for arm, names in folders.items() if (held := [runs[name] for name in names if name in runs])}
+
+
+def read_ledger(path: Path) -> Evaluation:
+    """Return the evaluation of a directory, or of a file that holds its ledger, as it is stored.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is no ledger, or was changed since it was written.
+    """
+    is_folder = Folder(path).is_there()
+    directory, file = (path, path / LEDGER) if is_folder else (path.parent, path)
+    if not Folder(directory).has_file(file.name):
+        raise FileNotFoundError(
+            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
+            "directory of --out, or run the evaluation to its end"
+        )
+    return Evaluation.read(file).kept_in(directory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was found where the claims of an evaluation were decided again.
+
+    Attributes:
+        deviations: how the ledger deviates from what the runs lead to; empty where something failed.
+        changed: runs whose episodes are others than those that were judged.
+        added: runs whose rows, activations or probes are others, though the same claims follow.
+        failed: what could not be decided again here, as a package or a class that its worlds need.
+    """
+
+    deviations: tuple[str, ...]
+    changed: tuple[str, ...]
+    added: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+def check_claims(directory: Path) -> str:
+    """Decide the claims of an evaluation again where that takes seconds; return why it was not done, "" where it was.
+
+    Raises:
+        ValueError: a claim of the ledger is not the one that its runs lead to.
+    """
+    stored, left = read_ledger(directory), ""
+    if not Folder(directory).has_file(PLAN):
+        left = "the plan of the evaluation is needed to decide them again"
+    elif stored.origin is None or Plan.read(directory / PLAN).id != stored.origin.plan:
+        left = "the evaluation grew since: run the same goalscope evaluate again"
+    elif any("logs" in model.access for model in stored.models) or _episodes(stored) > SOON:
+        left = f"goalscope verify {quote(str(directory))} decides them again"
+    else:
+        found = judged_again(directory)
+        if found.deviations:
+            raise ValueError(
+                f"{directory / LEDGER} must hold the claims that its runs lead to: {'; '.join(found.deviations[:3])}; "
+                f"{AGAIN}"
+            )
+        left = found.failed[0] if found.failed else ""
+    return f"claims as the ledger has them: {left}" if left else ""
+
+
+def _episodes(evaluation: Evaluation) -> int:
+    """Return the number of episodes that the runs of an evaluation hold, whatever its ledger says."""
+    total = 0
+    for run in evaluation.runs.values():
+        with Store(run.path) as store:
+            total += count_episodes(store)
+    return total
+
+
+def judged_again(directory: Path) -> Checked:
+    """Decide all claims of an evaluation again from what its runs store.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    with reopened(directory) as evaluation:
+        return compare_claims(evaluation)
+
+
+def compare_claims(evaluation: Reopened) -> Checked:
+    """Decide all claims of a judged evaluation again, and compare them with those of its ledger."""
+    run, stored = evaluation.run, evaluation.ledger
+    now = judge(run, evaluation.runs)
+    deviations = list[str]()
+    for kept, found in zip(stored.models, now.models, strict=True):
+        deviations += _deviations(kept, found)
+    if not _alike([one.model_dump() for one in stored.differences], [one.model_dump() for one in now.differences]):
+        deviations.append("the differences between the models are not those of its runs")
+    assert stored.origin is not None and now.origin is not None  # where a plan was compared, and where it was judged
+    changed = _differing(stored.origin.recorded, now.origin.recorded)
+    added = [name for name in _differing(stored.origin.runs, now.origin.runs) if name not in changed]
+    failed = tuple(run.failures.failed)
+    return Checked(
+        deviations=() if failed else tuple(deviations),
+        changed=tuple(f"the run {name} holds other episodes than when it was judged" for name in changed),
+        added=tuple(f"the run {name} has other rows, activations or probes than when it was judged" for name in added),
+        failed=failed,
+    )
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the names of runs whose hashes differ."""
+    return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+
+
+def _deviations(kept: ClaimLedger, found: ClaimLedger) -> Iterator[str]:
+    if kept.rules != found.rules:
+        yield f"{kept.model} was judged by rules of version {kept.rules}, these are of version {found.rules}"
+        return
+    names = [[claim.name for claim in ledger.claims] for ledger in (kept, found)]
+    for name in dict.fromkeys((*names[0], *names[1])):
+        first, second = kept.claim(name), found.claim(name)
+        if first is None or second is None or not _alike(first.model_dump(), second.model_dump()):
+            yield f"{kept.model}: “{name}” is {_told(first, second)} in the ledger, {_told(second, first)} by its runs"
+    others = {"claims": (), "described": ""}  # the choices are those of the plan
+    rest = [ledger.model_copy(update=others).model_dump() for ledger in (kept, found)]
+    if not _alike(*rest) or (names[0] != names[1] and set(names[0]) == set(names[1])):
+        yield f"what the ledger says of {kept.model} beside its claims is not what its runs hold"
+
+
+def _alike(first: Any, second: Any) -> bool:
+    """Return whether plain values are the same, numbers but for what another machine may round."""
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=_ROUNDED, abs_tol=_ROUNDED)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(_alike(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_alike, first, second))
+    return bool(first == second)
+
+
+def _told(claim: Claim | None, other: Claim | None) -> str:
+    """Return what a claim holds where another one deviates."""
+    if claim is None:
+        return "missing"
+    named = [name for name in _FIELDS if other is None or not _alike(getattr(claim, name), getattr(other, name))]
+    return ", ".join(f"{name} {getattr(claim, name)!r}" for name in named[:2]) or "another text"

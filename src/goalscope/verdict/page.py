@@ -1,0 +1,386 @@
+"""The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from goalscope import __version__
+from goalscope._ground.folder import Folder
+from goalscope._ground.words import counted, listed
+from goalscope._ground.yaml_text import write_yaml
+from goalscope.goals.decision import GOAL
+from goalscope.measures.definition import ratio
+from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
+from goalscope.report.blocks import Table
+from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.exports import Named, drawn, named
+from goalscope.runs.server_checks import noted_of_answers
+from goalscope.stats import Estimate, estimate_mean
+from goalscope.verdict.advice import meaning, next_steps
+from goalscope.verdict.arms import arms
+from goalscope.verdict.claim_tables import EVIDENCE, claims_of, deciding, evidence_of, side_by_side
+from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
+from goalscope.verdict.evidence import ArmData, ArmRun
+from goalscope.verdict.evidence_asked import above_walker, walker_success
+from goalscope.verdict.evidence_goals import shares
+from goalscope.verdict.identity import paragraphs, weights
+from goalscope.verdict.judging import Opened, Reopened, reopened
+from goalscope.verdict.plan import PAGE
+from goalscope.verdict.rules import ALPHA, RULES, SPENT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+SECTIONS: Final = (
+    *("results", "task results", "size and density", "maps", "relation", "progress"),
+    *("cognitive map", "beliefs", "plans", "patching", "steering"),
+    "transcripts",
+)
+"""Sections of the report of a run that stand folded on the page, where a run has what they need."""
+
+MAP_CLAIM: Final = "holds a map of the walls"
+"""The claim without which no decoded map is shown."""
+
+SHOWN: Final = 4
+"""Pictures of the look inside: true grids and decoded maps, in pairs."""
+
+_STANDS: Final = (
+    "0 is an agent that acts at random (exact; for turns, in the states that the model met), 1 the optimal one. Bars "
+    "are the intervals that decide, over grids."
+)
+_TOWARDS: Final = (
+    "How much better than chance each place predicts what the model does, as a share of what an agent shows that is "
+    "after that place alone; below 0: it is there less than a random agent. Bars are intervals over grids."
+)
+_ENDS: Final = {0.0: "random", 1.0: "optimal"}
+_BOUND: Final = {0.0: "chance", 1.0: "all of it"}
+
+
+def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
+    """Write the page of an evaluation; the same runs give the same bytes.
+
+    Raises:
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+        OSError: the page cannot be written.
+    """
+    return write_page(path, text_of(evaluation, runs))
+
+
+def with_digest(evaluation: Evaluation, page: Path) -> Evaluation:
+    """Return an evaluation with the digest of its page."""
+    digest = sha256(Folder(page.parent).load_bytes(page.name)).hexdigest()
+    return evaluation.model_copy(update={"page": digest})
+
+
+def text_of(evaluation: Evaluation, runs: Opened) -> str:
+    """Return the page of an evaluation as HTML; the same runs give the same text."""
+    names = [ledger.model for ledger in evaluation.models]
+    title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
+    sections, groups = contents(evaluation, runs)
+    numbers = evaluation.model_copy(update={"page": ""}).to_json()  # a page cannot hold its own digest
+    return render_page(title, [], sections, numbers, groups, package="evaluation")
+
+
+class CheckedPage(NamedTuple):
+    """What was found of the page of an evaluation.
+
+    Attributes:
+        deviation: what is wrong with it, "" where nothing is.
+        basis: what it was compared with.
+    """
+
+    deviation: str
+    basis: str
+
+
+def check_page(directory: Path, *, rebuild: bool = True) -> CheckedPage:
+    """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give.
+
+    The digest notices each byte that differs. Who changes a page may change its digest in the ledger, too, and compute
+    the seal of the ledger anew. So the page is also written again in memory, where this version of goalscope wrote it,
+    and compared, numbers but for what another machine may round.
+
+    Args:
+        directory: of the evaluation.
+        rebuild: whether the runs are just those that were judged: rows that were added since change the page.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    with reopened(directory) as evaluation:
+        return compare_page(evaluation, rebuild=rebuild)
+
+
+def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
+    """Compare the page of an evaluation that is open, see `check_page`."""
+    directory, ledgers = evaluation.run.directory, evaluation.ledger
+    place, basis = Folder(directory), "the digest in the ledger"
+    if not place.has_file(PAGE):
+        missing = f"{directory / PAGE} is missing, though the ledger has its digest" if ledgers.page else ""
+        return CheckedPage(missing, "nothing: no page was written")
+    octets = place.load_bytes(PAGE)
+    if sha256(octets).hexdigest() != ledgers.page:
+        return CheckedPage(f"{directory / PAGE} was changed since it was written: the ledger has another digest", basis)
+    version = ledgers.origin.goalscope if ledgers.origin is not None else "an unknown version"
+    if version != __version__:
+        return CheckedPage("", f"{basis}, and not written anew, since goalscope {version} wrote it")
+    if not rebuild:
+        return CheckedPage("", f"{basis}, and not written anew, since the runs are not just as they were judged")
+    try:
+        expected = text_of(ledgers, evaluation.runs)
+    except ImportError as error:
+        return CheckedPage("", f"{basis}, and not written anew: {error}")
+    if same_text(octets.decode("utf-8", "replace"), expected):
+        return CheckedPage("", f"{basis}, and the page that the ledger and the runs give")
+    return CheckedPage(f"{directory / PAGE} is not the page that the ledger and the runs give", basis)
+
+
+_NUMBER: Final = re.compile(r"(-?\d+\.\d+(?:e[+-]?\d+)?)")
+_ROUNDED: Final = 1e-6
+
+
+def same_text(first: str, second: str) -> bool:
+    """Return whether two texts are the same, numbers with decimals but for what another machine may round."""
+    if first == second:
+        return True
+    parts = _NUMBER.split(first), _NUMBER.split(second)
+    if len(parts[0]) != len(parts[1]):
+        return False
+    return all(
+        one == other or (at % 2 == 1 and math.isclose(float(one), float(other), rel_tol=_ROUNDED, abs_tol=_ROUNDED))
+        for at, (one, other) in enumerate(zip(*parts, strict=True))
+    )
+
+
+def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
+    """Return the sections of the page of an evaluation, and the groups that are folded below them."""
+    names = [model.model for model in evaluation.models]
+    evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
+
+    def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
+        for model, declared in zip(evaluation.models, map(declare, evaluation.models), strict=True):
+            title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
+            yield replace(declared, title=title) if len(names) > 1 else declared
+
+    titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
+    by_path: dict[Path, tuple[str, ArmRun, str]] = {}  # an arm that looks inside has the run of another one
+    for (name, model), run in runs.items():
+        if run.part is None:
+            title = titles[name] if len(names) == 1 else f"{titles[name]}, {model}"
+            by_path.setdefault(run.store.path, (title, run, name))
+    claims = [claim for model in evaluation.models for claim in model.claims]
+    groups = [_group(run, title, name, claims) for title, run, name in by_path.values()]
+    there = {section.anchor for group in groups for section in group.sections}
+    notes = sorted({line for _, run, _ in by_path.values() for line in noted_of_answers(run.store)})
+    sections = lay_out(
+        [
+            *each(partial(_verdict, beside=len(names) > 1)),
+            *side_by_side(evaluation, evidence),
+            *_pictures(names, runs),
+            *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
+            *_maps(evaluation, runs),
+            *each(_behind),
+            *each(partial(evidence_of, there=there)),
+            _method(evaluation, notes),
+        ]
+    )
+    return sections, groups
+
+
+def named_of(directory: str | Path) -> Named:
+    """Return the figures and tables of the page of an evaluation that was judged, without its models.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    with reopened(directory) as (_, ledgers, runs):
+        sections, groups = contents(ledgers, runs)
+    return named([*sections, *(section for group in groups for section in group.sections)])
+
+
+def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
+    """Draw a figure of the page of an evaluation.
+
+    Args:
+        directory: the directory of the evaluation.
+        name: the name of the figure, see `goalscope.report.figure`.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: an unknown name, or that of a table; or it was not judged since it grew.
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    return drawn(named_of(directory), name)
+
+
+def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
+    """Return the verdict: its sentences, what they mean, what to do next, and what was asked of what."""
+    first, *others = paragraphs(ledger, beside=beside)
+    means, steps = meaning(ledger), next_steps(ledger, lacks=beside)
+    facts = [
+        *(("" if at else "What it means", text) for at, text in enumerate(means)),
+        *(("" if at else "What to do next", text) for at, text in enumerate(steps)),
+        *(("" if at else "What was asked", text) for at, text in enumerate(others)),
+    ]
+    return Declared(anchor="verdict", title="Verdict", paragraphs=[first], facts=facts)
+
+
+def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
+    standings, directions = [], []
+    for style, name in enumerate(names):
+        standings += _in_tasks(name, style, runs)
+        if ("grids", name) not in runs:
+            continue
+        data = ArmData.of(runs["grids", name], name)
+        reached, acted, goals = data.above_chance(), data.share("action accuracy"), shares(data)
+        turns = _chance_of_turns(data)
+        scaled = [
+            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - max(data.chances(data.among("success"))))),
+            ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
+            ("goal-directedness", goals.get(GOAL)),
+        ]
+        standings += [DifferenceBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
+        directions += [DifferenceBar(name, style, place, share) for place, share in goals.items()]
+    both = (
+        (standings, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
+        (directions, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
+    )
+    figures = [
+        Figure(Forest(differences, title=title, x_label=label, levels=levels), label=title, caption=caption)
+        for differences, title, label, caption, levels in both
+        if differences
+    ]
+    if figures:
+        title = "Where it stands, and towards what it goes"
+        yield Declared(anchor="pictures", title=title, figures=figures, figures_only=True)
+
+
+def _in_tasks(name: str, style: int, runs: Opened) -> list[DifferenceBar]:
+    """Return a model's success in task worlds on the scale from a random walker (0) to the maximum (1)."""
+    if ("tasks", name) not in runs:
+        return []
+    data = ArmData.of(runs["tasks", name], name)
+    estimate = above_walker(data).estimate
+    scaled = None if estimate is None else _moved(estimate, 0.0, 1 - walker_success(data))
+    return [] if scaled is None else [DifferenceBar(name, style, "achieves the goal of a task", scaled)]
+
+
+def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
+    """Yield decoded maps with the true grids, where activations were read and the map is the model's: else the reason.
+
+    A probe decodes maps from random networks, too. Where those of the model are not shown to be more readable, its
+    pictures would look like a finding.
+    """
+    for model in evaluation.models:
+        run, claim = runs.get(("inside", model.model)), model.claim(MAP_CLAIM)
+        title = "A look inside" if len(evaluation.models) == 1 else f"A look inside {model.model}"
+        if run is None or claim is None:
+            continue
+        if claim.answer != "yes":
+            why = f"Decoded maps are not shown. The answer on “{claim.question}” is “{claim.answer}”."
+            yield Declared(anchor="decoded-maps", title=title, paragraphs=(why, claim.says))
+            continue
+        for section in sections_of(RunData.of(run.store), "decoded maps"):
+            yield replace(section, title=title, figures=section.figures[:SHOWN])
+
+
+def _chance_of_turns(data: ArmData) -> float:
+    """Return the exact action accuracy of a random agent in the states that a model met: mean over grids."""
+    table = data.run.table
+    of_agent = table.agent == data.agent
+    actions = table.optimal.shape[1]
+    counts = np.sum(
+        [table.per_episode(table.optimal[:, action]) for action in range(actions)], axis=0
+    )  # of optimal actions
+    chance = ratio(counts / actions, table.per_episode(np.any(table.optimal, axis=1)))
+    return estimate_mean(chance[of_agent], table.cluster[of_agent], unit="share", bounds=(0.0, 1.0)).value
+
+
+def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None:
+    """Return ``(estimate - by) / over``."""
+    if estimate is None or not over > 0:
+        return None
+    return estimate.moved(by=by, over=over)
+
+
+def _behind(ledger: ClaimLedger) -> Declared:
+    descriptions = {claim.name: claim.looks.what for claim in arms() if claim.looks is not None}
+    arm_rows = tuple(
+        (claim.title, counted(claim.worlds, "world") if claim.worlds else "–", counted(claim.episodes, "episode"))
+        if claim.asked and claim.episodes
+        else (claim.title, "asked", descriptions.get(claim.name, "–"))
+        if claim.asked
+        else (claim.title, "not asked", claim.why)
+        for claim in ledger.arms
+    )
+    return Declared(
+        anchor="behind",
+        title="What was asked",
+        folded=True,
+        tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=arm_rows)],
+    )
+
+
+def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
+    first = evaluation.models[0]
+    look_sentence = (
+        "This is the first look at the data."
+        if first.look == 1
+        else f"This is look {first.look} at the data: worlds were added after answers had been seen."
+    )
+    return Declared(
+        anchor="method",
+        title="How the answers follow",
+        folded=True,
+        paragraphs=(
+            f"{look_sentence} Intervals that decide cover {100 * (1 - first.level):.3g} %: each look spends "
+            f"{100 * SPENT:.0f} % of the chance of a wrong answer that is left, all looks together at most "
+            f"{100 * ALPHA:.0f} % a claim.",
+            f"Decision rules: version {RULES}.",
+            *notes,
+        ),
+        tables=_origin(evaluation),
+    )
+
+
+def _origin(evaluation: Evaluation) -> list[Table]:
+    """Return the table of what judged, and of the runs that were judged."""
+    origin = evaluation.origin
+    if origin is None:
+        return []
+    changed = {True: ", with changes", False: "", None: ", changes unknown"}[origin.dirty]
+    rows = [
+        ("goalscope", origin.goalscope),
+        ("commit", f"{origin.commit}{changed}" if origin.commit else "no repository"),
+        ("command", write_yaml(origin.arguments, default_flow_style=True, width=10_000).strip()),
+        ("seed of the worlds", str(origin.seed)),
+        *((f"content hash of {name}", digest) for name, digest in origin.runs.items()),
+        *(
+            (f"{ledger.model}: {name}", digest)
+            for ledger in evaluation.models
+            for name, digest in weights(ledger.agent).items()
+        ),
+    ]
+    return [Table(caption="Judged by, and from", headings=("what", "value"), rows=tuple(rows))]
+
+
+def _group(run: ArmRun, title: str, name: str, claims: Sequence[Claim]) -> Group:
+    """Return the sections of the report of one run, their anchors after the name of its directory."""
+    own = next((arm.sections for arm in arms() if arm.name == name), ())
+    sections = sections_of(RunData.of(run.store), *(own or SECTIONS))
+    # What decides a claim stands first in the section that it names.
+    anchors = [f"{run.store.path.name}-{each.anchor}" for each in sections]
+    parts = lay_out(
+        replace(each, anchor=anchor, facts=(*deciding(claims, anchor), *each.facts))
+        for each, anchor in zip(sections, anchors, strict=True)
+    )
+    return Group(title=f"{title}: all results", sections=parts)

@@ -1,0 +1,60 @@
+"""The level of a whole page: which of its answers still hold when all of them are judged together.
+
+Each answer alone is wrong with a chance of at most the level of its ledger, so that a page with many questions may
+still hold a wrong one. Holm's correction over all questions that could have been answered yes or no bounds the chance
+that any of the answers that remain is wrong. The p value of "the quantity equals its threshold" is read from the
+interval that decided: by Student's t, whose spread is the half of the interval between the estimate and the threshold.
+
+Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+"""
+
+from goalscope._ground.words import counted
+from goalscope.stats.family import corrected
+from goalscope.verdict.claims import Claim, ClaimLedger
+
+
+def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
+    """Return the names of the claims, answered yes or no, that hold with Holm's correction over the whole page."""
+    found = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
+    answered = {claim.name for claim in ledger.claims if claim.answer in ("yes", "no")}
+    return tuple(name for name, test in found.items() if name in answered and test.rejected)
+
+
+def page_level(ledger: ClaimLedger) -> str:
+    """Return the sentences that state the level of a page, "" where no question could have been answered."""
+    family, hold = _p_values(ledger), hold_together(ledger)
+    answered = [claim for claim in ledger.claims if claim.answer in ("yes", "no")]
+    if not family:
+        return ""
+    level = f"{100 * ledger.level:.3g} %"
+    alone = [f"“{claim.question}”" for claim in answered if claim.name not in hold]
+    rest = f" Those that hold only alone: {'; '.join(alone)}." if alone else ""
+    return (
+        f"Each answer alone is wrong as rarely as its interval misses, at most {level} of the time. With Holm's "
+        f"correction over all {counted(len(family), 'question')} that could have been answered, {len(hold)} of the "
+        f"{len(answered)} answers yes or no still hold; the chance that any of these is wrong is then at most {level}."
+        f"{rest}"
+    )
+
+
+def _p_values(ledger: ClaimLedger) -> dict[str, float]:
+    return {claim.name: p for claim in ledger.claims if (p := _p_value(claim)) is not None}
+
+
+def _p_value(claim: Claim) -> float | None:
+    """Return the two-sided p value of a claim's threshold; None where no interval could have lain beside it."""
+    from scipy.special import stdtr, stdtrit
+
+    if claim.answer == "untestable" or claim.threshold is None or claim.confidence is None:
+        return None
+    if claim.value is None or claim.low is None or claim.high is None:
+        return None
+    if claim.answer == "undecided":  # also where another interval than the one that is shown left it open
+        return 1.0
+    distance = abs(claim.value - claim.threshold)
+    half = claim.value - claim.low if claim.value > claim.threshold else claim.high - claim.value
+    if half <= 0:
+        return claim.p or 0.0
+    freedom = max(claim.clusters - 1, 1)
+    spread = half / stdtrit(freedom, (1 + claim.confidence) / 2)
+    return max(2 * float(stdtr(freedom, -distance / spread)), claim.p or 0.0)

@@ -1,0 +1,328 @@
+"""The plan of an evaluation, a value that is kept and can be run again; where its one directory keeps each run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field
+
+from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import note_found
+from goalscope._ground.sealed import SealedRecord, read_sealed, seal
+from goalscope.report.page import write_page
+from goalscope.runs import Store, Study
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.merge import grow
+from goalscope.runs.opening import check_files, unmade
+from goalscope.runs.tables import DATABASE
+from goalscope.verdict.arms import SEED, Arm, arms, given_arm
+from goalscope.verdict.beforehand import told_beforehand
+from goalscope.verdict.choices import Choices, differences
+from goalscope.verdict.failures import Failures
+from goalscope.verdict.rules import level
+from goalscope.verdict.subject import Subject, described, planned_entry, subject_of_entry
+
+PLAN: Final = "evaluation.json"
+LEDGER: Final = "ledger.json"
+PAGE: Final = "report.html"
+ARMS: Final = "arms"
+"""Names of the files of an evaluation, and of its folder of run directories."""
+
+
+class Plan(SealedRecord):
+    """What an evaluation asks of whom, and the index of its directory: a value that is printed, kept, and run again.
+
+    Attributes:
+        version: version of the form of the file; another one is refused.
+        models: the models in the order of their runs, each as a study lists an agent, with its name.
+        seed: root seed of the worlds.
+        looks: arm -> worlds a cell, for each look at the data; none before sizes are chosen.
+        worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`; None for those of the
+            registered arms.
+        choices: what the user chose of arms, sizes and settings; those of models stand in the models.
+        beforehand: what the worlds of these sizes are enough to name, and what not, a line each.
+    """
+
+    what: ClassVar[str] = "plan"
+    advice: ClassVar[str] = "restore it from a copy, or choose another directory, or evaluate again into one"
+    version: Literal[4] = 4
+    models: tuple[dict[str, Any], ...] = Field(strict=False, min_length=1)
+    seed: int = SEED
+    looks: tuple[dict[str, int], ...] = Field(default=(), strict=False)
+    worlds: dict[str, Any] | None = None
+    choices: Choices = Choices()
+    beforehand: tuple[str, ...] = Field(default=(), strict=False)
+
+    @classmethod
+    def read(cls, path: str | Path, *, edited: bool = False) -> Self:
+        """Read the file.
+
+        Args:
+            path: the file.
+            edited: whether one without a digest is taken, which somebody wrote or changed.
+
+        Raises:
+            ValueError: it is no plan, one of another version, or was changed since it was written.
+        """
+        plan = read_sealed(cls, Path(path), edited=edited)
+        note_found(plan.model_dump(mode="json"), path)
+        return plan
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Arm -> worlds a cell of the last look."""
+        return self.looks[-1] if self.looks else {}
+
+    @property
+    def look(self) -> int:
+        """Number of the look; where nothing could be asked the first one is not spent."""
+        return max(1, len(self.looks))
+
+    @property
+    def id(self) -> str:
+        """Its content id."""
+        return content_id("plan", self.model_dump(mode="json"))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its models."""
+        return [str(model.get("name")) for model in self.models]
+
+    def subjects(self) -> list[Subject]:
+        """Return its models, ready to be asked.
+
+        Raises:
+            ValueError: recorded logs, whose place a plan does not hold.
+        """
+        return [subject_of_entry(model) for model in self.models]
+
+    def to_json(self) -> str:
+        """Return it as JSON, with a digest of all of it."""
+        return seal(self)
+
+    def sized(self, sizes: Mapping[str, int] | None) -> Self:
+        """Return it with sizes; larger ones are a new look, which adds worlds to those that are there.
+
+        An arm that was not asked before belongs to the last look. None leaves it as it is.
+        """
+        if sizes is None:
+            return self
+        last = self.sizes
+        larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
+        kept = self.looks if any(larger[name] > last[name] for name in last) else self.looks[:-1]
+        return self.model_copy(update={"looks": (*kept, larger)})
+
+    def going_on(self, given: Self, place: Path) -> Self:
+        """Return this plan of a directory with what a given one adds: models, arms.
+
+        Raises:
+            ValueError: the given one lacks a model or an arm of this one, or has another seed, worlds or settings.
+        """
+        for_models = [described(model) for model in self.models], [described(model) for model in given.models]
+        choices = self.choices
+        if choices.arms and set(choices.arms) <= set(given.choices.arms or choices.arms):
+            choices = choices.model_copy(update={"arms": given.choices.arms})
+        adds = set(for_models[0]) <= set(for_models[1])
+        stored = {"": choices.words, "seed ": [str(self.seed)], "model ": for_models[1 if adds else 0]}
+        if differ := differences(
+            stored, {"": given.choices.words, "seed ": [str(given.seed)], "model ": for_models[1]}
+        ):
+            raise ValueError(
+                f"{place} holds another evaluation ({differ}): give the same models and options, and more models or "
+                "arms where some are to be added, or choose another directory"
+            )
+        if self.worlds != given.worlds:
+            raise ValueError(
+                f"{place} holds an evaluation in other worlds: give the same --worlds, or another directory"
+            )
+        new = [model for model, text in zip(given.models, for_models[1], strict=True) if text not in for_models[0]]
+        if len({*self.names, *(model["name"] for model in new)}) < len(self.models) + len(new):
+            raise ValueError(f"models must have different names, {place} has {', '.join(self.names)}: give a name")
+        return self.model_copy(update={"models": (*self.models, *new), "choices": given.choices})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRun:
+    """An evaluation on disk, ready to be run or read: one directory, its plan the index of the runs in it.
+
+    Each model has a run of its own in each arm, so that a model or an arm is added without touching what is there.
+
+    Attributes:
+        directory: its directory.
+        plan: what is asked.
+        subjects: its models, in the order of the plan.
+        failures: what is not asked of which model, and what failed.
+    """
+
+    directory: Path
+    plan: Plan
+    subjects: tuple[Subject, ...]
+    failures: Failures
+    _open: dict[Path, Store] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """The arms that may be run, as they were chosen; those that were not among them."""
+        known = arms() if self.plan.worlds is None else [given_arm(self.plan.worlds)]
+        return [self.plan.choices.changed(arm) for arm in known]
+
+    @property
+    def level(self) -> float:
+        """Probability of a wrong answer that this look allows."""
+        return level(self.plan.look)
+
+    def path(self, arm: str, subject: Subject) -> Path:
+        """Return the run directory of a model in an arm: ``arms/grids`` of the first model, ``arms/grids-2``, ..."""
+        name = folder_of(arm, self.plan.names.index(subject.name))
+        return Folder(self.directory).below(ARMS, name).checked()
+
+    def subjects_for(self, arm: Arm) -> list[Subject]:
+        """Return the models that an arm is run with."""
+        subjects = [subject for subject in self.subjects if subject.logs is None and arm.open_to(subject)]
+        return subjects if arm.name in self.plan.sizes and arm.at in self.plan.sizes else []
+
+    @property
+    def logs(self) -> list[Path]:
+        """The runs of recorded logs that are evaluated."""
+        return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
+
+    def sized(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
+        """Return it with sizes, its plan written; see `Plan.sized`."""
+        if sizes is not None and not sizes and any(subject.logs is None for subject in self.subjects):
+            raise ValueError(
+                "an evaluation must ask at least one arm: give a larger budget, or a model that can be asked"
+            )
+        return self.announced(sizes).written()
+
+    def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
+        """Return it with sizes, and with what their worlds are enough for; nothing is written."""
+        told, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
+        for arm in sized.arms:
+            open_to = sized.subjects_for(arm) if arm.study.get("answers", 1) > 1 else []
+            asked = [subject for subject in open_to if (arm.name, subject.name) not in self.failures.unasked]
+            with self.failures.kept_apart(arm.title, [arm.name], [subject.name for subject in asked]):
+                if asked:
+                    study = arm.make(asked[:1], sized.plan.sizes[arm.name], sized.plan.seed)
+                    told += (f"{arm.title}: {line}" for line in told_beforehand(study, level=sized.level))
+        return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(told)}))
+
+    def written(self) -> "EvaluationRun":
+        """Write the plan, before anything is asked; return the evaluation."""
+        write_page(self.directory / PLAN, self.plan.to_json() + "\n")
+        return self
+
+    def store(self, arm: Arm, subject: Subject, study: Study) -> Store:
+        """Return the one store of a model in an arm, open for writing until `close`, with the study of its sizes."""
+        path = self.path(arm.name, subject)
+        if path not in self._open:
+            self._open[path] = Store(path, "w", durability=study.durability)
+        grow(self._open[path], study)
+        return self._open[path]
+
+    def close(self, arm: Arm | None = None, subject: Subject | None = None) -> None:
+        """Close the store of a model in an arm where it is open; without them all stores."""
+        paths = list(self._open) if arm is None or subject is None else [self.path(arm.name, subject)]
+        for path in paths:
+            if path in self._open:
+                self._open.pop(path).close()
+
+    def stored_episodes(self) -> int:
+        """Return how many episodes of its last look are stored."""
+        total = 0
+        for arm in self.arms:
+            for subject in self.subjects_for(arm) if arm.looks is None else ():
+                path = self.path(arm.name, subject)
+                if path in self._open:
+                    total += count_episodes(self._open[path])
+                elif not unmade(path / DATABASE):
+                    with Store(path) as store:
+                        total += count_episodes(store)
+        return total
+
+
+def folder_of(arm: str, number: int) -> str:
+    """Return the name of the run directory of an arm and a model, by its number in the plan from 0."""
+    return f"{arm}-{number + 1}" if number else arm
+
+
+def check_directory(out: Path) -> None:
+    """Look at the files of an evaluation and at the databases of its runs before anything is read.
+
+    Raises:
+        StrangeFileError: a link lies there, or another thing than a file.
+    """
+    for name in (PLAN, LEDGER, PAGE):
+        Folder(out).file(name)
+    for folder in Folder(out).folders(ARMS):
+        check_files(folder.path / DATABASE)
+
+
+def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
+    """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
+
+    A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended
+    before the sizes of its arms were chosen, as under a budget that is too small. What it left does not refuse the
+    corrected command; first turns that the same models answered are kept, since the runs of the arms grow.
+    """
+    try:
+        return stored.going_on(given, out)
+    except ValueError:
+        if any("run" in model for model in stored.models):  # recorded logs, which are judged without an answer
+            raise
+        if not stored.looks and {*map(described, stored.models)} <= {*map(described, given.models)}:
+            return given
+        for folder in Folder(out).folders(ARMS):
+            if not unmade(folder.path / DATABASE):
+                with Store(folder.path) as store:
+                    if store.holds_answers():
+                        raise
+        return given
+
+
+def planned(
+    directory: str | Path,
+    subjects: Sequence[Subject],
+    *,
+    seed: int = SEED,
+    worlds: Mapping[str, Any] | None = None,
+    choices: Choices | None = None,
+    failures: Failures | None = None,
+) -> EvaluationRun:
+    """Declare an evaluation, or continue one; nothing is written yet.
+
+    Args:
+        directory: its directory.
+        subjects: the models to evaluate: those that the directory holds, and further ones.
+        seed: root seed of the worlds.
+        worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`.
+        choices: what the user chose of arms, sizes and settings; those of models are in the subjects, too.
+        failures: what is known not to be asked of which model.
+
+    Raises:
+        ValueError: the directory holds another evaluation, or other files, or a link where one of its own belongs.
+    """
+    out = Path(directory)
+    check_directory(out)  # before anything is asked
+    own_worlds = None if worlds is None else dict(worlds)
+    models = tuple(planned_entry(subject) for subject in subjects)
+    plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
+    if Folder(out).has_file(PLAN):
+        plan = _continued(Plan.read(out / PLAN), plan, out)
+    elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
+        # a process may have died writing the plan
+        raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
+    by_text = {described(model): subject for model, subject in zip(models, subjects, strict=True)}
+    if len(by_text) < len(subjects):
+        raise ValueError(f"models must differ in more than their names, got {', '.join(plan.names)}: leave one out")
+    named = [replace(by_text[described(model)], name=str(model["name"])) for model in plan.models]
+    return EvaluationRun(directory=out, plan=plan, subjects=tuple(named), failures=failures or Failures(out))
+
+
+def prepare(
+    directory: str | Path, subjects: Sequence[Subject], sizes: Mapping[str, int] | None, **more: Any
+) -> EvaluationRun:
+    """Declare an evaluation with sizes, or continue one, and write its plan; see `planned` and `Plan.sized`."""
+    return planned(directory, subjects, **more).sized(sizes)

@@ -1,0 +1,164 @@
+"""Arms are run and measured, each apart from the others; what is stored is not done again."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from goalscope._ground.ids import content_id
+from goalscope._ground.parts import raised_by_a_check
+from goalscope._ground.progress import Display
+from goalscope._ground.untrusted import DamagedError, StrangeFileError
+from goalscope.measures.behaviour import put_measured
+from goalscope.runs import Store, run
+from goalscope.runs.probing_config import Inside
+from goalscope.runs.provenance import note, noted
+from goalscope.verdict.arms import Arm, Look
+from goalscope.verdict.failures import does_not_fit, not_played
+from goalscope.verdict.plan import EvaluationRun
+from goalscope.verdict.subject import Subject
+from goalscope.verdict.together import AGAIN, play_together
+
+_LEFT_OUT: Final = "its experiment is of another package and failed, as a notice says"
+LOOKS: Final = "evaluation inside"
+"""Name of a run's note with the record of each arm that looks inside: settings, rows, model, reason of a refusal."""
+
+
+def play(
+    evaluation: EvaluationRun, stage: Display, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
+) -> None:
+    """Run and measure every arm, measure recorded logs; stored results are not repeated.
+
+    An arm that fails with a model, or does not fit it, is not asked of that model; see `EvaluationRun.failures`.
+    """
+    failures = evaluation.failures
+    failures.begin()
+    for logs in evaluation.logs:
+        names = [subject.name for subject in evaluation.subjects if subject.logs == logs]
+        with failures.kept_apart(f"measuring {logs.name}", [arm.name for arm in evaluation.arms], names):
+            with Store(logs) as store:
+                measured = _is_measured(store)
+            if not measured:
+                with Store(logs, "w") as store:
+                    _measure(store, stage, logs.name)
+    played = set[tuple[str, str]]()
+    for subject in evaluation.subjects if workers == 1 else ():
+        played |= {(arm.name, subject.name) for arm in play_together(evaluation, subject, stage, arguments)}
+    for arm in evaluation.arms:
+        for subject in evaluation.subjects_for(arm):
+            if subject.name in failures.silent:
+                failures.leave_out([arm.name], [subject.name], failures.silent[subject.name])
+            if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
+                failures.leave_out([arm.name], [subject.name], not_played(arm))
+            if (arm.name, subject.name) in failures.unasked:
+                continue
+            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
+                if arm.looks is not None:
+                    _look_inside(evaluation, arm, arm.looks, subject, stage)
+                elif (arm.name, subject.name) in played:
+                    _measure_worlds(evaluation, arm, subject, stage)
+                elif why := does_not_fit(arm, subject, evaluation.plan.sizes[arm.name], evaluation.plan.seed):
+                    failures.leave_out([arm.name], [subject.name], why)
+                else:
+                    _play_worlds(evaluation, arm, subject, stage, workers, arguments)
+
+
+def _play_worlds(
+    evaluation: EvaluationRun,
+    arm: Arm,
+    subject: Subject,
+    stage: Display,
+    workers: int,
+    arguments: Mapping[str, Any] | None,
+) -> None:
+    """Run the worlds of an arm with a model, and measure them."""
+    study = arm.make([subject], evaluation.plan.sizes[arm.name], evaluation.plan.seed)
+    label = f"{arm.name}: episodes" + (f" of {subject.name}" if len(evaluation.subjects) > 1 else "")
+    try:
+        store = evaluation.store(arm, subject, study)
+        with stage(label) as show:
+            run(
+                study,
+                store,
+                workers=workers,
+                arguments=arguments,
+                again=AGAIN,
+                progress=lambda done, total, steps, left: show(done, total, left),
+            )
+        _measure(store, stage, arm.name)
+    finally:
+        evaluation.close(arm, subject)
+
+
+def _measure_worlds(evaluation: EvaluationRun, arm: Arm, subject: Subject, stage: Display) -> None:
+    """Measure the worlds of an arm that were played with others."""
+    with Store(evaluation.path(arm.name, subject)) as store:
+        measured = _is_measured(store)
+    if not measured:
+        with Store(evaluation.path(arm.name, subject), "w") as store:
+            _measure(store, stage, arm.name)
+
+
+def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Display) -> None:
+    """Read or change activations, unless that was done before with the same settings on as many worlds.
+
+    Where `probe` or `patch` stored other rows in their place since, it is done again, from the probes that are there.
+
+    Where the model or the worlds do not allow it, which a check of goalscope says, its message is stored as the reason.
+    """
+    sizes, path = evaluation.plan.sizes, evaluation.path(look.at, subject)
+    settings = look.settings(subject.name, sizes[arm.name])
+    declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
+    request_id = content_id("look", {**declared, "worlds": sizes[look.at]})
+    with Store(path) as store:
+        known = inside_record(store, arm)
+        if known.get("mark") == request_id and known.get("rows") == _rows_of(store, settings):
+            return
+    refused = ""
+    try:
+        if isinstance(settings, Inside):
+            from goalscope.inside.probing.pipeline import study_inside
+
+            study_inside(path, settings, stage=lambda label: stage(f"{arm.name}: {label}"))
+        else:
+            from goalscope.inside.interventions.experiment import study_interventions
+
+            if study_interventions(path, [settings], stage=lambda label: stage(f"{arm.name}: {label}")) == []:
+                evaluation.failures.leave_out([arm.name], [subject.name], _LEFT_OUT)
+                return
+    except (DamagedError, StrangeFileError):
+        raise
+    except ValueError as refusal:
+        if not raised_by_a_check(refusal):
+            raise
+        refused = " ".join(str(refusal).split())
+    with Store(path, "w") as store:
+        record = {"mark": request_id, "rows": _rows_of(store, settings), "model": subject.name, "refused": refused}
+        note(store, LOOKS, {arm.name: record})
+
+
+def _rows_of(store: Store, settings: BaseModel) -> str:
+    """Return a hash of the rows of a look, which commands with other settings replace, by their checksums."""
+    names = settings.reads if isinstance(settings, Inside) else (getattr(settings, "kind", ""),)
+    sums = store.query("SELECT key, value FROM checksums WHERE kind = 'rows' ORDER BY key")
+    return content_id("rows", [[key, value] for key, value in sums if re.split(r"[/\0]", str(key))[0] in names])
+
+
+def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
+    """Return the stored record of an arm that looks inside: mark, model, and reason of a refusal, "" for none."""
+    record = noted(store, LOOKS).get(arm.name)
+    return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
+
+
+def _is_measured(store: Store) -> bool:
+    """Return whether the rows of a run cover its episodes."""
+    measured = {episode for name, ids in store.row_labels("episode_id") if name == "success" for episode in ids}
+    return len(measured) == len(store.episode_ids())
+
+
+def _measure(store: Store, stage: Display, name: str) -> None:
+    """Measure a run whose rows do not cover its episodes."""
+    if not _is_measured(store):
+        with stage(f"{name}: measuring") as show:
+            put_measured(store, lambda done, total: show(done, total))

@@ -1,0 +1,28 @@
+"""Planning of a study before it is run: cost, power, and limits of its models."""
+
+from goalscope.verdict.preflight.cost import Cost, beyond_reach, costs
+from goalscope.verdict.preflight.first_turns import FirstTurns, Limits, ask_first_turns
+from goalscope.verdict.preflight.forecast import Forecast, forecast
+from goalscope.verdict.preflight.pace import StoredPace, stored_pace
+from goalscope.verdict.preflight.power import Assumptions, PowerPlan, layout, study_power
+from goalscope.verdict.preflight.prompts import PromptMeasure, frame, most_prompts
+
+__all__ = [
+    "Assumptions",
+    "Cost",
+    "FirstTurns",
+    "Forecast",
+    "Limits",
+    "PowerPlan",
+    "PromptMeasure",
+    "StoredPace",
+    "ask_first_turns",
+    "beyond_reach",
+    "costs",
+    "forecast",
+    "frame",
+    "layout",
+    "most_prompts",
+    "stored_pace",
+    "study_power",
+]

@@ -1,0 +1,289 @@
+"""Upper bounds on the cost of a study, and limits of its models: no network, no weights."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import decode_object
+from goalscope.agents.agent import Agent
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.folder_checks import read_json
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
+from goalscope.agents.models.http_settings import Prices
+from goalscope.agents.models.http_trials import most_trial_tokens
+from goalscope.runs import Study
+from goalscope.runs.server_checks import wanted_by
+from goalscope.verdict.preflight.prompts import (
+    MOST_ANSWER,
+    PromptMeasure,
+    counter,
+    dialect_of,
+    frame,
+    most_prompts,
+    prompts_of,
+)
+from goalscope.worlds.world import World
+
+_MAX_WORLDS = 200
+_LARGEST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Maximum cost of one agent.
+
+    Attributes:
+        name: the agent.
+        episodes: number of episodes.
+        calls: maximum number of calls: each step of each horizon, each retry after an answer without an action, and the
+            trials of a server before the first of them.
+        turns: maximum number of turns, each of one call or more.
+        written: maximum number of generated tokens of a turn.
+        prompt: estimated prompt tokens of one call, mean over worlds and, where a history makes them grow, over the
+            steps of an episode that lasts to its horizon; kept reasoning counts with its maximum. None for agents
+            without a model.
+        how: method of this estimate.
+        most_prompt: maximum number of prompt tokens of one call, the same mean of an upper bound.
+        output: maximum number of output tokens of one call.
+        tokens: maximum total number of tokens.
+        requests: maximum number of requests, where each also fails as often as the server's settings allow; a server's
+            charges for those are not known.
+        usd: maximum cost in USD, None without prices.
+        expected_usd: USD for estimated prompts and outputs of an expected length, None without such a length.
+        prices: the prices.
+    """
+
+    name: str
+    episodes: int
+    calls: int
+    turns: int = 0
+    written: int = 0
+    prompt: float | None = None
+    how: str = ""
+    most_prompt: float | None = None
+    output: int | None = None
+    tokens: int | None = None
+    requests: int | None = None
+    usd: float | None = None
+    expected_usd: float | None = None
+    prices: Prices | None = None
+
+
+def costs(
+    study: Study, output_tokens: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[Cost]:
+    """Return the maximum cost of each agent of a study.
+
+    Args:
+        study: the study.
+        output_tokens: expected output tokens of one call, for `Cost.expected_usd`.
+        progress: called with (worlds done, all worlds), over all agents with a model.
+
+    Raises:
+        ValueError: a template has no placeholder for the view of a world.
+    """
+    worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
+    agents = list(zip(study.agents(), study.agents_, strict=True))
+    total = len(worlds) * sum(isinstance(agent, ChatAgent) for agent, _ in agents)
+    done = 0
+
+    def report() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    return [_cost(study, agent, entry.parameters, worlds, output_tokens, report) for agent, entry in agents]
+
+
+def _cost(
+    study: Study,
+    agent: Agent,
+    parameters: Mapping[str, Any],
+    worlds: list[tuple[World, int]],
+    expected: int | None,
+    report: Callable[[], None],
+) -> Cost:
+    steps = sum(horizon for _, horizon in worlds) * study.trajectories
+    attempts = study.answers + study.failure_of(agent).retries  # a second answer is asked for once
+    episodes = len(worlds) * study.trajectories
+    if not isinstance(agent, ChatAgent):
+        return Cost(name=agent.name, episodes=episodes, calls=steps * study.answers)
+    calls = steps * attempts
+    count, how = counter(agent, parameters)
+    output = agent.sampling.max_tokens
+    stride = -(-len(worlds) // _MAX_WORLDS)
+    sampled = worlds[::stride]
+    estimates = [prompts_of(study, agent, world, horizon, count) for world, horizon in sampled]
+    sampled_steps = sum(horizon for _, horizon in sampled)
+    reasoned = (
+        sum(prompts.reasoned for prompts in estimates) / sampled_steps
+    )  # earlier answers with reasoning in a prompt
+    prompt = sum(prompts.total for prompts in estimates) / sampled_steps
+    dialect, _ = dialect_of(agent, parameters)
+    added, measure = frame(agent, dialect), PromptMeasure(dialect)
+    bounds = []
+    for world, horizon in worlds:
+        bounds.append(most_prompts(study, agent, world, horizon, added, measure))
+        report()
+    most_prompts_total = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
+    choice = agent.choice
+    if choice is not None:
+        # Reasoning is one call. Each answer is then scored after prompt and reasoning, with one generated token.
+        reasoned_first = choice.after == "reasoning"
+        scored_answers = choice.reads(len(worlds[0][0].begin_episode(study.seed, "").view.actions))
+        turns, generated = calls, output * reasoned_first
+        calls *= reasoned_first + (2 if choice.prior_symbol else 1)
+        if most_prompts_total is not None:
+            most_prompts_total = most_prompts_total * (reasoned_first + scored_answers) + turns * scored_answers * (
+                generated + MOST_ANSWER
+            )
+        prompt *= (reasoned_first + scored_answers) * turns / calls
+        output = -(-(generated + scored_answers) * turns // calls)
+        how += f"; each turn reads {scored_answers} answers, each with its whole prompt"
+    if stride > 1:
+        how += f", on {len(sampled)} of {len(worlds)} worlds"
+    if study.history_of(agent) != "none":
+        longest = max(estimates, key=lambda prompts: prompts.last)
+        how += (
+            f"; they grow from step to step, from about {longest.first:,} to {longest.last:,} tokens in the longest "
+            f"episode, {prompt:,.0f} on average"
+        )
+    if reasoned:
+        how += (
+            f", and the reasoning of the {reasoned:.1f} earlier answers that a prompt holds on average adds at most "
+            f"{agent.sampling.max_tokens:,} tokens each"
+        )
+    elif study.history_of(agent) == "conversation":
+        how += ", earlier answers counted as the short JSON object that is asked for"
+    if most_prompts_total is None:
+        how += f"; no bound is known of prompts that show {study.view.shows}"
+    elif dialect is None:
+        how += (
+            f"; at most one for each byte, {CHAT_ALLOWANCE} for the server's chat template and {MESSAGE_ALLOWANCE} for "
+            "each message"
+        )
+    else:
+        how += "; at most as many as it counts, each cell of a grid as the longest symbol"
+    requests = None
+    if isinstance(agent.model, HttpModel):
+        requests = calls * (1 + agent.model.resent)
+    prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
+    trial_calls, trial_prompts, trial_outputs = _trials(agent, max((bound or 0 for bound in bounds), default=0))
+    if trial_calls:
+        how += f"; {trial_calls} calls before the first one try what the server does"
+    usd = expected_usd = None
+    if prices is not None and most_prompts_total is not None:
+        usd = prices.usd(most_prompts_total + trial_prompts, output * calls + trial_outputs)
+    if prices is not None and expected is not None:
+        said = expected if choice is None else min(expected, output)
+        expected_usd = prices.usd(round((prompt + reasoned * expected) * calls), said * calls)
+    return Cost(
+        name=agent.name,
+        episodes=episodes,
+        calls=calls + trial_calls,
+        turns=steps * attempts,
+        written=0 if choice is not None and choice.after != "reasoning" else agent.sampling.max_tokens,
+        prompt=prompt + reasoned * agent.sampling.max_tokens,
+        how=how,
+        most_prompt=None if most_prompts_total is None else most_prompts_total / calls,
+        output=output,
+        tokens=None
+        if most_prompts_total is None
+        else most_prompts_total + output * calls + trial_prompts + trial_outputs,
+        requests=None if requests is None else requests + trial_calls,
+        usd=usd,
+        expected_usd=expected_usd,
+        prices=prices,
+    )
+
+
+def _trials(agent: ChatAgent, most_prompt: int) -> tuple[int, int, int]:
+    """Return the calls, prompt tokens and output tokens of the trials of an agent's server."""
+    if not isinstance(agent.model, HttpModel) or not agent.model.server.preflight:
+        return 0, 0, 0
+    return most_trial_tokens(wanted_by(agent), agent.model.server, most_prompt)
+
+
+def beyond_reach(study: Study) -> list[str]:
+    """Return one line for each agent and each limit of its model that the largest world of a study exceeds.
+
+    The limits are the positions and, for models trained by this package, the sizes of the grids in their training;
+    models without a configuration on this machine are skipped.
+    """
+    lines = []
+    for agent, entry in zip(study.agents(), study.agents_, strict=True):
+        if isinstance(agent, ChatAgent):
+            lines += [f"{agent.name}: {line}" for line in _capacity_lines(study, agent, entry.parameters)]
+    return lines
+
+
+def longest_prompt(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the tokens of the longest prompt that an agent may come to in a study, and the positions of its model.
+
+    Counted are the last prompts of episodes that last to their horizon, in the largest worlds. None where either number
+    is not known on this machine.
+    """
+    configuration = _configuration(parameters) or {}
+    text_configuration = configuration.get("text_config")
+    nested = text_configuration if isinstance(text_configuration, Mapping) else {}
+    positions = nested.get("max_position_embeddings", configuration.get("max_position_embeddings"))
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    count, how = counter(agent, parameters)
+    if not how.startswith("by"):
+        return None
+    horizons = [(world, study.horizon.of(world)) for world in study.worlds()]
+    horizons.sort(key=lambda entry: (_cells(entry[0]), entry[1]), reverse=True)
+    return max(prompts_of(study, agent, *entry, count).last for entry in horizons[:_LARGEST]), positions
+
+
+def _capacity_lines(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> Iterator[str]:
+    configuration = _configuration(parameters)
+    if configuration is None:
+        return
+    last, positions = longest_prompt(study, agent, parameters) or (0, 1)
+    if last >= positions:
+        yield (
+            f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "
+            "an episode that comes so far stops the run: use smaller worlds, a shorter history or another model"
+        )
+    training_sizes = _training_sizes(configuration)
+    world = max(study.worlds(), key=_cells)
+    if training_sizes and "drawing" in world.offers:
+        side = max(world.grid.height, world.grid.width)
+        if side > max(training_sizes):
+            yield (
+                f"it was trained on grids of up to {max(training_sizes)}x{max(training_sizes)} and this study has "
+                f"{world.grid.height}x{world.grid.width}: what it does there says how it copes with what it never saw"
+            )
+
+
+def _cells(world: World) -> int:
+    return world.grid.height * world.grid.width if "drawing" in world.offers else 0
+
+
+def _configuration(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    folder = None if "server" in parameters else model_folder(parameters["model"])
+    if folder is None:
+        return None
+    if NamedFile(folder).is_there():
+        header = read_header(folder).values
+        length = header.get(f"{header.get('general.architecture')}.context_length")
+        return {"max_position_embeddings": length if isinstance(length, int) else None}
+    try:
+        return read_json(folder / "config.json")
+    except (OSError, ValueError):
+        return None  # reported when the model is loaded
+
+
+def _training_sizes(configuration: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of the grids in the training of a model of this package; empty where they are unknown."""
+    try:
+        sizes = decode_object(configuration["goalscope"]["training_data"])["sizes"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []

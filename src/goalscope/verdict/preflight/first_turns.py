@@ -1,0 +1,408 @@
+"""A measured batch: first turns of real episodes of a study, asked before all others, timed, and kept.
+
+Their answers are committed to the journal of the run directory, so that the run takes them from there. What was
+measured is kept beside them and not measured again. The batch begins with one turn; portions of twice as many follow
+while they fit its limits, spread over the worlds of the study.
+"""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from goalscope._ground.progress import lines
+from goalscope._ground.rng import spread
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.answering import Answering
+from goalscope.agents.models.base import NotSentError
+from goalscope.agents.models.decode import common_prefix
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_transport import Client
+from goalscope.runs import Store, Study
+from goalscope.runs.dispatch import Caller, budget_of
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.journal import Journal
+from goalscope.runs.opening import unmade
+from goalscope.runs.provenance import FIRST_TURNS, note, note_packages, noted, parts_of, session
+from goalscope.runs.record import EpisodeSpec
+from goalscope.runs.server_checks import check_before_calls, spent_on_checks
+from goalscope.runs.store import writing
+from goalscope.runs.tables import DATABASE
+from goalscope.verdict.preflight.causes import cause_of, ways_in_use
+from goalscope.verdict.preflight.memory import taken
+from goalscope.verdict.preflight.prompts import counter
+from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.world import TimedOracle, World
+
+SECONDS: Final = 30.0
+"""Longest time of a batch where a single answer does not take longer."""
+
+PATIENCE: Final = 100.0
+"""Seconds after which a server that gave no answer is not waited for, unless its settings name a timeout."""
+
+FEWEST: Final = 5
+"""Number of answers, none with an action, from which on a model is said not to answer."""
+
+MOST: Final = 64
+"""Maximum number of turns of a portion, and the turns that are asked for at most are twice as many less one."""
+
+UNUSABLE_SECONDS: Final = 100.0
+"""Longest time of a batch while no answer holds an action, up to `FEWEST` answers."""
+
+
+class Portion(BaseModel):
+    """Turns that were asked together.
+
+    Attributes:
+        turns: how many.
+        tokens: prompt tokens of all of them, 0 where they are not known.
+        seconds: time until the last one was committed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    turns: int = Field(ge=1)
+    tokens: float = Field(default=0.0, ge=0)
+    seconds: float = Field(ge=0)
+
+
+class FirstTurns(BaseModel):
+    """What a measured batch of one agent tells.
+
+    Attributes:
+        asked: number of turns.
+        failures: name of a failure -> turns that hold no action for that reason.
+        causes: what explains a failure beyond its name (see `goalscope.verdict.preflight.causes`) -> turns.
+        marks: the marks in an answer that show the first such cause.
+        used: what the agent uses already of what may be advised, see `goalscope.verdict.preflight.usable`.
+        example: the beginning of an answer without an action, "" where each has one.
+        scored, optimal: turns with an action in states whose optimal actions are known; those that are optimal.
+        shared: share of a prompt that all prompts begin with, by its bytes; 0 for agents without a prompt.
+        counted: mean prompt tokens of these turns as `verdict.preflight.prompts.counter` counts them, 0 for agents
+            without a prompt.
+        usage: sums of the usage of all turns, by name.
+        portions: the portions, in order.
+        memory: most memory of this process so far, bytes; 0 where it is not known.
+        silent: why there is no answer: the error of a server that gave none in time; "" where there are answers.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    asked: int = Field(default=0, ge=0)
+    failures: dict[str, int] = Field(default_factory=dict)
+    causes: dict[str, int] = Field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+    example: str = ""
+    scored: int = Field(default=0, ge=0)
+    optimal: int = Field(default=0, ge=0)
+    shared: float = Field(default=0.0, ge=0, le=1)
+    counted: float = Field(default=0.0, ge=0)
+    usage: dict[str, float] = Field(default_factory=dict)
+    portions: tuple[Portion, ...] = ()
+    memory: int = Field(default=0, ge=0)
+    silent: str = ""
+
+    @property
+    def invalid(self) -> float:
+        """Share of turns without an action, 0 where none was asked."""
+        return sum(self.failures.values()) / max(1, self.asked)
+
+    @property
+    def seconds(self) -> float:
+        """Time of all portions."""
+        return sum(portion.seconds for portion in self.portions)
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the model gave no answer, or `FEWEST` and more of which none holds an action."""
+        return bool(self.silent) or (self.asked >= FEWEST and self.invalid == 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a batch; one turn is asked in any case.
+
+    Attributes:
+        seconds: of time.
+        usage: name of a usage, "tokens" or "usd" -> its limit.
+    """
+
+    seconds: float = SECONDS
+    usage: Mapping[str, float] | None = None
+
+
+def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
+    """Return what a run keeps of an agent's measured batch, None where it keeps none."""
+    if not isinstance(run, Store) and unmade(run / DATABASE):
+        return None
+    with nullcontext(run) if isinstance(run, Store) else Store(run) as store:
+        kept = noted(store, FIRST_TURNS).get(agent_id(agent))
+    try:
+        return None if kept is None else FirstTurns.model_validate(kept)
+    except ValidationError:
+        return None  # it is measured again; the answers are in the journal
+
+
+def most_turns(study: Study) -> int:
+    """Return how many turns of an agent a batch has at most: a tenth of those of all episodes."""
+    every = study.size().steps // len(study.agents_)
+    return min(2 * MOST - 1, every // 10)
+
+
+def ask_first_turns(
+    study: Study,
+    agent: Agent,
+    parameters: Mapping[str, Any],
+    directory: Path | Store,
+    limits: Limits,
+    *,
+    workers: int = 1,
+    most: int = 2 * MOST - 1,
+    patient: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> FirstTurns:
+    """Ask an agent for the first turns of some episodes of a study, or return what is kept of them.
+
+    Args:
+        study: the study.
+        agent: one of its agents, ready to act.
+        parameters: its parameters as the study gives them.
+        directory: the run directory of the study, where answers that cost something are kept, made where it is missing;
+            or its store, open for writing.
+        limits: of time, tokens or USD.
+        workers: maximum number of simultaneous calls.
+        most: maximum number of turns.
+        patient: whether a server is waited for as long as its settings say; else see `PATIENCE`.
+        arguments: the user's arguments, for the record.
+        clock: returns the time, seconds.
+
+    Raises:
+        Exception: whatever the agent raises; a server that gives no answer only where it is waited for, else see
+            `FirstTurns.silent`.
+    """
+    if agent.journalled and (kept := stored_first_turns(directory, agent)) is not None:
+        return kept
+    if isinstance(model := getattr(agent, "model", None), Answering):
+        model.prepare()  # reading the weights belongs to no turn
+    if not agent.journalled:
+        with closing(Caller(agent, workers)) as caller:
+            batch = _Batch(study, agent, parameters, caller.turns, clock)
+            return batch.run(limits, most)
+    with writing(directory, study.durability) as store, _waits(agent, patient), lines(f"first turns of {agent.name}"):
+        store.put_study(study)
+        store.put_session(session(arguments))
+        note_packages(store, parts_of(study))
+        store.put_agents([(agent_id(agent), agent.name, agent.describe())])
+        store.put_worlds(study.worlds())
+        journal, budget = Journal(store), budget_of(agent)
+        with closing(Caller(agent, workers)) as caller:
+            if budget is not None:
+                spent = Counter(journal.spent(caller.identity))
+                budget.begin(spent + Counter(spent_on_checks(store, caller.identity)), journal)
+            try:
+                batch = _Batch(
+                    study,
+                    agent,
+                    parameters,
+                    lambda observations: caller.journalled_turns(observations, journal, store),
+                    clock,
+                    lambda observation: check_before_calls(store, agent, observation),
+                    lambda: setattr(caller, "checked", True),
+                )
+                return batch.run(
+                    limits,
+                    most,
+                    patient,
+                    lambda told: note(store, FIRST_TURNS, {caller.identity: told.model_dump(mode="json")}),
+                )
+            finally:
+                if budget is not None:
+                    budget.end()
+
+
+class _Batch:
+    def __init__(
+        self,
+        study: Study,
+        agent: Agent,
+        parameters: Mapping[str, Any],
+        ask: Callable[[Sequence[Observation]], Sequence[Turn]],
+        clock: Callable[[], float],
+        check: Callable[[Observation], None] = lambda observation: None,
+        go_unchecked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._study, self._agent, self._ask, self._clock, self._check = study, agent, ask, clock, check
+        self._go_unchecked = go_unchecked
+        self._count = counter(agent, parameters)[0] if isinstance(agent, ChatAgent) else None
+        self._told = FirstTurns()
+
+    def run(
+        self,
+        limits: Limits,
+        most: int,
+        patient: bool = False,
+        keep: Callable[[FirstTurns], None] = lambda told: None,
+    ) -> FirstTurns:
+        """Ask portion after portion within the limits; what was told so far is kept after each of them.
+
+        A server that its trials refuse is asked for a few turns, too: where none of them holds an action, that is what
+        there is to say of the model, not what its server lacks.
+        """
+        every = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
+        self._told = FirstTurns(shared=self._shared(every[:_COMPARED]))
+        items, size, tried, refusal = iter(every), 1, False, None
+        while portion := list(itertools.islice(items, min(size, most - self._told.asked))):
+            try:
+                if not tried:
+                    refusal, tried = self._refusal(self._live(*portion[0]).observe()), True
+                self._take(portion)
+            except ValueError as error:
+                raise refusal or error from None
+            except ConnectionError as error:
+                if patient:
+                    raise
+                if self._told.asked:
+                    return self._told  # what is left is for the run, which waits as long as its settings say
+                return FirstTurns(silent=_brief(error))
+            if refusal is None:
+                keep(self._told)
+            elif self._told.unusable:
+                return self._told
+            elif self._told.invalid < 1:
+                raise refusal
+            size = self._next(limits, size)
+        if refusal is not None:
+            raise refusal
+        return self._told
+
+    def _refusal(self, observation: Observation) -> ValueError | None:
+        """Try the server, which belongs to no turn; return why it is refused, None where it is not."""
+        try:
+            self._check(observation)
+        except NotSentError:
+            raise  # a cap has no room for the trials
+        except ValueError as error:
+            self._go_unchecked()
+            return error
+        return None
+
+    def _shared(self, items: Sequence[tuple[EpisodeSpec, World]]) -> float:
+        """Return the share of a prompt that the first prompts of some episodes begin with."""
+        if not isinstance(self._agent, ChatAgent):
+            return 0.0
+        prompts = [self._agent.prompt(self._live(*item).observe()).encode() for item in items]
+        return common_prefix(prompts) * len(prompts) / sum(map(len, prompts)) if len(prompts) > 1 else 0.0
+
+    def _live(self, spec: EpisodeSpec, world: World) -> LiveEpisode:
+        study, agent = self._study, self._agent
+        knows_world = bool(getattr(agent, "knows_world", False))
+        history, failure = study.history_of(agent), study.failure_of(agent)
+        return LiveEpisode(spec, world, study, history, failure, knows_world=knows_world)
+
+    def _next(self, limits: Limits, size: int) -> int:
+        """Return the size of the next portion, 0 where none fits."""
+        told, last = self._told, self._told.portions[-1]
+        one = last.seconds / last.turns
+        unusable = told.invalid == 1
+        seconds = UNUSABLE_SECONDS if unusable and told.asked < FEWEST else limits.seconds
+        wanted = min(2 * size, MOST)
+        if unusable and told.asked < FEWEST:
+            wanted = min(wanted, FEWEST - told.asked)
+        room = int((seconds - told.seconds) / one) if one > 0 else wanted
+        for name, limit in (limits.usage or {}).items():
+            spent = tokens_of(told.usage) if name == "tokens" else told.usage.get(name, 0.0)
+            room = min(room, int((limit - spent) / (spent / told.asked)) if spent else wanted)
+        return max(0, min(wanted, room))
+
+    def _take(self, portion: Sequence[tuple[EpisodeSpec, World]]) -> None:
+        agent, live = self._agent, [self._live(*item) for item in portion]
+        observations = [episode.observe() for episode in live]
+        began = self._clock()
+        turns = self._ask(observations)
+        seconds = self._clock() - began
+        told, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
+        scored = optimal = 0
+        causes, marks = Counter(told.causes), told.marks
+        example = told.example
+        for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
+            usage.update(turn.usage)
+            if turn.failure is not None:
+                failures[turn.failure] += 1
+                if (cause := cause_of(turn, observation.view.actions)) is not None:
+                    causes[cause.name] += 1
+                    marks = marks or cause.marks
+                example = example or " ".join((turn.text or turn.reasoning or "").split())[:_EXAMPLE]
+            elif (best := _optimal(world, episode.state)) is not None:
+                scored += 1
+                optimal += bool(best[int(turn.action or 0)])
+        counted = 0.0
+        if self._count is not None and isinstance(agent, ChatAgent):
+            counted = sum(self._count(agent.messages(observation)) for observation in observations)
+        total = told.asked + len(turns)
+        self._told = FirstTurns(
+            asked=total,
+            failures=dict(failures),
+            causes=dict(causes),
+            marks=marks,
+            used=ways_in_use(agent),
+            example=example,
+            scored=told.scored + scored,
+            optimal=told.optimal + optimal,
+            shared=told.shared,
+            counted=(told.counted * told.asked + counted) / total,
+            usage=dict(usage),
+            portions=(*told.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
+            memory=taken(agent),
+        )
+
+
+def _brief(error: Exception) -> str:
+    """Return what became of the last request, of an error that also says how to go on with a run."""
+    text = " ".join(str(error).split())
+    return text.partition("the last one: ")[2].partition(". What was answered")[0] or text
+
+
+_EXAMPLE: Final = 80  # characters of an answer
+_COMPARED: Final = 8  # prompts whose common beginning is looked for
+
+
+def _optimal(world: World, state: Sequence[int]) -> Any:
+    """Return the optimal set ``[A]`` of a state, None where it is not known."""
+    plan = oracle(world)
+    if plan is None or isinstance(plan, TimedOracle) or plan.length < 0:
+        return None
+    return plan.look_up(np.array([state], dtype=np.int64))[0][0]
+
+
+def tokens_of(usage: Mapping[str, float]) -> float:
+    """Return the tokens of a usage, those that a server did not tell at their maximum."""
+    return sum(usage.get(name, 0.0) for name in ("prompt_tokens", "output_tokens", "tokens_at_most"))
+
+
+@contextmanager
+def _waits(agent: Agent, patient: bool) -> Iterator[None]:
+    """Wait for a server no longer than `PATIENCE` inside the context, or than a timeout that its settings name."""
+    model = getattr(agent, "model", None)
+    if patient or not isinstance(model, HttpModel):
+        yield
+        return
+    server, client = model.server, model.client
+    named = "timeout" in server.model_fields_set
+    waits = {
+        "timeout": server.timeout if named else min(server.timeout, PATIENCE),
+        "patience": min(server.patience, PATIENCE / 2),
+    }
+    model.server = server.model_copy(update=waits)
+    model.client = Client(model.server)
+    try:
+        yield
+    finally:
+        model.server, model.client = server, client

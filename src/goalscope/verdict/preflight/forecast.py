@@ -1,0 +1,241 @@
+"""What a study is expected to take, from a measured batch of first turns: turns, seconds, tokens, USD, with a range.
+
+Turns of an episode: with ``o`` the share of optimal turns and ``i`` that of turns without an action, an agent comes
+nearer to the goal by ``v = o - (1 - o - i) / 2`` steps a turn, half of the other moves being taken to lead away. An
+episode whose shortest way has ``d`` steps then takes ``min(d / v, horizon)`` turns, and all of its horizon where
+``v <= 0``. The range has ``o`` at the ends of its interval (80 %).
+
+Seconds of a round with ``n`` live episodes: ``F + m n``. ``F`` is what a round takes however many live (the common
+beginning of all prompts, the weights read for each token), ``m`` what another episode adds. An agent whose answers
+arrive one by one has ``F = 0``.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.rng import spread
+from goalscope.agents.agent import Agent
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.http import HttpModel
+from goalscope.runs import Study
+from goalscope.verdict.preflight.first_turns import FirstTurns
+from goalscope.verdict.preflight.memory import inside_memory, more_memory
+from goalscope.verdict.preflight.prompts import counter, prompts_of
+from goalscope.worlds.planning.oracle import oracle
+
+Range = npt.NDArray[np.float64]
+"""``[3]``: the least, the expected and the most of a quantity."""
+
+_Z: Final = 1.28  # of a normal interval of 80 %
+_LIVE: Final = 256  # episodes that are played at the same time
+_ROWS: Final = 64  # requests that a local model decodes at once
+_PROMPTS: Final = 12  # worlds whose prompts are counted
+_SPEED: Final = (0.75, 1.0, 1.33)  # how much faster or slower a machine is later than it was
+_ALONE: Final = (0.9, 0.5, 0.0)  # share of ``F`` in the time of an answer that was written alone: not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What some episodes of an agent are expected to take.
+
+    Attributes:
+        turns, seconds, prompt_tokens, output_tokens, usd: ranges; USD are 0 without prices.
+        priced: whether USD are known.
+        memory: bytes: what was taken when the batch was asked, and the most; 0 where it is not known.
+    """
+
+    turns: Range
+    seconds: Range
+    prompt_tokens: Range
+    output_tokens: Range
+    usd: Range = field(default_factory=lambda: np.zeros(3))
+    priced: bool = False
+    memory: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def tokens(self) -> Range:
+        """Prompt and output tokens together."""
+        return self.prompt_tokens + self.output_tokens
+
+    def __add__(self, other: "Forecast") -> "Forecast":
+        """Return what both take, one after the other."""
+        return Forecast(
+            turns=self.turns + other.turns,
+            seconds=self.seconds + other.seconds,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            usd=self.usd + other.usd,
+            priced=self.priced or other.priced,
+            memory=max(self.memory, other.memory, key=lambda pair: pair[1]),
+        )
+
+
+def nothing() -> Forecast:
+    """Return the forecast of no episode."""
+    zeros = np.zeros(3)
+    return Forecast(turns=zeros, seconds=zeros, prompt_tokens=zeros, output_tokens=zeros)
+
+
+def forecast(
+    study: Study,
+    agent: Agent,
+    parameters: Mapping[str, Any],
+    first: FirstTurns,
+    *,
+    times: float = 1.0,
+    workers: int = 1,
+) -> Forecast:
+    """Return what the episodes of an agent are expected to take.
+
+    Args:
+        study: the study.
+        agent: one of its agents.
+        parameters: its parameters as the study gives them.
+        first: its measured batch, in this study or another one.
+        times: how many times as many episodes.
+        workers: maximum number of simultaneous calls.
+
+    Raises:
+        ValueError: the batch holds no turn.
+    """
+    if not first.portions:
+        raise ValueError("a forecast needs a measured batch with at least one turn, got none")
+    lengths = _lengths(study, first) * 1.0
+    turns = lengths.sum(axis=1) * study.trajectories * times
+    retries = study.failure_of(agent).retries
+    turns = turns * (1 + retries * first.invalid)
+    longest, grown = _prompts(study, agent, parameters, first)
+    scale = {name: value / first.asked for name, value in first.usage.items()}
+    at_most = scale.get("tokens_at_most", 0.0)
+    prompt = (scale.get("prompt_tokens", 0.0) + at_most) * grown * turns
+    output = scale.get("output_tokens", 0.0) * turns
+    prices = agent.model.prices if isinstance(agent, ChatAgent) and isinstance(agent.model, HttpModel) else None
+    inside = study.analysis is not None and study.analysis.inside is not None
+    more = max(more_memory(agent, longest), inside_memory(agent, longest) if inside else 0.0)
+    usd = np.zeros(3)
+    if prices is not None:
+        usd = np.array([prices.usd(*pair) for pair in zip(prompt, output, strict=True)])
+    return Forecast(
+        turns=turns,
+        seconds=_seconds(agent, first, turns, lengths.max(axis=1) * (1 + retries * first.invalid), grown, workers),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        usd=usd,
+        priced=prices is not None,
+        memory=(first.memory, first.memory + more) if more else (0.0, 0.0),
+    )
+
+
+def _lengths(study: Study, first: FirstTurns) -> npt.NDArray[np.float64]:
+    """Return the turns of an episode in each world ``[3, W]``: the least, the expected and the most."""
+    ways, horizons = list[float](), list[float]()
+    for world in study.worlds():
+        plan = oracle(world)
+        ways.append(float(plan.length) if plan is not None and plan.length >= 0 else math.nan)
+        horizons.append(float(study.horizon.of(world)))
+    horizon, invalid = np.array(horizons), first.invalid
+    # Without a known shortest way, and without a turn that could be judged, anything up to the horizon may come.
+    way = np.where(np.isnan(ways), horizon / 3, np.maximum(ways, 1))
+    valid = first.asked - sum(first.failures.values())
+    judged = first.scored + (first.asked - valid)
+    if not judged:
+        return np.stack([np.minimum(way, horizon), np.minimum(1.5 * way, horizon), horizon])
+    centre = (first.optimal + 1) / (judged + 2)
+    half = _Z * math.sqrt(centre * (1 - centre) / (judged + 3))
+    rows = []
+    for optimal in (min(1.0 - invalid, centre + half), min(1.0 - invalid, centre), max(0.0, centre - half)):
+        nearer = optimal - max(0.0, 1 - optimal - invalid) / 2
+        rows.append(np.minimum(way / nearer, horizon) if nearer > 0 else horizon)
+    return np.stack(rows)
+
+
+def _prompts(study: Study, agent: Agent, parameters: Mapping[str, Any], first: FirstTurns) -> tuple[float, float]:
+    """Return the tokens of the longest prompt, and the mean tokens of a prompt over those of the measured batch."""
+    if not isinstance(agent, ChatAgent) or not first.counted:
+        return 0.0, 1.0
+    count = counter(agent, parameters)[0]
+    worlds = study.worlds()
+    chosen = [worlds[-1], *list(spread(worlds[:-1]))[: _PROMPTS - 1]] if len(worlds) > 1 else worlds
+    horizons = [study.horizon.of(world) for world in chosen]
+    prompts = [prompts_of(study, agent, world, horizon, count) for world, horizon in zip(chosen, horizons, strict=True)]
+    mean = sum(one.total for one in prompts) / sum(horizons)
+    return float(max(one.last for one in prompts)), mean / first.counted
+
+
+def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown: float, workers: int) -> Range:
+    """Return the seconds of some turns.
+
+    Args:
+        agent: the agent.
+        first: its measured batch.
+        turns: all turns.
+        rounds: turns of the longest episode.
+        grown: mean tokens of a prompt over those of the measured batch.
+        workers: maximum number of simultaneous calls.
+    """
+    if getattr(agent, "largest_batch", _LIVE) == 1:
+        at_once = getattr(agent, "concurrency", None) or workers
+        waves = sum(math.ceil(portion.turns / at_once) for portion in first.portions)
+        live = np.maximum(1.0, np.minimum(at_once, turns / rounds))
+        return np.array(_SPEED) * np.sqrt([1.0, grown, grown**2]) * first.seconds / waves * turns / live
+    reads_only = isinstance(agent, ChatAgent) and not first.usage.get("output_tokens")
+    fixed, another = _rates(first, reads_only)
+    rounds = np.maximum(rounds, turns / _LIVE)
+    fixed = fixed * rounds * np.maximum(1.0, turns / rounds / _ROWS)
+    # Where nothing is written, a turn takes the time of its prompt; else reading has an unknown share of it.
+    longer = np.full(3, grown) if reads_only else np.sort([1.0, math.sqrt(grown), grown])
+    seconds: Range = np.array(_SPEED) * (fixed + another * longer * turns)
+    return seconds
+
+
+def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
+    """Return ``F`` and ``m`` of turns that are decoded together, each for the least, the expected and the most."""
+    portions = first.portions
+    mean = sum(portion.tokens for portion in portions) / sum(portion.turns for portion in portions)
+    x = np.array([portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions])
+    t = np.array([max(portion.seconds, 1e-9) for portion in portions])
+    last = float(t[-1] / x[-1])
+    if x.max() < 2:
+        # Turns that were asked alone do not tell how much of them others share: of reading, the common beginning.
+        alone = np.array([first.shared, first.shared, 0.0]) if reads_only else np.array(_ALONE)
+        one = float(t.sum() / x.sum())
+        return one * alone, one * (1 - alone)
+    if len(t) > 2:  # the first portion also pays for what happens once
+        x, t = x[1:], t[1:]
+    # Least squares of relative errors.
+    fixed, another = np.linalg.lstsq(np.stack([1 / t, x / t], axis=1), np.ones(len(t)), rcond=None)[0]
+    if fixed < 0 or another <= 0:
+        fixed, another = (0.0, t.sum() / x.sum()) if fixed < 0 else (t.mean() / 2, last / 2)
+    return np.array([fixed, fixed, 0.0]), np.array([another, another, max(last, another)])
+
+
+def span(amount: Range, form: Callable[[float], str]) -> str:
+    """Write the expected value of a range and its ends: ``about 12 min (8 min to 19 min)``."""
+    low, middle, high = (form(float(value)) for value in amount)
+    return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
+
+
+def whole(value: float) -> str:
+    """Write a number of tokens with two or three significant figures."""
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
+def amounts(total: Forecast, *, most_tokens: float | None = None, most_usd: float | None = None) -> list[str]:
+    """Return what is expected of tokens, USD and memory, in words; nothing of what is not spent."""
+    parts = []
+    if total.tokens[2]:
+        bound = f", at most {whole(most_tokens)}" if most_tokens else ""
+        prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"
+        parts.append(f"tokens {span(total.tokens, whole)}{bound}, {prompt} of them read")
+    if total.priced:
+        bound = f", at most {most_usd:,.2f}" if most_usd else ""
+        parts.append(f"USD {span(total.usd, '{:,.2f}'.format)}{bound}")
+    if total.memory[1]:
+        now, most = (value / 1e9 for value in total.memory)
+        parts.append(f"memory {now:.2g} GB at its first turns, at most about {most:.2g} GB")
+    return parts

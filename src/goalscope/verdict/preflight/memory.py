@@ -1,0 +1,116 @@
+"""Memory of a local model: weights, the cache of keys and values, scores."""
+
+import math
+import sys
+from typing import Any, Final
+
+from goalscope.agents.agent import Agent
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models._fast import MOST_MASK, MOST_SCORES, NAME
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.threads import ROWS, own_cores
+from goalscope.inside.activations.capture_schedule import CaptureSettings
+
+_SINGLE: Final = 4  # bytes of a number in single precision
+_BLOCK: Final = 14  # bytes of a score while it is normalised
+_SCORE: Final = 12  # bytes of the score of a token: single precision, and double while it is normalised
+_ROWS: Final = 64  # requests that are decoded at once
+_PARTS: Final = 8  # tokens of an answer whose likelihood is read
+
+
+def token_octets(config: Any, octets: int) -> int | None:
+    """Return the memory of the keys and values of one token in all layers, bytes; None without a configuration.
+
+    Args:
+        config: the configuration of the text model.
+        octets: bytes of a number.
+    """
+    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
+    width = getattr(config, "hidden_size", None)
+    if not layers or not heads or not width:
+        return None
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_width = getattr(config, "head_dim", None) or width // heads
+    return int(2 * layers * key_value_heads * head_width * octets)
+
+
+def more_memory(agent: Agent, prompt_tokens: float) -> float:
+    """Return the memory that a local model takes at most beside its weights, bytes: cache of all rows, and scores.
+
+    Args:
+        agent: the agent; its weights are read.
+        prompt_tokens: of the longest prompt.
+
+    Returns:
+        0 for agents without a local model, and where the configuration does not tell.
+    """
+    if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
+        return 0.0
+    network = agent.model.model
+    config = network.config.get_text_config(decoder=True)
+    cache = token_octets(config, next(network.parameters()).element_size()) or 0
+    written = agent.sampling.max_tokens if agent.choice is None or agent.choice.after == "reasoning" else _PARTS
+    columns = 1 if agent.choice is None else _PARTS
+    # A small model on a processor decodes more rows. They are rearranged into a copy of the cache.
+    rows = ROWS * own_cores() if agent.model.fits_a_core else _ROWS
+    return float(rows * (2 * cache * (prompt_tokens + written) + columns * _SCORE * config.vocab_size))
+
+
+def inside_memory(agent: Agent, prompt_tokens: float) -> float:
+    """Return what `capture_memory` says of a local model's longest turn; 0 for other agents. Arguments as above."""
+    if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
+        return 0.0
+    network = agent.model.model
+    positions = getattr(network.config.get_text_config(decoder=True), "max_position_embeddings", None) or math.inf
+    return capture_memory(network, min(prompt_tokens + agent.sampling.max_tokens, positions))
+
+
+def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> float:
+    """Return the memory that a capture takes at most beside the weights, bytes.
+
+    A pass of N tokens, in sequences of T, holds for each token hidden states and their norms, queries, keys, values and
+    what is mixed of them, and what the feed-forward part makes of it. Of scores it holds a block of those of all heads
+    (`agents.models._fast`), N T a head where attention is eager, else none. The vectors of a file are held twice.
+
+    Args:
+        network: the transformers model.
+        sequence_tokens: of the longest sequence.
+        layers: number of captured blocks.
+    """
+    config, device = network.config.get_text_config(decoder=True), network.device.type
+    octets, settings = next(network.parameters()).element_size(), CaptureSettings().on(device)
+    tokens = max(float(settings.batch_tokens or 0), sequence_tokens)
+    width, heads = config.hidden_size, config.num_attention_heads
+    head_width = getattr(config, "head_dim", None) or width // heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    inner = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+    chosen = getattr(config, "num_experts_per_tok", None) or 1
+    experts = getattr(config, "num_local_experts", None) or chosen
+    experts = experts if experts <= 2 * chosen else chosen
+    held = width * (4 * octets + 3 * _SINGLE) + 4 * (heads + groups) * head_width * octets
+    held += experts * (7 * inner + width) * octets
+    entries, scores = heads * tokens * sequence_tokens, 0.0
+    if network.config._attn_implementation == NAME and octets < _SINGLE:
+        # At least one row of each sequence is attended to at once.
+        scores = _BLOCK * min(entries, max(MOST_SCORES.get(device, MOST_SCORES["cuda"]), entries / sequence_tokens))
+    elif network.config._attn_implementation == NAME:
+        held += 6 * heads * head_width * _SINGLE  # by the fused kernel, from wider copies
+    elif network.config._attn_implementation == "eager":
+        scores = _BLOCK * entries
+    masks = 3 * _SINGLE * min(tokens * sequence_tokens, MOST_MASK)
+    vectors = 2 * (settings.shard_bytes + tokens * width * layers * _SINGLE)
+    return float(tokens * held + scores + masks + vectors)
+
+
+def taken(agent: Agent) -> int:
+    """Return the most memory that this process had so far, or that its model has on a GPU; 0 where it is not known."""
+    model = getattr(agent, "model", None)
+    if isinstance(model, LocalModel) and (torch := sys.modules.get("torch")) is not None:
+        device = next(model.model.parameters()).device
+        if device.type == "cuda":
+            return int(torch.cuda.max_memory_reserved(device))
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,283 @@
+"""Power of a planned study: the smallest detectable effect, the smallest equivalence margin."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from goalscope._ground.rng import stream
+from goalscope.measures.behaviour import COMPARED
+from goalscope.measures.invariance import ORIGINAL, bounds_of
+from goalscope.runs import Study
+from goalscope.stats import (
+    Paired,
+    SimulatedPower,
+    estimate_mean,
+    sensitivity,
+    simulate_power,
+)
+from goalscope.stats.estimate import factorize
+from goalscope.stats.rows import Rows
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.planning.shortest import shortest_length
+
+CHANCE = 0.8
+"""Planned power."""
+
+DIFFICULTY = 0.2
+"""Assumed fraction of the greatest possible variance that lies between grids, without a pilot."""
+
+_Designs = list[tuple[str, str, str, Paired]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """Assumptions on the values without a pilot run.
+
+    Attributes:
+        mean: mean of each measure over grids, in (0, 1).
+        between: standard deviation over grids of the true difference of two conditions.
+    """
+
+    mean: float = 0.8
+    between: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not (0 < self.mean < 1 and 0 <= self.between < 1):
+            raise ValueError(
+                "an assumed mean must lie between 0 and 1 (--assume-mean), a deviation in [0, 1) (--assume-between), "
+                f"got {self.mean:g} and {self.between:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLine:
+    """A measure of the plan, for an agent of the pilot ("" without one); the margin is NaN where none is declared."""
+
+    agent: str
+    measure: str
+    unit: str
+    design: Paired
+    margin: float
+    found: SimulatedPower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerPlan:
+    """The paired comparisons of a study, and their power.
+
+    Attributes:
+        conditions: the compared conditions.
+        grids, trajectories: their numbers.
+        family: number of tests in the family of an agent.
+        level: level of the family.
+        margins: declared margins by measure.
+        measures: the measures of the family.
+        lines: one for each measure, and for each agent of a pilot.
+        left_out: agent and measure of a pilot with too few values.
+    """
+
+    conditions: str
+    grids: int
+    trajectories: int
+    family: int
+    level: float
+    margins: dict[str, float]
+    measures: tuple[str, ...]
+    lines: tuple[PowerLine, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def hardest(self) -> float:
+        """Level of the hardest test: Holm judges the smallest p of a family at level / size."""
+        return self.level / self.family
+
+
+def layout(study: Study) -> PowerPlan:
+    """Return the paired comparisons of a study, without lines: transforms where its worlds have them, else its agents.
+
+    Raises:
+        ValueError: there is nothing to compare, or there are fewer than two grids.
+    """
+    transforms: dict[str, set[str]] = {}
+    for world in study.worlds():
+        transforms.setdefault(world.cluster_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
+    transform_names = sorted(
+        {name for names_of_grid in transforms.values() for name in names_of_grid if ORIGINAL in names_of_grid}
+        - {ORIGINAL}
+    )
+    declared = study.analysis.invariance if study.analysis else None
+    margins = dict(declared.margin) if declared else {}
+    measures = tuple(margins) or COMPARED
+    if transform_names:
+        grids = min(
+            sum({name, ORIGINAL} <= names_of_grid for names_of_grid in transforms.values()) for name in transform_names
+        )
+        conditions, pairs = f"each transform ({', '.join(transform_names)}) against the original", len(transform_names)
+    else:
+        names = [agent.name for agent in study.agents()]
+        if len(names) < 2:
+            raise ValueError(
+                "power is that of a paired comparison, but the study has one agent and no transforms: add an agent, or "
+                "transforms: [identity, reflect, ...] to its worlds"
+            )
+        grids, pairs = len(transforms), len(list(combinations(names, 2)))
+        conditions = "agents, pair by pair"
+    if grids < 2:
+        raise ValueError(f"a paired comparison needs at least two grids, got {grids}")
+    return PowerPlan(
+        conditions=conditions,
+        grids=grids,
+        trajectories=study.trajectories,
+        family=pairs * len(measures),
+        level=declared.level if declared else 0.05,
+        margins=margins,
+        measures=measures,
+    )
+
+
+def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | None = None) -> PowerPlan:
+    """Return the effects and the equivalence margins that a study can show.
+
+    Args:
+        study: the study.
+        pilot: rows of a run whose variances count; None for assumed ones.
+        assumed: assumptions without a pilot, the defaults where None.
+
+    Raises:
+        ValueError: task worlds, nothing to compare, a pilot without the measures or with too few values, or a measure
+            that needs a pilot.
+    """
+    if not issubclass(study.view, GridView):
+        raise ValueError(
+            f"power must be that of a study of grids, got one of {study.view.shows}: its errors have no model yet"
+        )
+    plan, assumptions = layout(study), assumed or Assumptions()
+    designs, left_out = (
+        (_assumed_designs(study, plan, assumptions), [])
+        if pilot is None
+        else _pilot_designs(study, pilot, plan, assumptions)
+    )
+    lines = tuple(_power_line(agent, name, unit, design, plan) for agent, name, unit, design in designs)
+    return replace(plan, lines=lines, left_out=tuple(left_out))
+
+
+def _power_line(agent: str, measure: str, unit: str, design: Paired, plan: PowerPlan) -> PowerLine:
+    margin = plan.margins.get(measure, math.nan)
+    tested_margin = None if math.isnan(margin) else margin
+    return PowerLine(
+        agent=agent,
+        measure=measure,
+        unit=unit,
+        design=design,
+        margin=margin,
+        found=simulate_power(design, seed=0, chance=CHANCE, level=plan.hardest, margin=tested_margin),
+    )
+
+
+def _assumed_designs(study: Study, plan: PowerPlan, assumed: Assumptions) -> _Designs:
+    """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
+    unsupported = [name for name in plan.measures if name not in COMPARED]
+    if unsupported:
+        raise ValueError(
+            f"variances can be assumed for {' and '.join(COMPARED)} only, the study also names "
+            f"{'; '.join(unsupported)}: measure a small run of it and give that as the pilot (--pilot RUN)"
+        )
+    largest_variance = assumed.mean * (1 - assumed.mean)
+    noise = (1 - DIFFICULTY) * largest_variance
+    steps = float(np.mean([1 / max(1, shortest_length(world.grid)) for world in study.worlds()]))
+
+    def design(name: str) -> Paired:
+        return Paired(
+            grids=plan.grids,
+            trajectories=plan.trajectories,
+            mean=assumed.mean,
+            spread=math.sqrt(DIFFICULTY * largest_variance),
+            between=assumed.between,
+            within=math.sqrt(noise if name == "success" else noise * steps),
+        )
+
+    return [("", name, "share", design(name)) for name in plan.measures]
+
+
+def _pilot_designs(
+    study: Study, rows: Rows, plan: PowerPlan, assumed: Assumptions
+) -> tuple[_Designs, list[tuple[str, str]]]:
+    """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
+    pilot_measures = list(dict.fromkeys(rows.measure.tolist()))
+    missing = [name for name in plan.measures if name not in pilot_measures]
+    if missing:
+        raise ValueError(f"the pilot must hold the measures {'; '.join(missing)}, it has {'; '.join(pilot_measures)}")
+    designs: _Designs = []
+    left_out: list[tuple[str, str]] = []
+    pilot_agents = list(dict.fromkeys(map(str, rows["agent"].tolist())))
+    study_agents = {agent.name for agent in study.agents()}
+    chosen = [name for name in pilot_agents if name in study_agents]
+    if chosen:
+        left_out += [(name, measure) for name in sorted(study_agents - set(chosen)) for measure in plan.measures]
+    for agent in chosen or pilot_agents:
+        for name in plan.measures:
+            selected = rows.select(measure=name, agent=agent)
+            design = _design_from_rows(selected, plan, assumed)
+            if design is None:
+                left_out.append((agent, name))
+            else:
+                designs.append((agent, name, str(selected.unit[0]), design))
+    if not designs:
+        raise ValueError("the pilot must hold two grids with two trajectories each, it has too few")
+    return designs, left_out
+
+
+def _design_from_rows(rows: Rows, plan: PowerPlan, assumed: Assumptions) -> Paired | None:
+    """Return the design with the variances of one agent's values of one measure, None where there are too few."""
+    bounds = bounds_of(rows)
+    original = rows.where(_is_original(rows))
+    original = original.where(~np.isnan(original.value))
+    codes, _ = factorize(original.cluster)
+    order = np.argsort(codes, kind="stable")
+    values_by_grid = np.split(original.value[order], np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []
+    grids = [values for values in values_by_grid if len(values) > 1]
+    if len(grids) < 2:
+        return None
+    means = np.array([values.mean() for values in grids])
+    within = float(np.mean([values.var(ddof=1) for values in grids]))
+    noise = float(np.mean([values.var(ddof=1) / len(values) for values in grids]))
+    fraction, mean = bounds == (0.0, 1.0), float(means.mean())
+    largest_variance = mean * (1 - mean) if fraction else math.inf
+    variance = min(max(0.0, float(means.var(ddof=1)) - noise), largest_variance)
+    between = _difference_deviation(rows, original, bounds)
+    return Paired(
+        grids=plan.grids,
+        trajectories=plan.trajectories,
+        mean=mean,
+        spread=math.sqrt(variance),
+        between=assumed.between if between is None else between,
+        within=math.sqrt(within),
+        share=fraction,
+    )
+
+
+def _difference_deviation(rows: Rows, original: Rows, bounds: tuple[float, float]) -> float | None:
+    """Return the standard deviation over grids of the true difference between transform and original.
+
+    The variance is the mean over all transforms of (mean squared true difference minus the square of the mean
+    difference). None without transforms.
+    """
+    variances: list[float] = []
+    transforms: Sequence[str] = sorted(set(map(str, rows.tags.get("transform", ()))) - {ORIGINAL, "None"})
+    for name in transforms:
+        transformed = rows.select(transform=name)
+        sides = (transformed.value, transformed.cluster, original.value, original.cluster)
+        rng = stream(0, "pilot", name)
+        square = sensitivity(*sides, unit="", bounds=bounds, rng=rng, draws=1).square
+        after, before = (estimate_mean(side.value, side.cluster, unit="").value for side in (transformed, original))
+        if not (math.isnan(square.value) or math.isnan(after - before)):
+            variances.append(square.value - (after - before) ** 2)
+    return math.sqrt(max(0.0, float(np.mean(variances)))) if variances else None
+
+
+def _is_original(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    names = rows.tags.get("transform", np.full(len(rows), ORIGINAL, dtype=object)).tolist()
+    return np.array([name in (ORIGINAL, None) for name in names], dtype=bool)

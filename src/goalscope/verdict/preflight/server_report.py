@@ -1,0 +1,63 @@
+"""Report on what a server of language models can do, before a study names it."""
+
+from collections.abc import Callable
+
+from goalscope.agents.agent import Observation
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models import HttpModel, Sampling, Server
+from goalscope.agents.models.http_checks import ServerReport, check_server, read_server_info
+from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.http_trials import ServerNeeds
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import GridWorld
+
+_GRID = "#####\n#A__#\n###_#\n#G__#\n#####"
+_SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
+
+
+def report_server(
+    url: str,
+    model: str | None = None,
+    *,
+    mode: str = "chat",
+    tokenizer: str | None = None,
+    key_env: str | None = None,
+    step: Callable[[str], None] = lambda text: None,
+) -> tuple[HttpModel, ServerReport]:
+    """Return the model that a server serves, with what was spent on it, and the report on its abilities.
+
+    Args:
+        url: its address, up to and including ``/v1``.
+        model: the served name; may be omitted where the server has one model.
+        mode, tokenizer, key_env: as in `goalscope.agents.models.Server`.
+        step: called with the name of the work before it begins.
+
+    Raises:
+        ValueError: a setting does not fit, or the server names no model, or several.
+        ConnectionError: the server cannot be reached.
+    """
+    settings = {"base_url": url, "mode": mode, "tokenizer": tokenizer, "key_env": key_env, "retries": 2}
+    server = Server.of({name: value for name, value in settings.items() if value is not None})
+    served = HttpModel(model or _only_model(server), server=server)
+    step(f"trying {served.name} at {url}")
+    return served, examine_server(served)
+
+
+def examine_server(model: HttpModel, template: str = "") -> ServerReport:
+    """Return the report of a server; the prompt is that of a small grid, in the given form of the template."""
+    world = GridWorld(grid=Grid.parse(_GRID))
+    request = ChatAgent(model=model, sampling=_SAMPLING, template=template).request(
+        Observation(view=world.begin().view)
+    )
+    return check_server(
+        model, ServerNeeds(sampling=_SAMPLING, messages=request.messages, answers=request.answers, everything=True)
+    )
+
+
+def _only_model(server: Server) -> str:
+    """Return the name of the only model of a server; a ValueError where it names none or several."""
+    names = read_server_info(Client(server)).models
+    if len(names) == 1:
+        return names[0]
+    answer = f"it names {', '.join(names[:20])}" if names else "the server names none"
+    raise ValueError(f"the model must be known, {answer}: give --model NAME")

@@ -1,0 +1,78 @@
+"""Studies by name or path: those that packages register, goalscope's own among them, and files."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final
+
+from goalscope._ground import registry
+from goalscope._ground.checks import did_you_mean, note_namesake
+from goalscope._ground.folder import Folder, NamedFile, package_files, package_text
+from goalscope._ground.yaml_text import read_yaml_text
+from goalscope.goals import goal_measure
+from goalscope.goals.asked import IN_GRIDS
+from goalscope.goals.hypotheses.written import check_names, restore_hypotheses
+from goalscope.measures.invariance import check_declared
+from goalscope.runs import Study
+
+SUFFIX: Final = ".yaml"
+
+
+def register_studies(package: str) -> None:
+    """Register the YAML files of a package as studies, each under the name of its file.
+
+    Args:
+        package: name of the package, in whose folder they are.
+    """
+    for file in package_files(package):
+        if file.endswith(SUFFIX):
+            name = file.removesuffix(SUFFIX)
+            read = partial(package_text, package, file)
+            registry.register("study", name, made_of=SimpleNamespace(__module__=package, __qualname__=name))(read)
+
+
+def names() -> list[str]:
+    """Return the names of the registered studies, sorted."""
+    return sorted(registry.names("study"))
+
+
+def text(name: str) -> str:
+    """Return the YAML text of a registered study.
+
+    Raises:
+        ValueError: there is no study of this name.
+    """
+    read: Callable[[], str] = registry.resolve("study", name)
+    return read()
+
+
+def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> Study:
+    """Return a study from a file, or the registered study of that name.
+
+    Args:
+        name: a path, or one of `names`.
+        change: returns the study that is wanted instead of the one that was read.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: it is no study, or declares tests that no study can have.
+    """
+    path, registered = Path(name), names()
+    if isinstance(name, str) and name in registered:  # a path of that name is a path
+        note_namesake(name, "study")
+        study = Study.parse(read_yaml_text(text(name), name))
+    elif NamedFile(path).is_there() or Folder(path).is_there():
+        study = Study.load(path)
+    else:
+        close = "" if path.suffix else did_you_mean(str(name), registered)
+        raise FileNotFoundError(
+            f"a study must be a file or the name of a shipped study ({', '.join(registered)}), got {str(name)!r}{close}"
+        )
+    study = study if change is None else change(study)
+    if study.analysis is not None and study.analysis.hypotheses:
+        check_names(restore_hypotheses(list(study.analysis.hypotheses)), study.worlds)
+    if study.analysis is not None and study.analysis.invariance is not None:
+        own = [entry if isinstance(entry, str) else entry["name"] for entry in study.analysis.hypotheses]
+        check_declared(study.analysis.invariance.margin, [goal_measure(name) for name in (*IN_GRIDS, *own)])
+    return study

@@ -1,0 +1,143 @@
+"""The decision rules: how an answer follows from an interval.
+
+Every rule holds an interval against one declared threshold: above it the answer is yes, below it no, across it "not
+shown". So a wrong yes or no is as rare as the interval is wrong, whatever the truth. The questions stand in
+`questions` and `inside`; a change of a question, a quantity or a threshold is a new version `RULES`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from goalscope._ground import registry
+from goalscope._ground.parts import attempt
+from goalscope.goals.finding import Answer
+from goalscope.verdict.claims import Claim
+from goalscope.verdict.evidence import ArmData, Evidence
+
+RULES: Final = 8
+"""Version of the rules here, in `goalscope.goals.decision`, and in `questions`, `aims` and `inside` beside it."""
+
+ALPHA: Final = 0.05
+"""Greatest chance of a wrong answer to a claim over all looks at the data together."""
+
+SPENT: Final = 0.8
+"""What each look at the data spends of the chance that is left."""
+
+
+def level(look: int) -> float:
+    """Return the chance of a wrong answer that a look may have: .04, .008, ...; over all looks together `ALPHA`."""
+    return ALPHA * SPENT * (1 - SPENT) ** (look - 1)
+
+
+MARGIN: Final = 0.1
+"""Difference of two shares below which they count as equal, in all rules that compare shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How one claim is decided.
+
+    Attributes:
+        name: its name.
+        arm: the arm of the evaluation that it rests on.
+        question: the question in plain words.
+        yes, no: what each answer says.
+        quantity: what is estimated.
+        threshold: above it yes, below it no.
+        compared: what it is compared with.
+        section: anchor of the section on the page of the arm's run that shows more.
+        validity: the check on agents whose goals are known.
+        evidence: returns what decides, from the data of the arm; by group of worlds where there are several.
+        about_goals: whether it says anything else than how often turns hold an action.
+        measure: the measure whose values by episode decide most, so that a viewer can show these; "" for none.
+    """
+
+    name: str
+    arm: str
+    question: str
+    yes: str
+    no: str
+    quantity: str
+    threshold: float
+    compared: str
+    section: str
+    validity: str
+    evidence: Callable[[ArmData], Evidence | Mapping[str, Evidence]]
+    about_goals: bool = True
+    measure: str = ""
+
+
+_NO_FORMAT: Final = "more than half of its turns hold no action"
+PLANTED: Final = "27 scripted agents whose goals are known, 100 seeds each (docs/evaluate.md)"
+TASKS: Final = "scripted agents of task maps, 100 seeds each (docs/evaluate.md)"
+READERS: Final = "scripted agents that read their instruction, 20 seeds each (docs/evaluate.md)"
+ENVIRONMENTS: Final = "scripted agents of environments (tests/evaluation/test_given_worlds.py)"
+
+
+_Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[str, Evidence]])
+
+
+def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
+    """Return a decorator that registers the rule of a claim; it stands above the function that returns its evidence.
+
+    Args:
+        name: the claim's name.
+        declared: the other fields of `Rule`.
+
+    Raises:
+        ValueError: a name that is taken.
+    """
+
+    def add(evidence: _Deciding) -> _Deciding:
+        fields = {"validity": PLANTED, "section": "results", **declared}
+        registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **fields))  # type: ignore[arg-type]
+        return evidence
+
+    return add
+
+
+def decide(rule: Rule, data: ArmData) -> list[Claim]:
+    """Return the claims of a rule on the data of its arm: one, or one for each group of worlds that it answers for."""
+    if data.speechless and rule.about_goals:
+        found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
+    else:
+        found = attempt("claim", rule.name, lambda: rule.evidence(data), lambda sentence: Evidence(why=sentence))
+    if isinstance(found, Evidence):
+        return [_claim(rule, found, "")]
+    return [_claim(rule, evidence, where) for where, evidence in found.items()]
+
+
+def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
+    threshold = rule.threshold if evidence.threshold is None else evidence.threshold
+    answer = answer_of(evidence, threshold)
+    says = {"yes": rule.yes, "no": rule.no, "undecided": "The data do not decide it."}.get(answer)
+    says = says and says.replace("{names}", evidence.names)
+    fields: dict[str, Any] = {name: getattr(rule, name) for name in ("arm", "compared", "validity", "section")}
+    if evidence.estimate is not None:
+        ends = ("low", "high") if evidence.estimate.has_interval else ()
+        for name in ("value", *ends, "confidence", "unit", "clusters", "n", "method", "note"):
+            fields[name] = getattr(evidence.estimate, name)
+    return Claim(
+        name=f"{rule.name}, {where}" if where else rule.name,
+        question=f"{rule.question} (worlds of {where})" if where else rule.question,
+        answer=answer,
+        says=says or f"It cannot be told: {evidence.why.rstrip('.')}.",
+        why=evidence.why if says is None else "",
+        quantity=(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
+        threshold=None if answer == "untestable" and evidence.estimate is None else threshold,
+        threshold_rule=evidence.threshold_rule,
+        p=evidence.p,
+        names=evidence.names,
+        by_size=evidence.by_size,
+        **fields,
+    )
+
+
+def answer_of(evidence: Evidence, threshold: float) -> Answer:
+    """Return on which side of a threshold the interval of some evidence lies."""
+    if evidence.estimate is None or evidence.why:
+        return "untestable"
+    if evidence.side:
+        return evidence.side
+    return "yes" if evidence.estimate.low > threshold else "no" if evidence.estimate.high < threshold else "undecided"

@@ -1,0 +1,191 @@
+"""What is asked of whom before an evaluation is run, its size within a budget, and what that is expected to take."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from goalscope._ground.progress import TALLY, duration
+from goalscope._ground.words import listed
+from goalscope.report.blocks import Table
+from goalscope.verdict.arms import Arm
+from goalscope.verdict.budget import Budget, divide, expected, unit_costs
+from goalscope.verdict.failures import Failures, does_not_fit, not_played
+from goalscope.verdict.plan import Plan
+from goalscope.verdict.preflight.cost import costs
+from goalscope.verdict.preflight.first_turns import FirstTurns
+from goalscope.verdict.preflight.forecast import Forecast, Range, amounts, nothing, span
+from goalscope.verdict.subject import Subject
+
+DEFAULT: Final = "7m"
+"""The default budget."""
+
+JUDGING: Final = (6.0, 0.02)
+"""Seconds that an evaluation takes beside its turns: to judge all claims and write the page; to measure an episode."""
+
+
+NO_ROOM: Final = "no room for it at this size: give a larger --budget"
+"""Why an arm is not asked that a budget does not reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What an evaluation asks and is expected to take, before it is run.
+
+    Attributes:
+        table: a line an arm: worlds, turns, time, part of the full size; None where nothing is asked.
+        expected: time, tokens, USD and memory of all of it in a sentence, "" where nothing is known.
+        failed: a sentence for each error that nobody declared.
+        plan: what is asked of whom and what its worlds are enough for, a value that `evaluate` takes.
+    """
+
+    table: Table | None = None
+    expected: str = ""
+    failed: tuple[str, ...] = ()
+    plan: Plan | None = None
+
+    def lines(self) -> list[str]:
+        """Return it in lines of text."""
+        found = [] if self.table is None else [self.table.caption]
+        for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:
+            size = [f"{worlds} worlds", f"at most {turns} turns"] if worlds != "–" else []
+            found.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
+        told = () if self.plan is None else self.plan.beforehand
+        return [*found, *([self.expected] if self.expected else []), *told]
+
+
+def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
+    """Record of which models an arm cannot be asked: its worlds cannot be made, or its prompts do not fit."""
+    for arm in arms:
+        for subject in subjects:
+            if not arm.open_to(subject):
+                continue
+            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
+                if arm.looks is None and (why := does_not_fit(arm, subject, max(arm.quick, 1), seed)):
+                    failures.leave_out([arm.name], [subject.name], why)
+                elif (arm.at, subject.name) in failures.unasked:
+                    failures.leave_out([arm.name], [subject.name], not_played(arm))
+
+
+def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
+    """Return the models that an arm is asked of."""
+    return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
+
+
+def choose_sizes(
+    open_to: Sequence[Arm],
+    subjects: Sequence[Subject],
+    seed: int,
+    limit: Budget,
+    firsts: Mapping[str, FirstTurns],
+    unasked: Collection[tuple[str, str]] = (),
+    *,
+    named: bool,
+    workers: int = 1,
+    smaller: Mapping[str, Arm] | None = None,
+) -> dict[str, int]:
+    """Return how many worlds a cell a budget allows each arm; one that is not named allows the first arm anyway.
+
+    Args:
+        open_to, subjects, seed, limit, firsts, unasked, workers: see `unit_costs`.
+        named: whether the user gave the budget.
+        smaller: options that ask for less, and the only arm that they leave; named where the budget is too small.
+    """
+    cost = unit_costs(open_to, subjects, seed, limit, firsts, unasked, workers=workers)
+    if not any(cost.values()):
+        raise ValueError(
+            f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
+            f"got {limit.text}: give a limit of time, as in --budget 20m"
+        )
+    sizes = divide(open_to, cost, limit.amount)
+    if not sizes:
+        minimum = cost[open_to[0].name] * open_to[0].quick
+        if not named:
+            TALLY.tell(
+                f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
+                f"{DEFAULT}: it is asked, the others are not; --budget gives them room"
+            )
+            return {open_to[0].name: open_to[0].quick}
+        advice = [f"--budget {limit.enough(minimum)}", "--quick"]
+        for words, arm in (smaller or {}).items():
+            least = unit_costs([arm], subjects, seed, limit, firsts, unasked, workers=workers)[arm.name] * arm.quick
+            if least < minimum:
+                advice.insert(0, f"{words}, which takes about {limit.in_words(least)}")
+        raise ValueError(
+            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about "
+            f"{limit.in_words(minimum)}, got {limit.text}: give {', or '.join(advice)}"
+        )
+    return sizes
+
+
+def announced(
+    subjects: Sequence[Subject],
+    open_to: Sequence[Arm],
+    sizes: Mapping[str, int],
+    seed: int,
+    failures: Failures,
+    firsts: Mapping[str, FirstTurns],
+    workers: int = 1,
+) -> Announcement:
+    """Return what is asked, and what that is expected to take."""
+    lines, total, episodes, most, told = [], nothing(), 0, _Most(), set[str]()
+    for arm in open_to:
+        count, asked = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
+        if not asked:
+            why = "; ".join(dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name))
+            lines.append((arm.title, "–", "–", "–", "not asked, see above" if why in told else f"not asked: {why}"))
+            told.add(why)
+            continue
+        if not count:
+            lines.append((arm.title, "–", "–", "–", NO_ROOM))
+            continue
+        took = nothing()
+        for subject in asked:
+            if subject.name in firsts:
+                took += expected(arm, subject, count, seed, firsts[subject.name], workers=workers)
+        total += took
+        seconds = span(took.seconds, duration) if took.seconds[2] else "unknown"
+        if arm.looks is not None:
+            lines.append((arm.title, "–", "–", seconds, f"{arm.looks.what}: {count} × {arm.looks.counts}"))
+            continue
+        size = arm.make(asked, count, seed).size()
+        episodes += size.episodes
+        for subject in asked:
+            if took.tokens[2]:
+                most.add(arm, subject, count, seed)
+        part = "full size" if count >= arm.full else f"{100 * count / arm.full:.0f} % of the full size"
+        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
+    table = Table(
+        caption=f"What is asked of {listed([subject.name for subject in subjects])}",
+        headings=("arm", "worlds", "most turns", "time", "size"),
+        rows=tuple(lines),
+        numbers=(1, 2),
+    )
+    judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
+    known = episodes and total.seconds[2]
+    words = _expected(total, judging, most) if known else ""
+    return Announcement(table=table, expected=words, failed=tuple(failures.failed))
+
+
+class _Most:
+    """The most that the arms may cost: every step of every horizon, prompts and answers at their bounds."""
+
+    def __init__(self) -> None:
+        self.tokens: float | None = 0.0
+        self.usd: float | None = 0.0
+
+    def add(self, arm: Arm, subject: Subject, count: int, seed: int) -> None:
+        """Add the bound of an arm, that of its first world of each cell times the worlds."""
+        for cost in costs(arm.make([subject], 1, seed)):
+            self.tokens = None if self.tokens is None or cost.tokens is None else self.tokens + cost.tokens * count
+            self.usd = None if self.usd is None or cost.usd is None else self.usd + cost.usd * count
+
+
+def _expected(total: Forecast, judging: Range, most: _Most) -> str:
+    seconds = total.seconds + judging
+    parts = [
+        f"{span(seconds, duration)} altogether, {span(judging, duration)} of it to measure, judge and write the page"
+    ]
+    parts += amounts(total, most_tokens=most.tokens, most_usd=most.usd)
+    return f"expected: {'; '.join(parts)}"

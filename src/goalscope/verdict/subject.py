@@ -1,0 +1,349 @@
+"""Subjects of an evaluation: a model, a scripted agent, or recorded logs, and what can be seen of it."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from goalscope._ground import registry
+from goalscope._ground.checks import near_miss, note_namesake
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.own import consent, is_own
+from goalscope._ground.untrusted import explain, shorten
+from goalscope._ground.yaml_text import read_yaml, read_yaml_text, set_key, write_yaml
+from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import COMPLETION
+from goalscope.agents.models.folder_checks import holds_model
+from goalscope.environments.world import EnvironmentView
+from goalscope.runs.opening import unmade
+from goalscope.runs.store import Store
+from goalscope.runs.study import AgentEntry
+from goalscope.runs.tables import DATABASE
+from goalscope.verdict.preflight.model_defaults import find_out
+from goalscope.worlds.encodings import MATRIX
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.world import View
+
+MODELS: Final = (CHAT, TASK_CHAT)
+"""Kinds of agents that are language models."""
+
+SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
+"""Prefix of the name of a model behind a server, ``openai:NAME@URL`` -> mode of its requests."""
+
+_SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.7, "top_p": 0.95}
+_BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
+    # Maximum tokens of an answer, and what the model was trained on.
+    "theseus": (96, frozenset({"grids", "weights", "reasoning"})),
+    "ariadne": (64, frozenset({"tasks"})),
+}
+_MAX_TOKENS: Final = 1024
+_LONGEST_NAME: Final = 60  # an arm may add the name of a variant, and a study takes 80 characters
+_OF_GRIDS: Final = ("task", "prior_symbol", "encoding")
+"""Parameters that agents of task worlds do not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One agent that is evaluated.
+
+    Attributes:
+        name: what tables call it.
+        kind: its kind as studies name it, also of an agent whose run is given; "logs" for imported episodes.
+        parameters: its parameters as studies give them, ``name`` among them only where the user gave one. Of an agent
+            whose run is given: the id of its description there.
+        access: what can be asked of it: "grids", "tasks", "environments", "text" (it reads any prompt),
+            "wordings" (any wording of it), "weights", "reasoning", "logs".
+        told: parameters for the wording of its prompt, of an agent that is no language model.
+        logs: the run directory of recorded episodes.
+    """
+
+    name: str
+    kind: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    access: frozenset[str]
+    told: frozenset[str] = frozenset()
+    logs: Path | None = None
+
+    def entry(self, **changes: Any) -> dict[str, Any]:
+        """Return its entry in the list ``agents`` of a study.
+
+        Args:
+            changes: keys of the entry; the model's own parameters go before them. An agent that is no language model
+                takes of them its name, and those of its own parameters that the instruction decides.
+        """
+        kind, name = changes.pop("kind", self.kind), changes.pop("name", self.name)
+        if self.kind not in MODELS:
+            kind, changes = self.kind, {key: value for key, value in changes.items() if key in self.told}
+        left_out = self.not_taken(kind)
+        parameters = {key: value for key, value in self.parameters.items() if key not in left_out}
+        return {**changes, **parameters, "kind": kind, "name": name}
+
+    def not_taken(self, kind: str) -> list[str]:
+        """Return its parameters that it does not have in an arm that asks it as another kind: in task worlds."""
+        if kind != TASK_CHAT or self.kind == TASK_CHAT:
+            return []
+        of_grids = [key for key in _OF_GRIDS if key in self.parameters]
+        return of_grids + (["template"] if self.parameters.get("template") == COMPLETION else [])
+
+    def changed(self, settings: Sequence[str]) -> "Subject":
+        """Return a language model with other parameters, under a name that follows from them where it has none given.
+
+        Args:
+            settings: KEY=VALUE each, as a study writes them, e.g. ``server.timeout=60``.
+
+        Raises:
+            ValueError: a key that its kind of agent or model does not have, or a value that does not fit.
+        """
+        parameters = copy.deepcopy(dict(self.parameters))
+        for setting in settings:
+            set_key(parameters, setting, f"the agent {self.name}")
+        return _language_model(self, parameters, f"the model {self.name}")
+
+
+def subjects_of(text: str) -> list[Subject]:
+    """Return the subjects of a name on the command line: one, or each agent of recorded logs."""
+    subject = subject_of(text)
+    if subject.logs is None:
+        return [subject]
+    with Store(subject.logs) as store:
+        if store.study() is None:
+            return [replace(subject, name=name) for name in store.agent_names()]
+        known = {name: (identity, description) for identity, (name, description) in store.agents().items()}
+        return [
+            replace(subject, name=name, kind=str(description.get("kind", subject.kind)), parameters={"id": identity})
+            for name in store.agent_names()
+            for identity, description in [known[name]]
+        ]
+
+
+def subject_of(text: str) -> Subject:
+    """Return the subject of a name on the command line.
+
+    Args:
+        text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
+            a server, or ``completions:NAME@URL`` where it is sent tokens, NAME then a folder or a name on the hub that
+            has its tokenizer; a run directory, of a study or of imported logs; a YAML file that holds an entry of a
+            study's list ``agents``; or an agent kind, its parameters after a colon, as in
+            ``epsilon-greedy:epsilon=0.3`` and ``chat:model=theseus,answer=likelihood``; or an agent of one's own,
+            ``module:Class`` of a file in the working directory, its parameters after another colon.
+
+    Raises:
+        ValueError: none of these, or a parameter that the kind does not take.
+    """
+    for prefix, mode in SERVERS.items():
+        if text.startswith(prefix):
+            return _served(text, prefix, mode)
+    if text in _BUNDLED:
+        note_namesake(text, "model")
+        tokens, access = _BUNDLED[text]
+        kind = TASK_CHAT if access == {"tasks"} else CHAT
+        sampling = {"temperature": 0.0, "history": "conversation"} if kind == TASK_CHAT else _SAMPLING
+        name = text.capitalize()
+        return Subject(
+            name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
+        )
+    if text.endswith((".yaml", ".yml")):
+        if not NamedFile(Path(text).expanduser()).is_there():
+            raise FileNotFoundError(f"a file with a model must be there, found none at {text}: give its path")
+        plain = read_yaml(Path(text).expanduser())
+        consent(plain)
+        return _of_entry(plain, text)
+    kind, _, arguments = text.partition(":")
+    if kind in MODELS:
+        entry: dict[str, Any] = {}
+        for key, value in _pairs(arguments, text):
+            *parents, last = key.split(".")
+            holder = entry
+            for parent in parents:
+                holder = holder.setdefault(parent, {})
+                if not isinstance(holder, dict):
+                    raise ValueError(
+                        f"{key} must not stand beside {parent}={holder}, got {text!r}: leave one of them out"
+                    )
+            holder[last] = read_yaml_text(value, text)
+        return _of_entry({**entry, "kind": kind}, text)
+    if kind not in registry.names("agent") and is_own(":".join(text.split(":")[:2])):
+        kind, arguments = ":".join(text.split(":")[:2]), text.partition(":")[2].partition(":")[2]
+    if is_own(kind) or kind in registry.names("agent"):
+        if is_own(kind):
+            consent(kind)
+        else:
+            note_namesake(text, "agent")
+        return _scripted(kind, {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)})
+    path = Path(text).expanduser()
+    if Folder(path).is_there() and not unmade(path / DATABASE):
+        return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
+    if Folder(path).is_there() and not holds_model(path):
+        raise ValueError(
+            f"a folder must hold a model (config.json) or a run (run.db), got {text} with neither: give the folder of "
+            "the weights, a run directory, or the folder of an arm of an evaluation (arms/NAME)"
+        )
+    if Folder(path).is_there() or path.suffix == ".gguf" or "/" in text:
+        return _weights(text)
+    names = [*_BUNDLED, *registry.names("agent")]
+    raise ValueError(
+        f"a model must be one of {', '.join(_BUNDLED)}, a folder, a GGUF file, a name on the hub (owner/name), "
+        f"openai:NAME@URL, a YAML file, chat:model=NAME,KEY=VALUE, a run directory, or an agent kind, got "
+        f"{text!r}{near_miss(kind, names)}"
+    )
+
+
+def _scripted(kind: str, parameters: Mapping[str, Any]) -> Subject:
+    """Return an agent that is no language model."""
+    agent = build_agent(kind, parameters)
+    access = frozenset(_acts_in(agent))
+    # An agent that says `reads` acts by the words of its instruction, and has a parameter for their wording.
+    reads = bool(getattr(agent, "reads", False))
+    return Subject(
+        name=agent.name,
+        kind=kind,
+        parameters=parameters,
+        access=access | ({"text", "wordings"} if reads else set()),
+        told=frozenset({"wording"} if reads else ()),
+    )
+
+
+def _of_entry(entry: Any, source: str) -> Subject:
+    """Return the subject of an entry of a study's agents; a language model has our defaults below its parameters."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str):
+        raise ValueError(
+            f"{source} must hold an agent as a study lists it, a mapping with its kind, as in {{kind: chat, model: "
+            f"theseus, answer: likelihood}}, got {shorten(entry)}"
+        )
+    kind, parameters = entry["kind"], {str(key): value for key, value in entry.items() if key != "kind"}
+    if kind not in MODELS:
+        return _scripted(kind, parameters)
+    model, server = parameters.get("model"), parameters.get("server")
+    if not isinstance(model, str):
+        raise ValueError(
+            f"{source} must name its model: a folder, a GGUF file, theseus, or a name on the hub or server"
+        )
+    if isinstance(server, Mapping) or "backend" in parameters:
+        base = _behind(model, server or {})
+    elif model in _BUNDLED:
+        base = subject_of(model)
+    else:
+        base = _weights(model, parameters.get("chat_template"))
+    access = base.access if kind == CHAT else frozenset({"tasks"})
+    return _language_model(replace(base, kind=kind, access=access), {**base.parameters, **parameters}, source)
+
+
+def _language_model(base: Subject, parameters: Mapping[str, Any], source: str) -> Subject:
+    """Return a language model with these parameters, checked as an entry of a study; ``source`` stands for it."""
+    entry = {**parameters, "kind": base.kind, "name": parameters.get("name", base.name)}
+    try:
+        checked = AgentEntry.model_validate(entry)
+    except ValidationError as error:
+        raise ValueError(explain(error, {"": list(AgentEntry.model_fields)}, source, "model")) from None
+    agent = build_agent(base.kind, checked.parameters)  # under the name that it gives itself
+    assert isinstance(agent, ChatAgent)  # of these kinds
+    name = agent.model.name.rpartition("/")[2]
+    name = name.capitalize() if parameters["model"] in _BUNDLED else name
+    title = "" if agent.choice is None else f" ({agent.choice.title})"
+    access = base.access
+    if agent.choice is not None and agent.choice.after != "reasoning":
+        access -= {"reasoning"}
+    if agent.encoding != MATRIX:
+        access -= {"wordings"}
+    return replace(base, name=parameters.get("name") or f"{name}{title}", parameters=parameters, access=access)
+
+
+def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
+    """Return subjects under names of their own: of equal names, the parameters that differ stand behind, in brackets.
+
+    Raises:
+        ValueError: two with the same name that the user gave, or with the same parameters.
+    """
+    named = []
+    for subject in subjects:
+        others = [one for one in subjects if one.name == subject.name and one is not subject]
+        if not others or subject.kind not in MODELS or subject.logs is not None or "name" in subject.parameters:
+            named.append(subject)
+            continue
+        words = [
+            f"{key} {shorten(subject.parameters.get(key, 'default'))}"
+            for key in dict.fromkeys(key for one in (subject, *others) for key in one.parameters)
+            if any(one.parameters.get(key) != subject.parameters.get(key) for one in others)
+        ]
+        name = f"{subject.name} ({', '.join(words)})" if words else subject.name
+        number = 1 + sum(one.name == subject.name for one in named)
+        named.append(replace(subject, name=name if len(name) <= _LONGEST_NAME else f"{subject.name} ({number})"))
+    names = [subject.name for subject in named]
+    if len(set(names)) < len(names):
+        raise ValueError(f"models must have different names, got {', '.join(names)}: give a name, as in chat:name=...")
+    return named
+
+
+def _acts_in(agent: Agent) -> set[str]:
+    """Return the worlds whose views an agent can act on: task maps where it needs them, else grids, environments."""
+    needs: type[View] = getattr(agent, "needs", View)
+    if issubclass(needs, TaskView):
+        return {"tasks"}
+    kinds = {"grids": GridView, "environments": EnvironmentView}
+    return {name for name, view in kinds.items() if issubclass(view, needs)} or {"grids"}
+
+
+def _weights(text: str, chat_template: str | None = None) -> Subject:
+    """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
+    defaults = find_out(text, network=True, chat_template=chat_template)
+    access = {"grids", "tasks", "environments", "text", "wordings", "weights"} | (
+        set() if defaults.style == "none" else {"reasoning"}
+    )
+    parameters = {**_SAMPLING, "max_tokens": _MAX_TOKENS, **defaults.parameters}
+    return Subject(name=defaults.name, kind=CHAT, parameters=parameters, access=frozenset(access))
+
+
+def _served(text: str, prefix: str, mode: str) -> Subject:
+    name, at, url = text.removeprefix(prefix).rpartition("@")
+    if not at or not name or not url.startswith(("http://", "https://")):
+        raise ValueError(
+            f"a model behind a server must be given as {prefix}NAME@URL, e.g. {prefix}gpt-oss-20b@http://localhost:8000/v1,"
+            f" got {text!r}"
+        )
+    return _behind(name, {"base_url": url} if mode == "chat" else {"base_url": url, "mode": mode})
+
+
+def _behind(name: str, server: Mapping[str, Any]) -> Subject:
+    """Return a model of which nothing is seen but its answers: behind a server, or of another package's backend."""
+    parameters = {"model": name, **({"server": server} if server else {}), **_SAMPLING, "max_tokens": _MAX_TOKENS}
+    return Subject(
+        name=name.rsplit("/", 1)[-1],
+        kind=CHAT,
+        parameters=parameters,
+        # Whether it reasons shows in its first answers.
+        access=frozenset({"grids", "tasks", "environments", "text", "wordings", "reasoning"}),
+    )
+
+
+def _pairs(text: str, argument: str) -> list[tuple[str, str]]:
+    pairs = [part.partition("=") for part in text.split(",")] if text else []
+    if any(not equals or not key for key, equals, _ in pairs):
+        raise ValueError(f"parameters of an agent must be written as key=value,key=value, got {argument!r}")
+    return [(key.strip(), value) for key, _, value in pairs]
+
+
+def planned_entry(subject: Subject) -> dict[str, Any]:
+    """Return a subject as a plan lists it: the entry of an agent in a study, with its name; logs by their folder."""
+    parameters = {key: value for key, value in subject.parameters.items() if key != "name"}
+    logs = {} if subject.logs is None else {"run": subject.logs.name, "agent": subject.name}
+    return {"name": subject.name, "kind": subject.kind, **logs, **parameters}
+
+
+def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
+    """Return the subject that a plan lists; recorded logs, whose place it does not hold, are refused."""
+    name = str(entry.get("name", ""))
+    if "run" in entry or not name:
+        raise ValueError(f"a plan that is run must list agents with their names, got {shorten(dict(entry))}")
+    subject = _of_entry({key: value for key, value in entry.items() if key != "name"}, f"the model {name} of the plan")
+    return replace(subject, name=name)
+
+
+def described(entry: Mapping[str, Any]) -> str:
+    """Return what a plan lists as one line of YAML, without its name."""
+    plain = {key: value for key, value in entry.items() if key != "name"}
+    return write_yaml(plain, default_flow_style=True, width=10_000).strip()

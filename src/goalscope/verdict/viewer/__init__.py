@@ -1,0 +1,7 @@
+"""A page that shows every episode of a run or of an evaluation, step by step, without a server or a request."""
+
+from goalscope.verdict.viewer.notebook import view
+from goalscope.verdict.viewer.page import MOST_OF_FILE, Written, write_view
+from goalscope.verdict.viewer.serving import serving
+
+__all__ = ["MOST_OF_FILE", "Written", "serving", "view", "write_view"]

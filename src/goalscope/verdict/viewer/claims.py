@@ -1,0 +1,73 @@
+"""Claims of an evaluation, each with the episodes that decide it most."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope._ground import registry
+from goalscope.report.reading import Run
+from goalscope.verdict.arms import arms as all_arms
+from goalscope.verdict.claims import Evaluation
+from goalscope.verdict.opening import runs_by_arm
+from goalscope.verdict.rules import Rule
+
+MOST: Final = 4
+"""Most episodes that are named on each side of a claim."""
+
+
+def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the claims as plain values, with the run of their arm and the episodes that move the estimate most.
+
+    Where a rule names a measure, episodes are sorted by it: the highest and the lowest of those runs, as ids. Where it
+    rests on something else, the run alone is given.
+
+    Args:
+        evaluation: a judged evaluation.
+        places: path of a run -> its number in the viewer.
+    """
+    arms = runs_by_arm(evaluation.directory)
+    # An arm that looks inside has the run of another one.
+    arms |= {one.name: arms[one.looks.at] for one in all_arms() if one.looks is not None and one.looks.at in arms}
+    rules: dict[str, Rule] = {name: registry.resolve("claim", name) for name in registry.names("claim")}
+    found = []
+    for number, ledger in enumerate(evaluation.models):
+        for claim in ledger.claims:
+            run = _run_of(arms.get(claim.arm, ()), number, ledger.model)
+            measure = rules[claim.name].measure if claim.name in rules else ""
+            high, low = ([], []) if run is None or not measure else _extremes(run, measure, ledger.model)
+            found.append(
+                {
+                    "model": ledger.model,
+                    **{name: getattr(claim, name) for name in _FIELDS},
+                    "run": None if run is None else places.get(str(run.path)),
+                    "measure": measure,
+                    "high": high,
+                    "low": low,
+                }
+            )
+    return found
+
+
+_FIELDS: Final = ("name", "question", "answer", "says", "quantity", "estimate", "threshold", "unit", "clusters", "n")
+
+
+def _run_of(runs: Sequence[Run], number: int, model: str) -> Run | None:
+    """Return the run of a model in an arm: the one that holds its agent, else that of its place."""
+    named = [run for run in runs if model in run.agents]
+    return named[0] if named else runs[number] if number < len(runs) else None
+
+
+def _extremes(run: Run, measure: str, model: str) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return [id, value] of the episodes of a model with the highest and the lowest values, ties by id."""
+    rows = run.rows()
+    rows = rows.where((rows.measure == measure) & (rows.episode_id != "") & np.isfinite(rows.value))
+    if "agent" in rows.tags and (rows.tags["agent"] == model).any():
+        rows = rows.where(rows.tags["agent"] == model)
+    values = dict(zip(rows.episode_id.tolist(), rows.value.tolist(), strict=True))
+    if len(set(values.values())) < 2:  # none decides more than another one
+        return [[identity, round(value, 4)] for identity, value in sorted(values.items())[:MOST]], []
+    order = sorted(values, key=lambda identity: (values[identity], identity))
+    half = min(MOST, len(order) // 2)
+    low, high = order[:half], order[::-1][:half]
+    return ([[identity, round(values[identity], 4)] for identity in part] for part in (high, low))  # type: ignore[return-value]

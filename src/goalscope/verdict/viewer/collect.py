@@ -1,0 +1,339 @@
+"""Episodes as the records of the viewer: a table of all of them, and shards with their steps.
+
+A shard keeps each different line of text and each different picture once; steps hold their numbers.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.goals.counterfactual.worlds import ChangedWorld
+from goalscope.measures.exploration.score import score_recorded
+from goalscope.measures.table import PROVENANCE
+from goalscope.measures.transcript import TranscriptStep
+from goalscope.report.reading import Run
+from goalscope.runs.record import Episode, Step
+from goalscope.stats.rows import WHOLE_EPISODE, Rows
+from goalscope.verdict.viewer.inside import Readings, inside_of, token_texts
+from goalscope.verdict.viewer.patched import patched
+from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.world import World
+
+SHARD_EPISODES: Final = 100
+SHARD_LETTERS: Final = 4_000_000
+"""A shard ends with the episode that brings it to either number."""
+
+_MOST_VALUES: Final = 60
+"""A tag with more different values is no filter."""
+
+_ORIGIN: Final = PROVENANCE | {"index"}
+"""Tags that name a single episode or world, and are no filters."""
+
+_COLUMNS: Final = (
+    *("id", "run", "agent", "world", "outcome", "steps", "invalid", "wrong", "shortest", "shard", "tags"),
+    *("state", "moved", "first", "belief", "follows"),
+)
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewedRun:
+    """A run to be shown.
+
+    Attributes:
+        name: its name in the viewer: the folder, or the arm of an evaluation.
+        run: the run.
+    """
+
+    name: str
+    run: Run
+
+
+@dataclass(slots=True)
+class _Numbered:
+    """Different values in the order in which they were first met."""
+
+    values: list[Any] = field(default_factory=list)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, key: str, value: Any = None) -> int:
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.values)
+            self.values.append(key if value is None else value)
+        return found
+
+
+@dataclass(slots=True)
+class EpisodeList:
+    """The table of all episodes, which a page holds whole.
+
+    Attributes:
+        columns: a list for each of the columns, a value an episode.
+        runs, agents, worlds, outcomes: names that columns refer to by number.
+        tags: name -> its different values as text, for filters; the column "tags" holds the numbers.
+        measures: names of the measures of whole episodes and of steps, that records refer to by number.
+        states: states of which some versions with one thing changed were asked, "moved" what was changed.
+        left_out: measures that have several values for an episode or a step, as those of probes, and are not shown.
+        notes: what of a run could not be read, and what its decoded maps are.
+    """
+
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
+    runs: list[str] = field(default_factory=list)
+    agents: _Numbered = field(default_factory=_Numbered)
+    worlds: _Numbered = field(default_factory=_Numbered)
+    outcomes: _Numbered = field(default_factory=_Numbered)
+    tags: dict[str, _Numbered] = field(default_factory=dict)
+    measures: _Numbered = field(default_factory=_Numbered)
+    states: _Numbered = field(default_factory=_Numbered)
+    moved: _Numbered = field(default_factory=_Numbered)
+    left_out: set[str] = field(default_factory=set)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def plain(self) -> Record:
+        """Return it as plain values, without the tags that are no filters."""
+        useful = {
+            name: tag for name, tag in self.tags.items() if 2 <= len(tag.values) <= _MOST_VALUES and name not in _ORIGIN
+        }
+        tags = {name: [row.get(name, -1) for row in self.columns["tags"]] for name in useful}
+        return {
+            "columns": {name: column for name, column in self.columns.items() if name != "tags"} | {"tags": tags},
+            "runs": self.runs,
+            **{name: getattr(self, name).values for name in ("agents", "worlds", "outcomes", "measures")},
+            "tags": {name: tag.values for name, tag in useful.items()},
+            "moved": self.moved.values,
+            "left_out": sorted(self.left_out),
+            "notes": self.notes,
+        }
+
+
+@dataclass(slots=True)
+class _Shard:
+    """The records of some episodes; `letters` counts what they take."""
+
+    episodes: list[Record] = field(default_factory=list)
+    lines: _Numbered = field(default_factory=_Numbered)
+    drawings: _Numbered = field(default_factory=_Numbered)
+    worlds: dict[str, Record] = field(default_factory=dict)
+    letters: int = 0
+
+    def text(self, text: str | None) -> list[int] | None:
+        """Return the numbers of the lines of a text."""
+        if text is None:
+            return None
+        lines = text.split("\n")
+        self.letters += 6 * len(lines)
+        before = len(self.lines.values)
+        numbers = [self.lines.number(line) for line in lines]
+        self.letters += sum(map(len, self.lines.values[before:]))
+        return numbers
+
+    def drawing(self, drawing: Drawing | None) -> list[Any] | None:
+        """Return the number of a drawing and the cell of its agent."""
+        if drawing is None:
+            return None
+        plain = {
+            "rows": drawing.rows,
+            "labels": drawing.labels,
+            "nodes": list(drawing.nodes.items()),
+            "edges": drawing.edges,
+        }
+        plain = {name: value for name, value in plain.items() if value}
+        key = json.dumps(plain)
+        before = len(self.drawings.values)
+        number = self.drawings.number(key, plain)
+        self.letters += len(key) if len(self.drawings.values) > before else 0
+        return [number, *(drawing.agent or ())]
+
+    def plain(self) -> Record:
+        return {
+            "episodes": self.episodes,
+            "worlds": self.worlds,
+            "lines": self.lines.values,
+            "drawings": self.drawings.values,
+        }
+
+
+def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record]:
+    """Yield the shards of some runs, and fill the table of their episodes."""
+    shard, number = _Shard(), 0
+    for place, source in enumerate(sources):
+        table.runs.append(source.name)
+        rows = source.run.rows()
+        values, exchanged = _values(rows, table), patched(rows)
+        readings, note = inside_of(source.run)
+        if note:
+            table.notes[source.name] = note
+        for episode, steps in source.run.transcripts():
+            shard.episodes.append(_episode(episode, steps, shard, table, values.get(episode.id, {}), readings))
+            if (places := exchanged.get(episode.world.cluster_id)) is not None:
+                shard.worlds[episode.world.id]["patched"] = places
+            _enter(table, place, number, episode, shard.episodes[-1])
+            if len(shard.episodes) >= SHARD_EPISODES or shard.letters >= SHARD_LETTERS:
+                yield shard.plain()
+                shard, number = _Shard(), number + 1
+    if shard.episodes:
+        yield shard.plain()
+
+
+def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: Record) -> None:
+    """Add an episode to the table."""
+    best = [step["best"] for step in record["steps"]]
+    known = any(optimal is not None for optimal in best)
+    wrong = sum(step["a"] is not None and step["a"] not in (step["best"] or ()) for step in record["steps"])
+    tags = {**episode.world.tags, **episode.tags}
+    changed = episode.world if isinstance(episode.world, ChangedWorld) else None
+    beliefs = [(step["belief"], step) for step in record["steps"] if "belief" in step]
+    entry = {
+        "id": episode.id,
+        "run": run,
+        "agent": table.agents.number(episode.agent),
+        "world": table.worlds.number(episode.world.id),
+        "outcome": table.outcomes.number(episode.outcome),
+        "steps": len(episode.steps),
+        "invalid": sum(step.failure is not None for step in episode.steps),
+        "wrong": wrong if known else None,
+        "shortest": record["steps"][0]["from"] if record["steps"] else None,
+        "shard": shard,
+        "state": -1 if changed is None else table.states.number(changed.original),
+        "moved": -1 if changed is None else table.moved.number(changed.moved),
+        "first": record["steps"][0]["a"] if record["steps"] else None,
+        "belief": round(sum(one["wrong"][0] for one, _ in beliefs) / len(beliefs), 4) if beliefs else None,
+        # Turns that are wrong in truth and right on the decoded map.
+        "follows": sum(step["a"] in one["fits"] and step["a"] not in (step["best"] or ()) for one, step in beliefs),
+        "tags": {
+            name: table.tags.setdefault(name, _Numbered()).number(str(value)[:80])
+            for name, value in tags.items()
+            if value is not None
+        },
+    }
+    for name, value in entry.items():
+        table.columns[name].append(value)
+
+
+def _episode(
+    episode: Episode,
+    steps: Iterable[TranscriptStep],
+    shard: _Shard,
+    table: EpisodeList,
+    values: Mapping[int, Mapping[int, float]],
+    readings: Readings,
+) -> Record:
+    """Return the record of an episode."""
+    shard.worlds.setdefault(episode.world.id, _world(episode.world, shard))
+    records, actions = list[Record](), tuple[str, ...]()
+    for entry in steps:
+        actions = entry.actions or actions
+        records.append(_step(episode.world, entry, shard, values.get(entry.step.index, {})))
+        records[-1].update(_read(episode.id, entry.step, shard, readings))
+    for step, errors in zip(records, _errors(episode), strict=False):
+        step["errors"] = errors
+    return {
+        "id": episode.id,
+        "world": episode.world.id,
+        "horizon": episode.spec.horizon,
+        "trajectory": episode.spec.trajectory,
+        "actions": actions,
+        "tags": {name: str(value) for name, value in {**episode.world.tags, **episode.tags}.items()},
+        "end": shard.drawing(_picture(episode.world, episode.final)),
+        "measures": values.get(WHOLE_EPISODE, {}),
+        "steps": records,
+    }
+
+
+def _read(episode: str, step: Step, shard: _Shard, readings: Readings) -> Record:
+    """Return what probes read at a step, and where in its tokens; nothing where nothing was read."""
+    key, record = (episode, step.index), Record()
+    if (belief := readings.maps.get(key)) is not None:
+        own, control = (shard.drawing(Drawing(rows=rows)) for rows in (belief.own, belief.control))
+        record["belief"] = {"own": own, "control": control, "wrong": belief.wrong, "fits": belief.fits}
+    if key in readings.plans:
+        record["plan"] = readings.plans[key]
+    if key in readings.sites:
+        ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())]
+        texts = token_texts(readings.tokenizer, ids)
+        record["tokens"] = [shard.lines.number(text) for text in texts]
+        shard.letters += 6 * len(ids)
+        record["sites"] = readings.sites[key]
+    return record
+
+
+def _errors(episode: Episode) -> list[list[str]]:
+    """Return the errors of each step in a task world, [] for every step in others."""
+    if "tasks" not in episode.world.offers:
+        return []
+    try:
+        return [sorted(step.attribution) for step in score_recorded(episode).steps]
+    except ValueError:  # of a log whose actions do not fit its map
+        return []
+
+
+def _world(world: World, shard: _Shard) -> Record:
+    """Return what the page needs of a world: where it is a grid with a goal, all that its solver needs."""
+    record: Record = {"kind": world.kind, "cluster": world.cluster_id}
+    if "grid" in world.offers and world.grid.goal is not None:
+        grid = world.grid
+        record["grid"] = {
+            "rows": ["".join("#" if wall else "_" for wall in row) for row in grid.walls.tolist()],
+            **{name: cell for name, cell in grid.objects.items() if cell is not None},
+        }
+    return record
+
+
+def _picture(world: World, state: Any) -> Drawing | None:
+    """Return a world as a picture; None also where it cannot be made here: its text remains."""
+    try:
+        return world.drawing(state)
+    except (ImportError, ValueError):
+        return None
+
+
+def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[int, float]) -> Record:
+    """Return the record of a step, without what is not known."""
+    step, verdict = entry.step, entry.verdict
+    truth = _picture(world, step.state)
+    record = {
+        "a": None if step.action is None else int(step.action),
+        "failure": step.failure,
+        "best": entry.optimal,
+        "from": verdict.before,
+        "to": verdict.after,
+        "phase": getattr(step.state, "phase", None),
+        "policy": None if entry.policy is None else [round(chance, 4) for chance in entry.policy],
+        "reward": step.reward,
+        "draw": shard.drawing(truth),
+        "saw": None if entry.picture is None or entry.picture == truth else shard.drawing(entry.picture),
+        "text": shard.text(entry.prompt if entry.prompt is not None else entry.seen),
+        "prompt": entry.prompt is not None or None,
+        "reasoning": shard.text(step.reasoning),
+        "answer": shard.text(step.text),
+        "tries": [[shard.text(text), failure] for text, failure in entry.attempts] or None,
+        "measures": dict(values) or None,
+    }
+    kept = ("a", "best", "from")
+    return {name: value for name, value in record.items() if value is not None or name in kept}
+
+
+def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, float]]]:
+    """Return episode -> step, or -1 for all of it -> number of a measure -> value, where each has one value."""
+    codes, names = rows.numbered("measure")
+    identities, ids = rows.numbered("episode_id")
+    steps, values = np.asarray(rows["step"], dtype=np.int64), np.asarray(rows["value"], dtype=np.float64)
+    keys = np.stack([codes, identities, steps], axis=1)
+    found = np.ones(len(ids), dtype=bool)
+    found[[at for at, identity in enumerate(ids) if not identity]] = False
+    of_episodes = found[identities] if len(identities) else np.zeros(0, dtype=bool)
+    _, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    several = {names[code] for code in np.unique(codes[of_episodes & (counts[inverse.reshape(-1)] > 1)]).tolist()}
+    table.left_out |= several
+    result: dict[str, dict[int, dict[int, float]]] = {}
+    kept = np.flatnonzero(of_episodes & np.isfinite(values))
+    for at in kept.tolist():
+        if names[codes[at]] not in several:
+            by_step = result.setdefault(ids[identities[at]], {}).setdefault(int(steps[at]), {})
+            by_step[table.measures.number(names[codes[at]])] = round(float(values[at]), 6)
+    return result

@@ -1,0 +1,208 @@
+"""What probes read at the steps of a run: maps and plans, each beside the same probe's reading of a random network."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.inside.activations.capture_schedule import plan_id, some_steps
+from goalscope.inside.activations.load import Capture, captures, load_activations
+from goalscope.inside.probing.analyses import ProbeDataset, probe_dataset
+from goalscope.inside.probing.beliefs import read_beliefs
+from goalscope.inside.probing.logit_lens import OWN, Network
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.inside.probing.probe import Probe
+from goalscope.inside.probing.probe_store import stored_probes
+from goalscope.measures.transcript import agent_of
+from goalscope.report.reading import Run
+from goalscope.runs.probing_config import Inside
+from goalscope.runs.store import Store
+
+HEADS: Final = ("percell", "mlp")
+"""Probes of cells whose maps are shown, the first that a run holds: the claim on maps rests on the linear one."""
+
+_STRICTEST: Final = ("initial", "permuted", *RANDOM_WEIGHTS)
+"""Random networks that stand beside, the first that a run holds."""
+
+_NOTHING: Final = (
+    "Decoded maps are left out: no stored probe, with the same of a random network beside it, fits the stored "
+    "activations of these episodes (goalscope probe RUN reads them again)"
+)
+
+StepKey = tuple[str, int]
+"""Episode and step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeliefMap:
+    """What is decoded at a step.
+
+    Attributes:
+        own, control: rows of symbols as `DecodedMaps.text` has them, of the model and of a random network.
+        wrong: share of the cells of the grid whose class is not the true one, of both.
+        fits: optimal actions on the model's decoded map; empty where it holds no plan.
+    """
+
+    own: tuple[str, ...]
+    control: tuple[str, ...]
+    wrong: tuple[float, float]
+    fits: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """What is read inside a run.
+
+    Attributes:
+        maps: (episode, step) -> its decoded maps, of grids that the probe was not fitted on.
+        plans: (episode, step) -> the decoded next actions of the model, and of a random network.
+        sites: (episode, step) -> site -> positions of the tokens whose activations were read.
+        about: name of a reading -> probe, place and control in words.
+        tokenizer: of the model whose tokens were read; None where it is not here.
+    """
+
+    maps: Mapping[StepKey, BeliefMap] = field(default_factory=dict)
+    plans: Mapping[StepKey, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    sites: Mapping[StepKey, dict[str, list[int]]] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: Any = None
+
+
+def inside_of(run: Run) -> tuple[Readings, str]:
+    """Return what is read inside a run, and a sentence: what stands beside what, or why nothing can be read."""
+    with Store(run.path) as store:
+        if INFO not in store.info():
+            return Readings(), ""
+        try:
+            found = read_inside(store)
+        except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
+            return Readings(), f"Decoded maps are left out: {error}"
+    return found, "; ".join(found.about.values()) or _NOTHING
+
+
+def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Return the text of each token, or its number in brackets where the tokenizer is not here."""
+    if tokenizer is None:
+        return [f"[{one}]" for one in ids]
+    return [str(tokenizer.decode([one])) for one in ids]
+
+
+def _tokenizer(store: Store, capture: Capture) -> Any:
+    """Return the tokenizer of the agent whose activations were read; None where it cannot be loaded here."""
+    try:
+        agent = agent_of(store.study(), capture.agent_id)
+        return getattr(getattr(agent, "model", None), "tokenizer", None)
+    except (ImportError, OSError, ValueError):
+        return None
+
+
+def read_inside(store: Store) -> Readings:
+    """Return what the stored probes of a run read from its stored activations; nothing where it has none.
+
+    Raises:
+        ImportError: torch is not installed.
+        OSError, ValueError, KeyError: a file is missing or damaged, or of another version.
+    """
+    notes = store.info().get(INFO)
+    if not isinstance(notes, Mapping):
+        return Readings()
+    # Probes of earlier readings, which may have been fitted on grids that are tested now, are still stored: those of
+    # the last one are named by its rows. Probes of one size read grids of that size alone.
+    rows = store.rows()
+    used = set(rows.where(rows.among("scope", ["general", None]))["probe"].tolist()) if "probe" in rows.tags else set()
+    probes = [probe for _, probe in stored_probes(store.path) if probe.id in used]
+    maps, plans, about, own = {}, {}, dict[str, str](), None
+    for name, target in (("cognitive-map", "cells"), ("plans", "plan")):
+        if name not in notes:
+            continue
+        settings = Inside.parse(notes[name]["settings"])
+        layers = [int(layer) for layer in notes[name]["layers"]]
+        by_network = _captures(store, settings, str(notes[name]["agent"]), layers)
+        if (own := by_network.get(OWN)) is None:
+            continue
+        dataset = probe_dataset(store, {OWN: own}, layers, settings, shuffled=False)
+        pair = _pair([one for one in probes if one.target == target], dataset, by_network)
+        if pair is None:
+            continue
+        given = [_tested(store, dataset, probe, capture) for probe, capture in pair]
+        words = f"{pair[0][0].head} at {pair[0][0].source.site}, layer {pair[0][0].source.layer}"
+        about[target] = f"{words}; beside it: {pair[1][1].random_weights} weights, seed {pair[1][1].untrained}"
+        if target == "cells":
+            maps = _maps(dataset, [probe for probe, _ in pair], given)
+        else:
+            own_plan, control = ((probe.predict_plan(one)) for (probe, _), one in zip(pair, given, strict=True))
+            for at, key in enumerate(zip(given[0].episode_id.tolist(), given[0].step.tolist(), strict=True)):
+                plans[key] = tuple(tuple(one.tokens[at, : one.length[at]].tolist()) for one in (own_plan, control))
+    if own is None:
+        return Readings()
+    return Readings(maps=maps, plans=plans, sites=_sites(store, own), about=about, tokenizer=_tokenizer(store, own))  # type: ignore[arg-type]
+
+
+def _captures(store: Store, settings: Inside, agent: str, layers: Sequence[int]) -> dict[Network, Capture]:
+    """Return the captures that a reading was made of: those of its steps, sites and layers, by network."""
+    scope = "all" if settings.steps is None else some_steps(settings.steps, settings.seed)
+    found = dict[Network, Capture]()
+    for one in captures(store):
+        holds = set(one.layers) >= set(layers) and set(one.sites) >= set(settings.wanted_sites)
+        if one.complete and holds and one.agent == agent and one.plan == plan_id(store, one.agent_id, scope):
+            found.setdefault(OWN if one.untrained is None else (one.random_weights, one.untrained), one)
+    return found
+
+
+def _pair(
+    probes: Sequence[Probe], dataset: ProbeDataset, networks: Mapping[Network, Capture]
+) -> tuple[tuple[Probe, Capture], tuple[Probe, Capture]] | None:
+    """Return a probe of the model and the same of a random network, with their captures; None where one is missing."""
+    by_model = {capture.model: capture for capture in networks.values()}
+    here = [one for one in probes if one.source.layer == dataset.middle and one.source.site in dataset.sites]
+    for head in (*HEADS, *sorted({one.head for one in here} - {*HEADS, "additive", "position", "majority"})):
+        of_head = [one for one in here if one.head == head and one.source.model in by_model]
+        own = next((one for one in of_head if one.tags.get("control", "none") == "none"), None)
+        for kind in _STRICTEST:
+            control = next((one for one in of_head if one.tags.get("control") == kind), None)
+            if own is not None and control is not None and own.source.site == control.source.site:
+                return (own, by_model[own.source.model]), (control, by_model[control.source.model])
+    return None
+
+
+def _tested(store: Store, dataset: ProbeDataset, probe: Probe, capture: Capture) -> Any:
+    """Return the activations of a network at the place of a probe, of the tested grids alone."""
+    site = str(probe.source.site)
+    found = load_activations(store, site=site, layer=int(probe.source.layer), capture=capture.id)
+    return found.where(dataset.rows[site]).where(dataset.split.test)
+
+
+def _maps(dataset: ProbeDataset, probes: Sequence[Probe], given: Sequence[Any]) -> dict[StepKey, BeliefMap]:
+    cells = dataset.cells.where(dataset.split.test)
+    inside = cells.inside()
+    own, control = (probe.predict(one).maps("natural") for probe, one in zip(probes, given, strict=True))
+    own_read, control_read = read_beliefs(own), read_beliefs(control)
+    wrong = [
+        np.mean(read.maps.layout.reshape(len(cells), -1) != cells.labels, axis=1, where=inside)
+        for read in (own_read, control_read)
+    ]
+    found = {}
+    for at, key in enumerate(zip(cells.episode_id.tolist(), cells.step.tolist(), strict=True)):
+        height, width = cells.shape[at].tolist()
+        lines = [tuple(line[:width] for line in read.maps.text(at)[:height]) for read in (own_read, control_read)]
+        found[key] = BeliefMap(
+            own=lines[0],
+            control=lines[1],
+            wrong=(round(float(wrong[0][at]), 4), round(float(wrong[1][at]), 4)),
+            fits=tuple(np.flatnonzero(own_read.optimal[at]).tolist()),
+        )
+    return found
+
+
+def _sites(store: Store, own: Capture) -> dict[StepKey, dict[str, list[int]]]:
+    """Return where in the tokens of each captured step the vectors were taken."""
+    found = dict[StepKey, dict[str, list[int]]]()
+    for site in own.sites:
+        taken = load_activations(store, site=site, layer=own.layers[0], capture=own.id)
+        for at, key in enumerate(zip(taken.episode_id.tolist(), taken.step.tolist(), strict=True)):
+            positions: npt.NDArray[np.int64] = taken.positions[at]
+            found.setdefault(key, {})[site] = positions.tolist()
+    return found

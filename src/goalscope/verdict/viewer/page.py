@@ -1,0 +1,115 @@
+"""The page: one HTML file that holds everything, or a folder of shards beside it where that would be too large."""
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope import __version__
+from goalscope._ground.folder import Folder, NamedFile, package_text
+from goalscope.report.reading import Run
+from goalscope.verdict.claims import Evaluation
+from goalscope.verdict.opening import open_results
+from goalscope.verdict.viewer.claims import claims_of
+from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, collect
+
+MOST_OF_FILE: Final = 20_000_000
+"""Bytes of data up to which a page holds all of it; beyond, shards lie in a folder beside the page."""
+
+_DATA, _SHARDS = "<!--data-->", "%shards%"
+"""Places of the asset where data go, and what its content-security policy allows besides its own script."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        page: path of the page.
+        episodes: number of episodes that it shows.
+        shards: number of files beside the page, 0 where it holds everything.
+        octets: size of all of it in bytes.
+    """
+
+    page: Path
+    episodes: int
+    shards: int
+    octets: int
+
+
+def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST_OF_FILE) -> Written:
+    """Write the viewer of runs and evaluations.
+
+    Args:
+        paths: directories of runs and of evaluations; all their episodes are shown together.
+        out: the page; what does not fit into it goes into a folder of its name beside it, ``NAME.data``.
+        most: bytes of data up to which the page holds everything.
+
+    Raises:
+        FileNotFoundError: a path that holds neither a run nor an evaluation.
+        ValueError: no episodes.
+    """
+    page = Path(out)
+    sources, evaluations = _sources(paths)
+    table = EpisodeList()
+    shards = [pack(shard) for shard in collect(sources, table)]
+    if not shards:
+        raise ValueError(f"a viewer must have episodes to show, {', '.join(map(str, paths))} holds none: run it first")
+    places = {str(source.run.path): number for number, source in enumerate(sources)}
+    claims = [claim for evaluation in evaluations for claim in claims_of(evaluation, places)]
+    title = ", ".join(Path(path).resolve().name for path in paths)
+    index = {"title": title, "version": __version__, "table": table.plain(), "claims": claims, "shards": len(shards)}
+    return write_packed(page, index, shards, most)
+
+
+def write_packed(page: Path, index: dict[str, Any], shards: Sequence[str], most: int = MOST_OF_FILE) -> Written:
+    """Write a page from its table and packed shards."""
+    asset = package_text("goalscope.verdict.viewer", "viewer.html")
+    whole = sum(map(len, shards)) <= most
+    folder = f"{page.stem}.data"
+    blocks = [_block("index", pack({**index, "folder": "" if whole else folder}))]
+    beside = Folder(page.parent).make()
+    octets = 0
+    if whole:
+        blocks += [_block(f"shard-{number}", shard) for number, shard in enumerate(shards)]
+    else:
+        shard_folder = beside.make(folder)
+        for old in shard_folder.files("*.js"):  # of an earlier page
+            shard_folder.remove_file(old.name)
+        for number, shard in enumerate(shards):
+            octets += len(shard)
+            # A script, since a page that was opened as a file may read no other.
+            shard_folder.save_text(f'goalscopeShard({number},"{shard}")\n', f"{number}.js")
+    # The script of the page, known by its hash, may add the scripts of the shards; nothing else may.
+    text = asset.replace(_SHARDS, "" if whole else " 'strict-dynamic'", 1).replace(_DATA, "\n".join(blocks), 1)
+    octets += len(text.encode())
+    NamedFile(page).save_text(text)
+    episodes = len(index["table"]["columns"]["id"])
+    return Written(page=page, episodes=episodes, shards=0 if whole else len(shards), octets=octets)
+
+
+def _sources(paths: Sequence[str | Path]) -> tuple[list[ViewedRun], list[Evaluation]]:
+    """Return the runs of some directories, named apart, and the evaluations among them."""
+    sources, evaluations = list[ViewedRun](), list[Evaluation]()
+    for path in paths:
+        prefix = f"{Path(path).resolve().name}/" if len(paths) > 1 else ""
+        results = open_results(path)
+        if isinstance(results, Run):
+            sources.append(ViewedRun(name=prefix.rstrip("/") or Path(path).resolve().name, run=results))
+        else:
+            evaluations.append(results)
+            sources += [ViewedRun(name=f"{prefix}{name}", run=run) for name, run in results.runs.items()]
+    return sources, evaluations
+
+
+def pack(value: Any) -> str:
+    """Return plain values as compressed JSON in letters and digits, which no reader of HTML takes for anything else."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _block(name: str, packed: str) -> str:
+    return f'<script type="text/plain" id="{name}">{packed}</script>'

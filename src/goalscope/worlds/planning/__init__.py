@@ -1,0 +1,39 @@
+"""Exact planning: shortest paths, optimal sets, tabular decision processes."""
+
+from goalscope.worlds.planning.mdp import (
+    TabularMDP,
+    Values,
+    at_cell,
+    expected_utility,
+    from_grid,
+    occupancy,
+    value_iteration,
+)
+from goalscope.worlds.planning.shortest import (
+    ShortestPaths,
+    distances,
+    distances_batch,
+    distances_to,
+    optimal_actions,
+    optimal_batch,
+    shortest_length,
+    solve,
+)
+
+__all__ = [
+    "ShortestPaths",
+    "TabularMDP",
+    "Values",
+    "at_cell",
+    "distances",
+    "distances_batch",
+    "distances_to",
+    "expected_utility",
+    "from_grid",
+    "occupancy",
+    "optimal_actions",
+    "optimal_batch",
+    "shortest_length",
+    "solve",
+    "value_iteration",
+]

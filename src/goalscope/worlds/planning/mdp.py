@@ -1,0 +1,371 @@
+"""Tabular Markov decision processes with a finite horizon, and their exact solution.
+
+Symbols: S states, A actions, n decisions (the horizon). The utility of a history is the sum over its n decisions of
+R(s), R(s, a) or R(s, a, s'), plus the terminal utility of the state reached after the last one.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope._ground.distributions import to_array, to_distributions, to_sparse_distributions
+from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
+from goalscope.worlds.grid import Grid, Position
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TabularMDP:
+    """A decision process whose every number is known.
+
+    Attributes:
+        transitions: in one of three forms: ``[S, A, S]`` float64 probabilities; ``[S, A]`` int64, the
+            next state of a deterministic process (see `deterministic`); a sparse ``[S * A, S]`` matrix whose row
+            ``s * A + a`` holds the probabilities (see `sparse`).
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision.
+        horizon: number n of decisions, >= 1.
+        start: ``[S]`` probabilities of the first state.
+        terminal_utility: ``[S]`` utility of the state after the last decision, None for none.
+        offered: ``[S, A]`` bool, the actions that policies choose among, at least one in each state; None for all.
+        reward: ``[S, A]`` expected utility of one decision, computed from the others.
+
+    Raises:
+        ValueError: shapes that disagree, rows that are no distributions, numbers that are not finite, horizon < 1.
+    """
+
+    transitions: Union[npt.NDArray[Any], "csr_array"]
+    utility: npt.NDArray[Any]
+    horizon: int
+    start: npt.NDArray[Any]
+    terminal_utility: npt.NDArray[Any] | None = None
+    offered: npt.NDArray[np.bool_] | None = None
+    reward: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        start = to_array("start", self.start)
+        sizes = check_shape("start", start, "S")
+        start = to_distributions("start", start)
+        transitions, sizes = _transitions(self.transitions, sizes)
+        utility = _numbers("utility", self.utility)
+        shape = "S A S"[: 2 * utility.ndim - 1] if 1 <= utility.ndim <= 3 else "S A S"
+        check_shape("utility", utility, shape, sizes)
+        check_finite("utility", utility)
+        terminal = None if self.terminal_utility is None else _numbers("terminal_utility", self.terminal_utility)
+        if terminal is not None:
+            check_shape("terminal_utility", terminal, "S", sizes)
+            check_finite("terminal_utility", terminal)
+        if self.offered is not None:
+            offered = np.asarray(self.offered, dtype=bool)
+            check_shape("offered", offered, "S A", sizes)
+            count = offered.sum(axis=1)
+            refuse_where(count == 0, count, "offered must hold an action in every state")
+            object.__setattr__(self, "offered", None if offered.all() else freeze(offered))
+        object.__setattr__(self, "horizon", check_whole("horizon", self.horizon, 1, "decisions"))
+        object.__setattr__(self, "start", freeze(start))
+        object.__setattr__(self, "transitions", transitions)
+        object.__setattr__(self, "utility", freeze(utility))
+        object.__setattr__(self, "terminal_utility", None if terminal is None else freeze(terminal))
+        object.__setattr__(self, "reward", freeze(_reward(transitions, utility, sizes["A"])))
+
+    @classmethod
+    def deterministic(cls, next: npt.ArrayLike, **attributes: Any) -> "TabularMDP":
+        """Return a process in which every action has one outcome.
+
+        Args:
+            next: ``[S, A]`` whole numbers, the state that each action leads to.
+            attributes: utility, horizon, start, terminal_utility and offered, as in the class.
+
+        Raises:
+            ValueError: as the class, and a next state outside of 0..S-1.
+        """
+        successor = to_array("next", next)
+        if successor.ndim != 2 or not np.issubdtype(successor.dtype, np.integer):
+            raise ValueError(
+                f"next must be an array [S, A] of whole numbers, got {successor.dtype} {list(successor.shape)}"
+            )
+        return cls(transitions=successor, **attributes)
+
+    @classmethod
+    def sparse(
+        cls,
+        possible: npt.ArrayLike,
+        chance: npt.ArrayLike,
+        *,
+        actions: int,
+        start: npt.NDArray[Any],
+        **attributes: Any,
+    ) -> "TabularMDP":
+        """Return a process from its N possible transitions; chances of equal transitions add up.
+
+        Args:
+            possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
+            chance: ``[N]`` probability of each next state.
+            actions: number A of actions.
+            start: ``[S]`` probabilities of the first state.
+            attributes: utility, horizon, terminal_utility and offered, as in the class.
+
+        Raises:
+            ValueError: as the class, an index out of range, and a chance below 0 or that is not finite.
+        """
+        from scipy.sparse import csr_array
+
+        states, indices, probabilities = len(start), to_array("possible", possible), _numbers("chance", chance)
+        check_shape("chance", probabilities, "N", check_shape("possible", indices, "N 3"))
+        limits = np.array([states, actions, states])
+        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= limits)).any():
+            raise ValueError(
+                f"possible must hold whole numbers, states below {states} and actions below {actions}, got "
+                f"{indices.dtype} from {indices.min(axis=0).tolist()} to {indices.max(axis=0).tolist()}"
+            )
+        check_finite("chance", probabilities)
+        if (probabilities < 0).any():  # a sum could hide it
+            first = int(np.argmax(probabilities < 0))
+            raise ValueError(f"chance must hold probabilities >= 0, got {probabilities[first]} at index {first}")
+        rows = indices[:, 0].astype(np.int64) * actions + indices[:, 1]
+        matrix = csr_array((probabilities, (rows, indices[:, 2])), shape=(states * actions, states))
+        return cls(transitions=matrix, start=start, **attributes)
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return len(self.start)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self.reward.shape[1])
+
+    @property
+    def final(self) -> Array:
+        """``[S]`` terminal utility, zeros where there is none."""
+        return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
+
+    def expect(self, values: Array) -> Array:
+        """Return the expected value of the next state, ``[S, A]``, or ``[S, A, K]`` for K columns at once.
+
+        Args:
+            values: ``[S]`` value of each state, or ``[S, K]``.
+        """
+        table = self.transitions
+        if not isinstance(table, np.ndarray):
+            return np.asarray(table @ values, dtype=np.float64).reshape(self.states, -1, *values.shape[1:])
+        expected: Array = values[table] if table.ndim == 2 else np.tensordot(table, values, axes=(2, 0))
+        return expected
+
+    def flow(self, mass: Array) -> Array:
+        """Return the distribution of the next state, ``[S]``, from that of each state and action ``[S, A]``."""
+        table = self.transitions
+        if not isinstance(table, np.ndarray):
+            return np.asarray(table.T @ mass.reshape(-1), dtype=np.float64)
+        if table.ndim == 2:
+            summed = np.bincount(table.reshape(-1), weights=mass.reshape(-1), minlength=self.states)
+            return summed.astype(np.float64, copy=False)
+        flowed: Array = np.tensordot(mass, table, axes=((0, 1), (0, 1)))
+        return flowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Values:
+    """The solution of a decision process.
+
+    Attributes:
+        values: ``[n + 1, S]`` best expected utility from decision t on; the last row is the terminal utility.
+        action_values: ``[n, S, A]`` the same after each action, also after those that are not offered.
+        optimal: ``[n, S, A]`` bool, every offered action within the tolerance of the best.
+    """
+
+    values: Array
+    action_values: Array
+    optimal: npt.NDArray[np.bool_]
+
+
+def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float = 1e-9) -> Values:
+    """Solve a process exactly by backward induction, over the actions that are offered.
+
+    Args:
+        mdp: the process.
+        minimise: minimise the utility instead of maximising it.
+        tolerance: actions count as tied within this fraction of the range of all action values.
+    """
+    n, states, actions = mdp.horizon, mdp.states, mdp.actions
+    values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))
+    values[n] = mdp.final
+    for t in reversed(range(n)):
+        action_values[t] = mdp.reward + mdp.expect(values[t + 1])
+        values[t] = _best(action_values[t], mdp.offered, minimise=minimise)
+    slack = tolerance * float(np.ptp(action_values))
+    optimal = np.abs(action_values - values[:n, :, None]) <= slack
+    if mdp.offered is not None:
+        optimal &= mdp.offered
+    return Values(values=freeze(values), action_values=freeze(action_values), optimal=freeze(optimal))
+
+
+def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimise: bool) -> Array:
+    """Return ``[S]`` the best of values ``[S, A]`` over the actions that are offered."""
+    if offered is None:
+        return np.asarray(action_values.min(axis=1) if minimise else action_values.max(axis=1))
+    masked = np.where(offered, action_values, math.inf if minimise else -math.inf)
+    return np.asarray(masked.min(axis=1) if minimise else masked.max(axis=1))
+
+
+def utility_range(mdp: TabularMDP) -> tuple[float, float]:
+    """Return the lowest and the highest expected utility of an episode that a policy has.
+
+    Unlike `value_iteration` it holds the values of one decision at a time, so the process may be large.
+    """
+    low, high = mdp.final, mdp.final
+    for _ in range(mdp.horizon):
+        low = _best(mdp.reward + mdp.expect(low), mdp.offered, minimise=True)
+        high = _best(mdp.reward + mdp.expect(high), mdp.offered, minimise=False)
+    return float(mdp.start @ low), float(mdp.start @ high)
+
+
+def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
+    """Return the distribution of the state at each time under a policy.
+
+    Args:
+        mdp: the process.
+        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+    Returns:
+        ``[n + 1, S]``: row t is the distribution before decision t, the last row that after the last decision.
+
+    Raises:
+        ValueError: the policy has another shape or is no distribution.
+    """
+    by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
+    state = np.empty((mdp.horizon + 1, mdp.states))
+    state[0] = mdp.start
+    for t in range(mdp.horizon):
+        state[t + 1] = mdp.flow(state[t][:, None] * by_time[t])
+    return state
+
+
+def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
+    """Return the expected utility of a policy, the terminal utility included.
+
+    Args:
+        mdp: the process.
+        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+    Raises:
+        ValueError: the policy has another shape or is no distribution.
+    """
+    by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
+    values = mdp.final
+    for t in reversed(range(mdp.horizon)):
+        values = (by_time[t] * (mdp.reward + mdp.expect(values))).sum(axis=1)
+    return float(mdp.start @ values)
+
+
+def from_grid(
+    grid: Grid,
+    utility: npt.NDArray[Any] | None = None,
+    *,
+    horizon: int,
+    terminal_utility: npt.NDArray[Any] | None = None,
+) -> TabularMDP:
+    """Return the deterministic process of a world, its goal absorbing.
+
+    State ``phase * H * W + row * W + col`` is a cell with the key not held (phase 0), held (1), or the door open (2);
+    plain grids have one phase. Walls are states that nothing leads to.
+
+    Args:
+        grid: a world that shows its agent and its goal.
+        utility: as in `TabularMDP`; None for 1 in every step spent at the goal.
+        horizon: number of decisions.
+        terminal_utility: ``[S]`` or None.
+
+    Raises:
+        ValueError: the grid shows no agent or no goal, or lies under fog; whatever `TabularMDP` refuses.
+    """
+    if grid.goal is None or grid.fog is not None:
+        lacking = "one without its goal (G)" if grid.goal is None else "one under fog"
+        raise ValueError(f"a decision process must come from a whole world, got {lacking}")
+    successor = transitions(grid).astype(np.int64)
+    at_goal = np.flatnonzero(at_cell(grid, grid.goal))
+    successor[at_goal] = at_goal[:, None]
+    start = np.zeros(len(successor))
+    start[state_number(grid, initial_state(grid))] = 1.0
+    return TabularMDP.deterministic(
+        successor,
+        utility=at_cell(grid, grid.goal) if utility is None else utility,
+        horizon=horizon,
+        start=start,
+        terminal_utility=terminal_utility,
+    )
+
+
+def at_cell(grid: Grid, cell: Position) -> Array:
+    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: the utility of being there.
+
+    Raises:
+        ValueError: the cell lies outside of the grid.
+    """
+    row, col = grid.check_cell(cell, "cell")
+    indicator = np.zeros((phases(grid), grid.height, grid.width))
+    indicator[:, row, col] = 1.0
+    return indicator.reshape(-1)
+
+
+def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
+    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``."""
+    array = to_array("policy", policy, booleans=True)
+    check_shape("policy", array, "n S A" if array.ndim == 3 else "S A", {"n": horizon, "S": states, "A": actions})
+    return np.broadcast_to(to_distributions("policy", array), (horizon, states, actions))
+
+
+def _numbers(name: str, values: Any) -> Array:
+    return to_array(name, values).astype(np.float64)
+
+
+def sparse_transitions(table: Any, states: int) -> "csr_array":
+    """Return checked, normalised and read-only sparse transitions ``[S * A, S]``.
+
+    Raises:
+        ValueError: another shape, or rows that are no distributions.
+    """
+    rows, cols = table.shape
+    if cols != states or rows == 0 or rows % states:
+        raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
+    matrix = to_sparse_distributions("transitions", table, rows // states)
+    for part in (matrix.data, matrix.indices, matrix.indptr):
+        part.flags.writeable = False
+    return matrix
+
+
+def _transitions(table: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
+    """Return checked, frozen transitions and the sizes of S and A."""
+    states = sizes["S"]
+    if hasattr(table, "tocsr"):
+        matrix = sparse_transitions(table, states)
+        return matrix, sizes | {"A": matrix.shape[0] // states}
+    array = to_array("transitions", table)
+    if array.ndim == 2 and np.issubdtype(array.dtype, np.integer):
+        sizes = check_shape("next", array, "S A", sizes)
+        refuse_where((array < 0) | (array >= states), array, f"next must hold states from 0 to {states - 1}")
+        return freeze(array.astype(np.int64)), sizes
+    sizes = check_shape("transitions", array, "S A S", sizes)
+    return freeze(to_distributions("transitions", array, ("state", "action"))), sizes
+
+
+def _reward(table: Any, utility: Array, actions: int) -> Array:
+    """Return ``[S, A]``, the expectation of the utility over the next state."""
+    states = len(utility)
+    if utility.ndim < 3:
+        return np.broadcast_to(utility.reshape(states, -1), (states, actions)).copy()
+    if not isinstance(table, np.ndarray):
+        by_next = table.multiply(utility.reshape(-1, states)).sum(axis=1)
+    elif table.ndim == 2:
+        by_next = np.take_along_axis(utility, table[..., None], axis=2)
+    else:
+        by_next = (table * utility).sum(axis=2)
+    return np.asarray(by_next, dtype=np.float64).reshape(states, actions)

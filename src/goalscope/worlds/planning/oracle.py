@@ -1,0 +1,32 @@
+"""The exact optimal policy of a world, where it is known."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.worlds.dynamics import initial_state
+from goalscope.worlds.planning.shortest import ShortestPaths, solve
+from goalscope.worlds.world import Oracle, World
+
+
+@dataclass(frozen=True, slots=True)
+class GridOracle:
+    """Shortest paths on a grid; states are (row, col, phase)."""
+
+    paths: ShortestPaths
+    length: int
+
+    def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Return the optimal sets ``[N, 4]`` and the steps to the goal ``[N]`` of states ``[N, 3]``."""
+        row, col, phase = states.T
+        where = np.minimum(phase, len(self.paths.distance) - 1), row, col
+        return self.paths.optimal[where], self.paths.distance[where].astype(np.int64)
+
+
+def oracle(world: World) -> Oracle | None:
+    """Return the exact optimal policy of a world: shortest paths on grids, else `World.oracle`."""
+    if "grid" not in world.offers:
+        return world.oracle()
+    paths = solve(world.grid)
+    return GridOracle(paths, int(paths.steps_from(initial_state(world.grid))))

@@ -1,0 +1,218 @@
+"""The decision process of a world for measures of runs: numbered states, probabilities, an absorbing end."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import freeze
+from goalscope._ground.distributions import to_distributions
+from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.planning.mdp import TabularMDP, at_cell, sparse_transitions
+from goalscope.worlds.planning.tasks import process_of_map
+from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.world import World
+
+Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+SUB_GOALS: Final = "sub-goals"
+"""Name of the goal of a task map whose utility is the number of achieved nodes other than the goal."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Process:
+    """The transitions of a world, without utilities.
+
+    Attributes:
+        transitions: ``[S, A]`` int64 next states, or sparse probabilities ``[S * A, S]``, as in `TabularMDP`; the
+            states after the end of an episode are absorbing.
+        start: ``[S]`` probabilities of the first state.
+        number: recorded states ``[N, D]`` int64 -> their numbers ``[N]``; None where records do not determine the
+            state, which is then computed from the actions.
+        goals: name -> ``[S]`` 0 or 1, or a count: the goals named by the world itself; empty on grids, whose goals
+            are named elsewhere.
+        asked: the goals that are hypotheses by default; all where empty.
+        most: maximum number of decisions of a horizon, None for any.
+        offered: ``[S, A]`` bool, the actions that are offered; None for all.
+    """
+
+    transitions: Any
+    start: Array
+    number: Callable[[Numbers], Numbers] | None = field(repr=False)
+    goals: Mapping[str, Array] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    most: int | None = None
+    offered: npt.NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", freeze(to_distributions("start", self.start)))
+        if self.chance:  # as `TabularMDP` reads them: both must be the same numbers
+            object.__setattr__(self, "transitions", sparse_transitions(self.transitions, len(self.start)))
+
+    @cached_property
+    def base(self) -> TabularMDP:
+        """The process without utilities and with one decision, for expectations."""
+        return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
+
+    @property
+    def chance(self) -> bool:
+        """Whether an action may have several outcomes."""
+        return not isinstance(self.transitions, np.ndarray)
+
+    @property
+    def lucky(self) -> bool:
+        """Whether episodes of one policy may differ by chance: in the outcomes of actions or in the first state."""
+        return self.chance or int(np.count_nonzero(self.start)) > 1
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return len(self.start)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return self.base.actions
+
+    def mdp(self, utility: Array, horizon: int, *, terminal: Array | None, idle: bool = False) -> TabularMDP:
+        """Return the decision process of an episode.
+
+        Args:
+            utility: ``[S]`` utility of each decision that begins in a state.
+            horizon: number of decisions.
+            terminal: ``[S]`` utility of the state after the last one, None for none.
+            idle: whether there is one more action, the last one, which changes nothing.
+
+        Raises:
+            ValueError: a horizon beyond `most`.
+        """
+        if self.most is not None and horizon > self.most:
+            raise ValueError(
+                f"the horizon must be at most {self.most} decisions, the depth to which this world was searched, got "
+                f"{horizon}: raise depth in the study"
+            )
+        offered = self.offered
+        if idle and offered is not None:
+            offered = np.concatenate([offered, np.ones((len(offered), 1), dtype=bool)], axis=1)
+        return TabularMDP(
+            transitions=self.with_idle if idle else self.transitions,
+            utility=utility,
+            horizon=horizon,
+            start=self.start,
+            terminal_utility=terminal,
+            offered=offered,
+        )
+
+    @cached_property
+    def choices(self) -> tuple[Numbers, Numbers]:
+        """Number of offered actions of each state, ``[S]``, and all actions with the offered ones first, ``[S, A]``."""
+        offered = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
+        return offered.sum(axis=1), np.argsort(~offered, axis=1, kind="stable")
+
+    @cached_property
+    def with_idle(self) -> Any:
+        """The transitions with one more action, the last one, which changes nothing."""
+        states = len(self.start)
+        if isinstance(self.transitions, np.ndarray):
+            return np.concatenate([self.transitions, np.arange(states)[:, None]], axis=1)
+        from scipy.sparse import csr_array
+
+        rows = self.transitions.tocoo()
+        actions = rows.shape[0] // states
+        state, action = np.divmod(rows.row, actions)
+        own_state = np.arange(states)
+        source = np.concatenate([state * (actions + 1) + action, own_state * (actions + 1) + actions])
+        probabilities, targets = np.concatenate([rows.data, np.ones(states)]), np.concatenate([rows.col, own_state])
+        return csr_array((probabilities, (source, targets)), shape=(states * (actions + 1), states))
+
+    def draw_start(self, count: int, rng: np.random.Generator) -> Numbers:
+        """Return ``[count]`` first states; no random number is drawn if there is only one."""
+        possible = np.flatnonzero(self.start)
+        if len(possible) == 1:
+            return np.full(count, possible[0], dtype=np.int64)
+        total = np.cumsum(self.start[possible])
+        drawn = np.searchsorted(total, rng.random(count) * total[-1], side="right")
+        return np.asarray(possible[np.minimum(drawn, len(possible) - 1)], dtype=np.int64)
+
+    def draw_next(self, state: Numbers, action: Numbers, rng: np.random.Generator) -> Numbers:
+        """Return ``[N]`` next states; no random number is drawn in a deterministic process."""
+        if not self.chance:
+            return np.asarray(self.transitions[state, action])
+        total, ends, targets = self._cumulative
+        row = state * self.actions + action
+        low = np.where(ends[row] > 0, total[ends[row] - 1], 0.0)
+        high = total[ends[row + 1] - 1]
+        position = np.searchsorted(total, low + rng.random(len(row)) * (high - low), side="right")
+        return np.asarray(targets[np.clip(position, ends[row], ends[row + 1] - 1)], dtype=np.int64)
+
+    @cached_property
+    def _cumulative(self) -> tuple[Array, Numbers, Numbers]:
+        """Cumulative probabilities over all transitions, the first transition of each row, and the next states."""
+        matrix = self.transitions.tocsr()
+        matrix.sum_duplicates()
+        return np.cumsum(matrix.data), matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+
+
+def process_of(world: World) -> Process | None:
+    """Return the decision process of a world without fog, None where it is not known."""
+    if "tasks" in world.offers:
+        return task_process(world.task_map)
+    if "grid" in world.offers:
+        return grid_process(world.grid)
+    process = world.process()
+    if process is not None and not isinstance(process, Process):
+        raise TypeError(f"process() of a world must return a Process or None, got {type(process).__name__}")
+    return process
+
+
+@lru_cache(maxsize=256)
+def task_process(task_map: TaskMap) -> Process:
+    """Return the process of a task map with its goals: the map's, the number of achieved sub-goals, each single node.
+
+    Raises:
+        ValueError: too many states, see `TaskProcess`.
+    """
+    task = process_of_map(task_map)
+    others = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
+    start = np.zeros(len(task.states))
+    start[0] = 1.0
+    return Process(
+        transitions=task.next,
+        start=start,
+        number=None,  # a recorded state is a cell, without the achieved nodes
+        goals={
+            "goal": task.achieved(),
+            SUB_GOALS: np.asarray(np.sum(others, axis=0)) if others else np.zeros(len(task.states)),
+            **{f"node {node}": task.achieved(node) for node in task_map.nodes},
+        },
+        asked=("goal", SUB_GOALS),
+    )
+
+
+@lru_cache(maxsize=4096)
+def grid_process(grid: Grid) -> Process:
+    """Return the process of a grid whose goal ends the episode; states numbered as in `from_grid`.
+
+    Raises:
+        ValueError: the grid shows no goal or no agent.
+    """
+    if grid.goal is None:
+        raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
+    table = transitions(grid).astype(np.int64)
+    goal_states = np.flatnonzero(at_cell(grid, grid.goal))
+    table[goal_states] = goal_states[:, None]
+    start = np.zeros(len(table))
+    start[state_number(grid, initial_state(grid))] = 1.0
+
+    def number(states: Numbers) -> Numbers:
+        # A phase that the grid does not have counts as its last one.
+        row, col, phase = states.T
+        numbers: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
+        return numbers
+
+    return Process(transitions=table, start=start, number=number)

@@ -1,0 +1,197 @@
+"""Shortest paths to the goal and all optimal actions, exactly, over (cell, key held, door open).
+
+Backward breadth-first search from the goal; one pass gives the optimal sets of all states. The optimal set of a state
+holds every action that brings the agent one step nearer (all ties); it is empty at the goal and where the goal cannot
+be reached.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import freeze
+from goalscope.worlds.dynamics import State, initial_state, neighbours, phases, settle, transitions
+from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
+from goalscope.worlds.planning._fast import UNREACHABLE, spread_words
+
+_WALL = -2  # marks cells that the search never enters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestPaths:
+    """Distances and optimal actions of every state of one grid.
+
+    Attributes:
+        distance: ``[P, H, W]`` int64 steps to the goal by phase, -1 where it cannot be reached.
+        optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer.
+    """
+
+    distance: npt.NDArray[np.int64]
+    optimal: npt.NDArray[np.bool_]
+
+    def steps_from(self, state: State) -> int:
+        """Return the steps from a state to the goal, -1 where it cannot be reached."""
+        return int(self.distance[self._index(state)])
+
+    def optimal_in(self, state: State) -> npt.NDArray[np.bool_]:
+        """Return ``[4]`` bool, which actions are optimal in a state."""
+        chosen: npt.NDArray[np.bool_] = self.optimal[self._index(state)]
+        return chosen
+
+    def _index(self, state: State) -> tuple[int, int, int]:
+        # A grid that no longer shows its door or key has fewer phases than the state may have passed.
+        return min(state.phase, len(self.distance) - 1), *state.position
+
+
+@lru_cache(maxsize=4096)
+def solve(grid: Grid) -> ShortestPaths:
+    """Return the distances and optimal actions of all states of a grid.
+
+    Raises:
+        ValueError: the grid shows no goal.
+    """
+    if grid.goal is None:
+        raise ValueError("distances need a grid that shows its goal (G), got a grid without one")
+    opened = _search(grid.walls, [(0, grid.goal)])
+    if grid.door is None:
+        distance = np.repeat(opened[None], phases(grid), axis=0)
+    else:
+        solid, near = grid.walls.copy(), grid.open_around(grid.door)
+        solid[grid.door] = True
+        locked = _search(solid, [(0, grid.goal), *((int(opened[cell]), cell) for cell in near if opened[cell] >= 0)])
+        # Standing next to the door with the key opens it at once: on either side that state is the open one.
+        for cell in near:
+            locked[cell] = opened[cell]
+        fetch = [(int(locked[grid.key]), grid.key)] if grid.key is not None and locked[grid.key] >= 0 else []
+        distance = np.stack([_search(solid, [(0, grid.goal), *fetch]), locked, opened])
+    if len(distance) == 1:
+        optimal = optimal_batch(distance)
+    else:  # each move may lead into another phase
+        after, here = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
+        optimal = ((here > 0) & (after == here - 1)).reshape(*distance.shape, 4)
+    return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal))
+
+
+def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
+    """Return the number of steps from each cell to the goal, the door as the grid shows it.
+
+    Args:
+        grid: a grid that shows its goal.
+        carrying_key: whether the agent holds the key.
+
+    Returns:
+        ``[H, W]`` int64, -1 for walls, a locked door, and cells from which the goal cannot be reached.
+    """
+    by_phase = solve(grid).distance
+    field: npt.NDArray[np.int64] = by_phase[min(int(carrying_key), len(by_phase) - 1)]
+    return field
+
+
+def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) -> frozenset[Action]:
+    """Return every action of a shortest path to the goal from one state.
+
+    Args:
+        grid: the grid; a door that it shows is locked (and opens as soon as a carrier of the key stands next to it).
+        position: cell of the agent, (row, col).
+        carrying_key: whether the agent holds the key.
+
+    Returns:
+        All optimal actions; empty at the goal and where the goal cannot be reached.
+
+    Raises:
+        ValueError: the position is outside of the grid or solid, or the grid shows no goal.
+    """
+    chosen = solve(grid).optimal_in(settle(grid, position, carrying_key))
+    return frozenset(action for action in ACTIONS if chosen[action])
+
+
+def shortest_length(grid: Grid) -> int:
+    """Return the number of steps from the grid's start to its goal, -1 where it cannot be reached.
+
+    Raises:
+        ValueError: the grid shows no agent or no goal.
+    """
+    return solve(grid).steps_from(initial_state(grid))
+
+
+def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt.NDArray[np.int64]:
+    """Return the number of steps from each cell to the nearest of some cells, over open cells alone.
+
+    Args:
+        walls: ``[H, W]`` bool, True where nobody can stand.
+        cells: the cells to reach, (row, col); walls among them are ignored.
+
+    Returns:
+        ``[H, W]`` int64, -1 for walls and cells from which none can be reached.
+    """
+    return _search(walls, [(0, cell) for cell in cells])
+
+
+def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+    """Return the steps from each cell to the goal for B plain grids of one shape.
+
+    Grids of up to 64 columns are searched as bits, see `goalscope.worlds.planning._fast`; wider ones cell by cell.
+
+    Args:
+        walls: ``[B, H, W]`` bool.
+        goal: ``[B, 2]`` (row, col) of each goal.
+
+    Returns:
+        ``[B, H, W]`` int32, -1 for walls and cells from which the goal cannot be reached.
+    """
+    count, height, width = walls.shape
+    if width > 64:
+        singles = [distances_to(grid, [(row, col)]) for grid, (row, col) in zip(walls, goal.tolist(), strict=True)]
+        return np.array(singles, dtype=np.int32).reshape(walls.shape)
+    result = np.empty(walls.shape, dtype=np.int32)
+    chunk = max(1, 32768 // height)
+    for begin in range(0, count, chunk):
+        result[begin : begin + chunk] = spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
+    return result
+
+
+def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """Return which actions are optimal, from the distances of plain grids.
+
+    Args:
+        distance: ``[..., H, W]`` steps to the goal, negative where it cannot be reached.
+
+    Returns:
+        ``[..., H, W, 4]`` bool.
+    """
+    height, width = distance.shape[-2:]
+    optimal = np.zeros((*distance.shape, 4), dtype=bool)
+    for action, (inside, beyond) in enumerate(neighbours(height, width)):
+        before, after = distance[(..., *inside)], distance[(..., *beyond)]
+        optimal[(..., *inside, action)] = (before > 0) & (after == before - 1)
+    return optimal
+
+
+def _search(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
+    """Breadth-first search from seeds (distance, cell); ``[H, W]``, -1 for unreached cells."""
+    height, width = solid.shape
+    stride = width + 2
+    padded = np.full((height + 2, stride), _WALL, dtype=np.int64)
+    padded[1:-1, 1:-1] = np.where(solid, _WALL, UNREACHABLE)
+    distance = padded.ravel().tolist()
+    waiting: dict[int, list[int]] = {}
+    for level, (row, col) in seeds:
+        waiting.setdefault(level, []).append((row + 1) * stride + col + 1)
+    level, front = 0, list[int]()
+    while front or waiting:
+        front.extend(cell for cell in waiting.pop(level, ()) if distance[cell] == UNREACHABLE)
+        for cell in front:
+            distance[cell] = level
+        level += 1
+        beyond = []
+        for cell in front:
+            for neighbour in (cell - stride, cell + stride, cell - 1, cell + 1):
+                if distance[neighbour] == UNREACHABLE:
+                    distance[neighbour] = level
+                    beyond.append(neighbour)
+        front = beyond
+    distances = np.array(distance, dtype=np.int64).reshape(height + 2, stride)[1:-1, 1:-1]
+    return np.maximum(distances, UNREACHABLE)

@@ -1,0 +1,298 @@
+"""Soft backups: the entropy-weighted solution of a decision process at any rationality, infinite ones included.
+
+For a rationality b (in nats per unit of utility), over A actions and n decisions:
+
+    q_t(s, a) = b R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
+
+Where a process restricts the offered actions, A, the mean, and every policy are over these alone.
+The mean, not the sum, makes b = 0 regular. Internally, utility is replaced by the advantage of each action over the
+uniform policy. That changes no policy, and W only by b times the expected utility of the uniform policy. It removes
+large utilities that no action influences from every difference, and makes decisions without consequences exactly 0.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_finite
+from goalscope.worlds.planning.mdp import TabularMDP
+from goalscope.worlds.planning.reached import ReachedProcess, reached_process
+
+Array = npt.NDArray[np.float64]
+
+TIES = 1e-9  # actions count as equally good within this fraction of the range of attainable utility
+_ROUNDING = 1e-12  # advantages below this fraction of the values they are differences of are rounding errors
+_SMALLEST = 1e-302  # range of attainable utility below which a rationality per unit of it may overflow
+_STEEP = 1e150  # scaled differences of utility whose square would overflow, where chances as small as 1e-300 count
+_SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in units of the range
+_KEEP = 8_000_000  # maximum size of stored advantages; larger ones are recomputed in each pass
+
+_REPORT_EVERY = 1024  # decisions between two progress reports of a pass
+
+_PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
+    """Call a function with the progress of each pass: (decisions done, all decisions)."""
+    token = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(token)
+
+
+class SoftProcess:
+    """A decision process prepared for soft backups.
+
+    Internally, utilities are relative to the uniform policy's expected utility, in units of the attainable range.
+
+    Attributes:
+        mdp: the process.
+        reached: its reachable part.
+        uniform: expected utility of the uniform policy.
+        span: greatest minus least attainable expected utility; 0 where no policy changes it.
+        low, high: least and greatest attainable expected utility, less ``uniform``, in units of ``span``.
+        bound_low, bound_high: W*(low) and W*(high) in nats, where the rationality is infinite.
+        passes: number of soft backups computed so far.
+
+    Raises:
+        ValueError: utilities so large or small that their range is no ordinary number.
+    """
+
+    def __init__(self, mdp: TabularMDP) -> None:
+        self.mdp = mdp
+        self.reached = reached_process(mdp)
+        self.passes = 0
+        reward, final, self._unit, shift = _tamed(self.reached)
+        self._reward, self._final = reward, final
+        offered = self.reached.offered
+        self._left_out = None if offered is None else ~offered
+        # Number of offered actions in each state; one number where all actions are offered everywhere.
+        self._count: Any = self.reached.actions if offered is None else offered.sum(axis=0)
+        value, self._stored = self._solve_uniform()
+        start = self.reached.start
+        with np.errstate(over="ignore"):  # utilities near the largest number: a sum may be infinite, never NaN
+            self.uniform = self._unit * (float(start @ value) + shift)
+        ends = self._extremes()
+        scaled_span = ends[0] - ends[1]
+        self.span = self._unit * scaled_span
+        ordinary = math.isfinite(self.uniform) and math.isfinite(self.span)
+        if not ordinary or (scaled_span > 0 and self.span < _SMALLEST):
+            raise ValueError(
+                f"the attainable utility must have a range from {_SMALLEST:g} to 1.8e308, got {self.span:g} around "
+                f"{self.uniform:g}: multiply all utilities by a constant, which changes no MEG"
+            )
+        self._scale = 1 / scaled_span if scaled_span > 0 else 0.0
+        self.high, self.low = (end * self._scale for end in ends)
+        self.bound_high, self.bound_low = self._bounds()
+
+    # -- one backward pass ---------------------------------------------------------------------------------------
+
+    def backup(self, rationality: npt.ArrayLike) -> tuple[Array, Array, Array]:
+        """Return W, W' and W'' at several finite rationalities, relative to the uniform policy and in unit range.
+
+        Args:
+            rationality: ``[B]`` rationalities in nats per unit of ``span``, finite.
+
+        Returns:
+            Three arrays ``[B]``: W(b), its slope (the expected utility of the soft policy) and its curvature.
+        """
+        b = np.atleast_1d(np.asarray(rationality, dtype=np.float64))
+        check_finite("rationality", b)
+        count, actions, states = len(b), self.reached.actions, len(self.reached.kept)
+        self.passes += count
+        if self._scale == 0:
+            zero = np.zeros(count)
+            return zero, zero.copy(), zero.copy()
+        columns = np.zeros((3 * count, states))  # W, its first and its second derivative for each rationality
+        factor = (b * self._scale)[:, None, None]
+        for advantage in self._backward():
+            after = self.reached.expect(columns).reshape(3, count, actions, states)
+            policy, columns = np.empty((count, actions, states)), np.empty((3, count, states))
+            np.multiply(factor, advantage, out=policy)
+            policy += after[0]
+            if self._left_out is not None:
+                policy[:, self._left_out] = -np.inf
+            peak = policy.max(axis=1)
+            policy -= peak[:, None]
+            np.exp(policy, out=policy)
+            total = policy.sum(axis=1)
+            policy /= total[:, None]
+            np.log(total / self._count, out=columns[0])
+            columns[0] += peak
+            slope = after[1]
+            slope += self._scale * advantage
+            np.einsum("bas,bas->bs", policy, slope, out=columns[1])
+            slope -= columns[1][:, None]
+            if self._scale > _STEEP:
+                np.clip(slope, -_STEEP, _STEEP, out=slope)
+            np.square(slope, out=slope)
+            slope += after[2]
+            np.einsum("bas,bas->bs", policy, slope, out=columns[2])
+            columns = columns.reshape(3 * count, states)
+        ends = columns.reshape(3, count, states) @ self.reached.start
+        return ends[0], ends[1], ends[2]
+
+    def soft_policy(self, rationality: float) -> Array:
+        """Return the soft-optimal policy of each time, ``[n, S, A]``; uniform in states without a decision.
+
+        Args:
+            rationality: in nats per unit of ``span``; infinities give the limit policies.
+        """
+        n, states, actions = self.mdp.horizon, self.mdp.states, self.mdp.actions
+        policy = np.full((n, states, actions), 1 / actions)
+        if self.mdp.offered is not None:
+            policy[:] = self.mdp.offered / self.mdp.offered.sum(axis=1, keepdims=True)
+        decided = self.reached.decided
+        for t, probabilities in zip(reversed(range(n)), self._policies(rationality), strict=True):
+            policy[t, self.reached.kept[decided]] = probabilities[:, decided].T
+        return policy
+
+    def relative_utility(self, policy: npt.NDArray[Any]) -> float:
+        """Return the expected utility of a policy less that of the uniform one, in units of ``span``.
+
+        Args:
+            policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+        Raises:
+            ValueError: the policy has another shape or is no distribution.
+        """
+        by_time = self.reached.policy(policy)
+        value = np.zeros((1, len(self.reached.kept)))
+        for t, advantage in zip(reversed(range(self.mdp.horizon)), self._backward(), strict=True):
+            q = self.reached.expect(value)[0]
+            q += advantage
+            value = np.einsum("as,as->s", by_time[t if len(by_time) > 1 else 0], q)[None]
+        utility = float(value[0] @ self.reached.start) * self._scale
+        if self._left_out is not None and not self.low - _SLACK <= utility <= self.high + _SLACK:
+            raise ValueError(
+                "a policy must choose among the actions that are offered, got one whose expected utility none of these "
+                "attains: set the probabilities of all others to 0"
+            )
+        return min(max(utility, self.low), self.high)  # beyond only by rounding
+
+    # -- passes --------------------------------------------------------------------------------------------------
+
+    def _solve_uniform(self) -> tuple[Array, Array | None]:
+        """Return ``[K]`` first values of the uniform policy, and all advantages where they are few enough to store."""
+        n, (actions, states) = self.mdp.horizon, self._reward.shape
+        stored = np.empty((n, actions, states)) if n * actions * states <= _KEEP else None
+        value = self._final
+        for t in reversed(range(n)):
+            after = self._reward + self.reached.expect(value[None])[0]
+            value = self._mean(after)
+            if stored is not None:
+                stored[t] = _advantage(after, value)
+        return value, stored
+
+    def _backward(self) -> Iterator[Array]:
+        """Yield ``[A, K]``, the advantage of each action over the uniform policy, from the last decision on."""
+        progress = _PROGRESS.get()
+        for number, advantage in enumerate(self._advantages(), 1):
+            yield advantage
+            if progress is not None and number % _REPORT_EVERY == 0:
+                progress(number, self.mdp.horizon)
+
+    def _advantages(self) -> Iterator[Array]:
+        if self._stored is not None:
+            yield from self._stored[::-1]
+            return
+        value = self._final
+        for _ in range(self.mdp.horizon):
+            after = self._reward + self.reached.expect(value[None])[0]
+            value = self._mean(after)
+            yield _advantage(after, value)
+
+    def _mean(self, values: Array) -> Array:
+        """Return ``[K]`` the mean of values ``[A, K]`` over the actions that are offered."""
+        if self._left_out is None:
+            return np.asarray(values.mean(axis=0))
+        return np.asarray(np.where(self._left_out, 0.0, values).sum(axis=0) / self._count)
+
+    def _ends(self, values: Array) -> tuple[Array, Array]:
+        """Return the greatest of the first, the least of the second values ``[2, A, K]``, over what is offered."""
+        if self._left_out is None:
+            return values[0].max(axis=0), values[1].min(axis=0)
+        return np.where(self._left_out, -np.inf, values[0]).max(axis=0), np.where(
+            self._left_out, np.inf, values[1]
+        ).min(axis=0)
+
+    def _extremes(self) -> tuple[float, float]:
+        """Return the greatest and the least attainable utility relative to the uniform policy, in internal units."""
+        ends = np.zeros((2, len(self.reached.kept)))
+        for advantage in self._backward():
+            after = self.reached.expect(ends)
+            after += advantage
+            ends = np.stack(self._ends(after))
+        high, low = (float(end @ self.reached.start) for end in ends)
+        return high, low
+
+    def _limits(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the weights ``[2, A, K]`` of the limit policies (best, worst) and ``[2, K]`` their c, backwards."""
+        columns = np.zeros((4, self._reward.shape[1]))  # greatest and least utility to come, and c of each
+        for advantage in self._backward():
+            after = self.reached.expect(columns)
+            action_values = self._scale * advantage + after[:2]
+            best = np.stack(self._ends(action_values))
+            optimal = np.abs(action_values - best[:, None]) <= TIES
+            if self._left_out is not None:
+                optimal &= ~self._left_out
+            peak = np.where(optimal, after[2:], -np.inf).max(axis=1)
+            weights = np.where(optimal, np.exp(after[2:] - peak[:, None]), 0.0)
+            total = weights.sum(axis=1)
+            columns = np.concatenate([best, np.log(total / self._count) + peak])
+            yield weights / total[:, None], columns[2:]
+
+    def _bounds(self) -> tuple[float, float]:
+        if self._scale == 0:
+            return 0.0, 0.0
+        for _, ends in self._limits():
+            last = ends
+        best, worst = (max(0.0, -float(end @ self.reached.start)) for end in last)
+        return best, worst
+
+    def _policies(self, rationality: float) -> Iterator[Array]:
+        """Yield ``[A, K]`` the soft policy from the last decision to the first."""
+        if np.isnan(rationality):
+            raise ValueError("rationality must be a number, got NaN")
+        if np.isinf(rationality) and self._scale > 0:
+            for weights, _ in self._limits():
+                yield weights[0 if rationality > 0 else 1]
+            return
+        factor = rationality * self._scale if self._scale > 0 else 0.0
+        values = np.zeros((1, len(self.reached.kept)))
+        for advantage in self._backward():
+            q = factor * advantage + self.reached.expect(values)[0]
+            if self._left_out is not None:
+                q[self._left_out] = -np.inf
+            peak = q.max(axis=0)
+            weights = np.exp(q - peak)
+            total = weights.sum(axis=0)
+            values = (np.log(total / self._count) + peak)[None]
+            yield weights / total
+
+
+def _advantage(after: Array, value: Array) -> Array:
+    """Return action values less their mean; what is left of equal values by rounding becomes exactly 0."""
+    advantage = after - value
+    size = np.abs(advantage).max(axis=0)
+    advantage[:, size <= _ROUNDING * np.abs(after).max(axis=0)] = 0.0
+    return advantage
+
+
+def _tamed(reached: ReachedProcess) -> tuple[Array, Array, float, float]:
+    """Return reward and final utility in units of their greatest size and centred, that unit, what centring took."""
+    # A power of two and an occurring value: both leave differences of utilities exact.
+    largest = max(float(np.abs(reached.reward).max()), float(np.abs(reached.final).max()))
+    unit = math.ldexp(0.5, math.frexp(largest)[1])
+    if largest == 0:
+        return reached.reward, reached.final, 1.0, 0.0
+    reward, final = reached.reward / unit, reached.final / unit
+    each, last = (float(np.median(part.reshape(-1)[: part.size - 1 + part.size % 2])) for part in (reward, final))
+    return reward - each, final - last, unit, each * reached.horizon + last
