@@ -14,8 +14,8 @@ from goalscope.agents.models._fast import use_grouped_attention
 
 @pytest.mark.full
 def test_the_width_of_gpt_oss_20b_goes_through_the_same_code() -> None:
-    # Vocabulary, heads, windows and rotary scaling are the released ones; fewer experts make it fit a small machine. The
-    # tokens that end an output are those of the small tokenizer.
+    # Vocabulary, heads, windows and rotary scaling are the released ones; fewer experts make it fit a small machine.
+    # The tokens that end an output are those of the small tokenizer.
     config = GptOssConfig(num_hidden_layers=2, num_local_experts=8, eos_token_id=1, pad_token_id=0)
     assert (config.hidden_size, config.num_attention_heads, config.sliding_window) == (2880, 64, 128)
     with torch.random.fork_rng(devices=[]):

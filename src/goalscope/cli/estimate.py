@@ -27,10 +27,9 @@ _COST = (
     ("episodes", "episodes", "{:,}"),
     ("most calls", "calls", "{:,}"),
     ("prompt a call", "prompt", "about {:,.0f}"),
-    ("most prompt", "most_prompt", "{:,.0f}"),
     ("most output", "output", "{:,}"),
-    ("most tokens", "tokens", "{:,}"),
-    ("most USD", "usd", "{:,.2f}"),
+    ("tokens", "tokens", "about {:,}"),
+    ("USD", "usd", "about {:,.2f}"),
 )
 """Columns of the costs: heading, attribute of `Cost`, format of its numbers."""
 
@@ -48,7 +47,7 @@ def print_cost(
     measure: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Print the maximum cost of a study, and its expected cost where a pilot run or a measured batch gives one.
+    """Print the cost of all steps of a study, and what is expected where a pilot run or a measured batch tells it.
 
     Args:
         study: the study.
@@ -67,9 +66,8 @@ def print_cost(
     table([heading for heading, *_ in columns], rows, title="Before anything is spent", numbers=range(1, len(columns)))
     if any(cost.how for cost in all_costs):
         say(
-            "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, by the model's"
-            " own tokenizer, else by the bytes of its text. Caps reserve by the same bytes, or by the tokens themselves"
-            " where they are known"
+            "tokens and USD: estimated prompts and the longest outputs of all these calls. For a limit that cannot be "
+            "exceeded, set caps.tokens or caps.usd: each request is counted at its maximum before it is made"
         )
     for cost in all_costs:
         if cost.how:
@@ -161,7 +159,7 @@ def print_json(
     measure: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Print the maximum costs of a study as JSON, if asked also what is expected, and with assumptions its power."""
+    """Print the costs of a study as JSON, if asked also what is expected, and with assumptions its power."""
     with progress("worlds", quiet=_QUIET) as show:
         found: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
     if assumed is not None:

@@ -32,14 +32,13 @@ _ANSWERS: Final = (
 )
 
 
-def wanted_by(agent: ChatAgent, observation: Observation | None = None) -> ServerNeeds:
-    """Return an agent's requirements of its server, with the prompt of an observation where one is given."""
-    request = None if observation is None else agent.request(observation)
-    choice = agent.choice
+def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
+    """Return an agent's requirements of its server, with the prompt of an observation."""
+    request, choice = agent.request(observation), agent.choice
     return ServerNeeds(
         sampling=agent.sampling,
-        messages=() if request is None else request.messages,
-        answers=() if request is None else request.answers,
+        messages=request.messages,
+        answers=request.answers,
         written=choice is None or choice.after == "reasoning",
         scored=choice is not None,
     )

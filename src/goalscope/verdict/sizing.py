@@ -13,7 +13,6 @@ from goalscope.verdict.arms import Arm
 from goalscope.verdict.budget import Budget, divide, expected, unit_costs
 from goalscope.verdict.failures import Failures, does_not_fit, not_played
 from goalscope.verdict.plan import Plan
-from goalscope.verdict.preflight.cost import costs
 from goalscope.verdict.preflight.first_turns import FirstTurns
 from goalscope.verdict.preflight.forecast import Forecast, Range, amounts, nothing, span
 from goalscope.verdict.subject import Subject
@@ -129,7 +128,7 @@ def announced(
     workers: int = 1,
 ) -> Announcement:
     """Return what is asked, and what that is expected to take."""
-    lines, total, episodes, most, told = [], nothing(), 0, _Most(), set[str]()
+    lines, total, episodes, told = [], nothing(), 0, set[str]()
     for arm in open_to:
         count, asked = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
         if not asked:
@@ -151,9 +150,6 @@ def announced(
             continue
         size = arm.make(asked, count, seed).size()
         episodes += size.episodes
-        for subject in asked:
-            if took.tokens[2]:
-                most.add(arm, subject, count, seed)
         part = "full size" if count >= arm.full else f"{100 * count / arm.full:.0f} % of the full size"
         lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
     table = Table(
@@ -164,28 +160,14 @@ def announced(
     )
     judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
     known = episodes and total.seconds[2]
-    words = _expected(total, judging, most) if known else ""
+    words = _expected(total, judging) if known else ""
     return Announcement(table=table, expected=words, failed=tuple(failures.failed))
 
 
-class _Most:
-    """The most that the arms may cost: every step of every horizon, prompts and answers at their bounds."""
-
-    def __init__(self) -> None:
-        self.tokens: float | None = 0.0
-        self.usd: float | None = 0.0
-
-    def add(self, arm: Arm, subject: Subject, count: int, seed: int) -> None:
-        """Add the bound of an arm, that of its first world of each cell times the worlds."""
-        for cost in costs(arm.make([subject], 1, seed)):
-            self.tokens = None if self.tokens is None or cost.tokens is None else self.tokens + cost.tokens * count
-            self.usd = None if self.usd is None or cost.usd is None else self.usd + cost.usd * count
-
-
-def _expected(total: Forecast, judging: Range, most: _Most) -> str:
+def _expected(total: Forecast, judging: Range) -> str:
     seconds = total.seconds + judging
     parts = [
         f"{span(seconds, duration)} altogether, {span(judging, duration)} of it to measure, judge and write the page"
     ]
-    parts += amounts(total, most_tokens=most.tokens, most_usd=most.usd)
+    parts += amounts(total)
     return f"expected: {'; '.join(parts)}"

@@ -100,24 +100,23 @@ class ServerNeeds:
         return {**server.model_dump(include=server_fields), **self.sampling.describe(), **own_fields}
 
 
-def most_trial_tokens(wanted: ServerNeeds, server: Server, most_prompt: int | None = None) -> tuple[int, int, int]:
+def most_trial_tokens(wanted: ServerNeeds, server: Server) -> tuple[int, int, int]:
     """Return upper bounds on the cost of a study's trials, not counting requests that are rejected or fail.
 
     Args:
         wanted: the study's requirements.
         server: the server's settings.
-        most_prompt: maximum tokens of a prompt of the study; None counts them here.
 
     Returns:
         Requests, prompt tokens and output tokens of all of them.
     """
     sampling, short_prompt = wanted.sampling, most_prompt_tokens([Message(role="user", content=_LETTERS)], 1)
-    study_prompt = most_prompt_tokens(wanted.messages, sampling.max_tokens) if most_prompt is None else most_prompt
+    study_prompt = most_prompt_tokens(wanted.messages, sampling.max_tokens)
     trials = 2 * ("stop" in server.body) + (server.constrained is not None)
     long = 0
     if wanted.written and server.mode == "chat":
         # A token of a prompt stands for at least one byte, so that it has at most as many tokens as bytes.
-        words = trial_words(study_prompt if most_prompt is not None else wanted.prompt_bytes, sampling.max_tokens)
+        words = trial_words(wanted.prompt_bytes, sampling.max_tokens)
         long = most_prompt_tokens([Message(role="user", content=long_prompt(words, draw_head_word()))], 1)
     if wanted.written:
         trials += DRAWS + 1 if sampling.temperature > 0 else GREEDY_DRAWS

@@ -5,7 +5,6 @@ from goalscope.verdict.preflight.first_turns import FirstTurns, Limits, ask_firs
 from goalscope.verdict.preflight.forecast import Forecast, forecast
 from goalscope.verdict.preflight.pace import StoredPace, stored_pace
 from goalscope.verdict.preflight.power import Assumptions, PowerPlan, layout, study_power
-from goalscope.verdict.preflight.prompts import PromptMeasure, frame, most_prompts
 
 __all__ = [
     "Assumptions",
@@ -14,15 +13,12 @@ __all__ = [
     "Forecast",
     "Limits",
     "PowerPlan",
-    "PromptMeasure",
     "StoredPace",
     "ask_first_turns",
     "beyond_reach",
     "costs",
     "forecast",
-    "frame",
     "layout",
-    "most_prompts",
     "stored_pace",
     "study_power",
 ]

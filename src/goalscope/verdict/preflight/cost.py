@@ -1,4 +1,4 @@
-"""Upper bounds on the cost of a study, and limits of its models: no network, no weights."""
+"""The cost of a study (maximum calls, estimated tokens) and limits of its models: no network, no weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,20 +12,12 @@ from goalscope.agents.models.folder_checks import read_json
 from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.gguf_files import read_header
 from goalscope.agents.models.http import HttpModel
-from goalscope.agents.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.agents.models.http_settings import Prices
 from goalscope.agents.models.http_trials import most_trial_tokens
 from goalscope.runs import Study
+from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.server_checks import wanted_by
-from goalscope.verdict.preflight.prompts import (
-    MOST_ANSWER,
-    PromptMeasure,
-    counter,
-    dialect_of,
-    frame,
-    most_prompts,
-    prompts_of,
-)
+from goalscope.verdict.preflight.prompts import counter, planned, prompts_of
 from goalscope.worlds.world import World
 
 _MAX_WORLDS = 200
@@ -34,7 +26,7 @@ _LARGEST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Maximum cost of one agent.
+    """Cost of one agent, with every step of every horizon taken.
 
     Attributes:
         name: the agent.
@@ -47,12 +39,11 @@ class Cost:
             steps of an episode that lasts to its horizon; kept reasoning counts with its maximum. None for agents
             without a model.
         how: method of this estimate.
-        most_prompt: maximum number of prompt tokens of one call, the same mean of an upper bound.
         output: maximum number of output tokens of one call.
-        tokens: maximum total number of tokens.
+        tokens: estimated prompt tokens and maximum output tokens of all calls, None for agents without a model.
         requests: maximum number of requests, where each also fails as often as the server's settings allow; a server's
             charges for those are not known.
-        usd: maximum cost in USD, None without prices.
+        usd: USD for these tokens, None without prices.
         expected_usd: USD for estimated prompts and outputs of an expected length, None without such a length.
         prices: the prices.
     """
@@ -64,7 +55,6 @@ class Cost:
     written: int = 0
     prompt: float | None = None
     how: str = ""
-    most_prompt: float | None = None
     output: int | None = None
     tokens: int | None = None
     requests: int | None = None
@@ -76,19 +66,20 @@ class Cost:
 def costs(
     study: Study, output_tokens: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Cost]:
-    """Return the maximum cost of each agent of a study.
+    """Return the cost of each agent of a study.
 
     Args:
         study: the study.
         output_tokens: expected output tokens of one call, for `Cost.expected_usd`.
-        progress: called with (worlds done, all worlds), over all agents with a model.
+        progress: called with (worlds done, all worlds) over all agents with a model, of the worlds whose prompts are
+            counted.
 
     Raises:
         ValueError: a template has no placeholder for the view of a world.
     """
     worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
     agents = list(zip(study.agents(), study.agents_, strict=True))
-    total = len(worlds) * sum(isinstance(agent, ChatAgent) for agent, _ in agents)
+    total = len(_sample(worlds)) * sum(isinstance(agent, ChatAgent) for agent, _ in agents)
     done = 0
 
     def report() -> None:
@@ -97,6 +88,11 @@ def costs(
         progress(done, total)
 
     return [_cost(study, agent, entry.parameters, worlds, output_tokens, report) for agent, entry in agents]
+
+
+def _sample(worlds: list[tuple[World, int]]) -> list[tuple[World, int]]:
+    """Return the worlds whose prompts are counted."""
+    return worlds[:: -(-len(worlds) // _MAX_WORLDS)]
 
 
 def _cost(
@@ -115,21 +111,15 @@ def _cost(
     calls = steps * attempts
     count, how = counter(agent, parameters)
     output = agent.sampling.max_tokens
-    stride = -(-len(worlds) // _MAX_WORLDS)
-    sampled = worlds[::stride]
-    estimates = [prompts_of(study, agent, world, horizon, count) for world, horizon in sampled]
+    sampled, estimates = _sample(worlds), []
+    for world, horizon in sampled:
+        estimates.append(prompts_of(study, agent, world, horizon, count))
+        report()
     sampled_steps = sum(horizon for _, horizon in sampled)
     reasoned = (
         sum(prompts.reasoned for prompts in estimates) / sampled_steps
     )  # earlier answers with reasoning in a prompt
     prompt = sum(prompts.total for prompts in estimates) / sampled_steps
-    dialect, _ = dialect_of(agent, parameters)
-    added, measure = frame(agent, dialect), PromptMeasure(dialect)
-    bounds = []
-    for world, horizon in worlds:
-        bounds.append(most_prompts(study, agent, world, horizon, added, measure))
-        report()
-    most_prompts_total = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
     choice = agent.choice
     if choice is not None:
         # Reasoning is one call. Each answer is then scored after prompt and reasoning, with one generated token.
@@ -137,14 +127,11 @@ def _cost(
         scored_answers = choice.reads(len(worlds[0][0].begin_episode(study.seed, "").view.actions))
         turns, generated = calls, output * reasoned_first
         calls *= reasoned_first + (2 if choice.prior_symbol else 1)
-        if most_prompts_total is not None:
-            most_prompts_total = most_prompts_total * (reasoned_first + scored_answers) + turns * scored_answers * (
-                generated + MOST_ANSWER
-            )
-        prompt *= (reasoned_first + scored_answers) * turns / calls
+        # A scored answer is read after the reasoning, which has at most `generated` tokens.
+        prompt = (prompt * (reasoned_first + scored_answers) + scored_answers * generated) * turns / calls
         output = -(-(generated + scored_answers) * turns // calls)
         how += f"; each turn reads {scored_answers} answers, each with its whole prompt"
-    if stride > 1:
+    if len(sampled) < len(worlds):
         how += f", on {len(sampled)} of {len(worlds)} worlds"
     if study.history_of(agent) != "none":
         longest = max(estimates, key=lambda prompts: prompts.last)
@@ -159,25 +146,17 @@ def _cost(
         )
     elif study.history_of(agent) == "conversation":
         how += ", earlier answers counted as the short JSON object that is asked for"
-    if most_prompts_total is None:
-        how += f"; no bound is known of prompts that show {study.view.shows}"
-    elif dialect is None:
-        how += (
-            f"; at most one for each byte, {CHAT_ALLOWANCE} for the server's chat template and {MESSAGE_ALLOWANCE} for "
-            "each message"
-        )
-    else:
-        how += "; at most as many as it counts, each cell of a grid as the longest symbol"
     requests = None
     if isinstance(agent.model, HttpModel):
         requests = calls * (1 + agent.model.resent)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
-    trial_calls, trial_prompts, trial_outputs = _trials(agent, max((bound or 0 for bound in bounds), default=0))
+    trial_calls, trial_prompts, trial_outputs = _trials(study, agent, *worlds[0])
     if trial_calls:
         how += f"; {trial_calls} calls before the first one try what the server does"
-    usd = expected_usd = None
-    if prices is not None and most_prompts_total is not None:
-        usd = prices.usd(most_prompts_total + trial_prompts, output * calls + trial_outputs)
+    mean_prompt = prompt + reasoned * agent.sampling.max_tokens
+    prompt_tokens, output_tokens = round(mean_prompt * calls) + trial_prompts, output * calls + trial_outputs
+    usd = None if prices is None else prices.usd(prompt_tokens, output_tokens)
+    expected_usd = None
     if prices is not None and expected is not None:
         said = expected if choice is None else min(expected, output)
         expected_usd = prices.usd(round((prompt + reasoned * expected) * calls), said * calls)
@@ -187,13 +166,10 @@ def _cost(
         calls=calls + trial_calls,
         turns=steps * attempts,
         written=0 if choice is not None and choice.after != "reasoning" else agent.sampling.max_tokens,
-        prompt=prompt + reasoned * agent.sampling.max_tokens,
+        prompt=mean_prompt,
         how=how,
-        most_prompt=None if most_prompts_total is None else most_prompts_total / calls,
         output=output,
-        tokens=None
-        if most_prompts_total is None
-        else most_prompts_total + output * calls + trial_prompts + trial_outputs,
+        tokens=prompt_tokens + output_tokens,
         requests=None if requests is None else requests + trial_calls,
         usd=usd,
         expected_usd=expected_usd,
@@ -201,11 +177,12 @@ def _cost(
     )
 
 
-def _trials(agent: ChatAgent, most_prompt: int) -> tuple[int, int, int]:
-    """Return the calls, prompt tokens and output tokens of the trials of an agent's server."""
+def _trials(study: Study, agent: ChatAgent, world: World, horizon: int) -> tuple[int, int, int]:
+    """Return the most calls, prompt tokens and output tokens of the trials of an agent's server."""
     if not isinstance(agent.model, HttpModel) or not agent.model.server.preflight:
         return 0, 0, 0
-    return most_trial_tokens(wanted_by(agent), agent.model.server, most_prompt)
+    observation = LiveEpisode(planned(study, world, horizon), world, study, study.history_of(agent)).observe()
+    return most_trial_tokens(wanted_by(agent, observation), agent.model.server)
 
 
 def beyond_reach(study: Study) -> list[str]:

@@ -225,16 +225,14 @@ def whole(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.0f}"
 
 
-def amounts(total: Forecast, *, most_tokens: float | None = None, most_usd: float | None = None) -> list[str]:
+def amounts(total: Forecast) -> list[str]:
     """Return what is expected of tokens, USD and memory, in words; nothing of what is not spent."""
     parts = []
     if total.tokens[2]:
-        bound = f", at most {whole(most_tokens)}" if most_tokens else ""
         prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"
-        parts.append(f"tokens {span(total.tokens, whole)}{bound}, {prompt} of them read")
+        parts.append(f"tokens {span(total.tokens, whole)}, {prompt} of them read")
     if total.priced:
-        bound = f", at most {most_usd:,.2f}" if most_usd else ""
-        parts.append(f"USD {span(total.usd, '{:,.2f}'.format)}{bound}")
+        parts.append(f"USD {span(total.usd, '{:,.2f}'.format)}")
     if total.memory[1]:
         now, most = (value / 1e9 for value in total.memory)
         parts.append(f"memory {now:.2g} GB at its first turns, at most about {most:.2g} GB")
