@@ -120,12 +120,12 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
     return _of_states("policy entropy", part, least_visits, per)
 
 
-def action_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
+def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasure:
     """Return `policy_entropy` of environments other than grids, with any number of actions: without an upper bound.
 
     Arguments and errors as `policy_entropy`.
     """
-    return _of_states("action entropy", part, least_visits, per)
+    return _of_states("action entropy", part, 1, per)
 
 
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
