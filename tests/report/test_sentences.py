@@ -51,8 +51,8 @@ def test_several_differences_are_sorted_by_what_was_shown() -> None:
         ("c", estimate(0.5, 0.4, 0.6)),
         ("d", None),
     ]
-    assert in_words(parts) == (
-        "higher for b (+0.300 [0.200, 0.400]) and c (+0.500 [0.400, 0.600]); "
+    assert in_words(parts, higher="more in") == (
+        "more in b (+0.300 [0.200, 0.400]) and c (+0.500 [0.400, 0.600]); "
         "no difference was shown for a (+0.100 [−0.100, 0.200])"
     )
     assert in_words([]) == ""

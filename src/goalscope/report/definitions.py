@@ -178,12 +178,18 @@ def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
     return Definition(step_measure.text, step_measure.source or "–") if isinstance(step_measure, StepMeasure) else None
 
 
-def in_words(parts: Sequence[tuple[str, Estimate | None]]) -> str:
+def in_words(
+    parts: Sequence[tuple[str, Estimate | None]],
+    *,
+    higher: str = "higher for",
+    lower: str = "lower for",
+    none: str = "no difference was shown for",
+    unknown: str = "it cannot be said for",
+) -> str:
     """Return a sentence on the differences above 0, below 0, not distinguished from 0, and without an interval.
 
     Each kind has its own opening. A difference without rows is None; the sentence is "" where all are None.
     """
-    higher, lower, none, unknown = "higher for", "lower for", "no difference was shown for", "it cannot be said for"
     groups: dict[str, list[str]] = {higher: [], lower: [], none: [], unknown: []}
     for name, estimate in parts:
         if estimate is None:

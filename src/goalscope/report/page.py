@@ -280,7 +280,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
 def _sentence_text(sentence: Sentence | RivalsSentence) -> str:
     """Write a sentence, "" where no difference is defined."""
     if isinstance(sentence, Sentence):
-        return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts])
+        return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts], **sentence.openings)
     return claim_in_words(sentence.differences, sentence.word, needed=sentence.needed, higher=sentence.higher)
 
 

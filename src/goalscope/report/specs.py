@@ -5,7 +5,7 @@ A section is a function of the run, registered under a name with `section`; it y
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from goalscope._ground import registry
@@ -145,6 +145,7 @@ class Sentence:
     title: str  # name of the differences
     estimates: Estimates
     parts: Sequence[tuple[str, Key]]  # name and key of each difference
+    openings: Mapping[str, str] = field(default_factory=dict)  # arguments of `goalscope.report.definitions.in_words`
 
 
 @dataclass(frozen=True, slots=True)
