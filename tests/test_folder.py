@@ -59,7 +59,7 @@ PLANTED: dict[str, Callable[[Path, Path], None]] = {
 OPERATIONS: dict[str, Callable[[Folder], object]] = {
     "load_bytes": lambda folder: folder.load_bytes("x"),
     "load_text": lambda folder: folder.load_text("x"),
-    "load_json": lambda folder: folder.load_json("x"),
+    "load_object": lambda folder: folder.load_object("x"),
     "lines": lambda folder: list(folder.lines("x")),
     "file": lambda folder: folder.file("x"),
     "size": lambda folder: folder.size("x"),

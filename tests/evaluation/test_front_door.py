@@ -26,7 +26,7 @@ from goalscope.stats.records import html_table
 from goalscope.verdict import Evaluation
 from goalscope.verdict.judging import reopened
 from goalscope.verdict.opening import Checked, judged_again
-from goalscope.verdict.page import check_page, compare_page, same_text
+from goalscope.verdict.page import CheckedPage, compare_page, same_text
 from tampered import resealed
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
@@ -129,6 +129,11 @@ def test_lines_go_to_standard_error_or_to_the_logger(
     with caplog.at_level(logging.INFO, logger="goalscope"):
         goalscope.measure(run, measures=["success"])
     assert any("measured" in record.message for record in caplog.records) and not capsys.readouterr().err
+
+
+def check_page(directory: Path) -> CheckedPage:
+    with reopened(directory) as opened:
+        return compare_page(opened)
 
 
 def test_an_edited_page_is_named_and_an_untouched_one_is_sound(found: Evaluation, tmp_path: Path) -> None:

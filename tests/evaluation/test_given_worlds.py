@@ -14,9 +14,9 @@ from goalscope.goals.words import say
 from goalscope.runs import Study
 from goalscope.verdict import Evaluation, judging, subject_of
 from goalscope.verdict.arms import GIVEN, given_arm, given_worlds
-from goalscope.verdict.chance import random_success
+from goalscope.verdict.chance import outcomes
 from goalscope.verdict.sentences import headline
-from goalscope.worlds import Grid
+from goalscope.worlds import Grid, GridWorld
 
 WORLDS = Path(__file__).parents[1] / "environments" / "small_worlds.py"
 STUDY = """
@@ -125,9 +125,9 @@ def test_chance_is_exact_by_summing_over_states_and_by_simulation(
     place: Path, name: str, parameters: dict[str, Any]
 ) -> None:
     world = EnvironmentWorld.make(f"corridors:{name}", parameters)
-    found = random_success(world, 12)
+    found = outcomes(world, 12)[0]
     assert found == pytest.approx(brute(world.believed.environment, 12), abs=1e-12) and 0.001 < found < 0.2
-    assert random_success(world, 2) == 0
+    assert outcomes(world, 2)[0] == 0
     rng, arrived, episodes = stream(5, "walks"), 0, 3000
     for _ in range(episodes):
         session = world.begin(rng)
@@ -141,7 +141,7 @@ def test_chance_is_exact_by_summing_over_states_and_by_simulation(
 
 def test_in_a_grid_as_an_environment_chance_is_that_of_the_grid(place: Path) -> None:
     world = EnvironmentWorld.make("corridors:GridRules", {"grid": ROOM})
-    assert random_success(world, 9) == pytest.approx(random_success(Grid.parse(ROOM), 9), abs=1e-12)
+    assert outcomes(world, 9)[0] == pytest.approx(outcomes(GridWorld(grid=Grid.parse(ROOM)), 9)[0], abs=1e-12)
 
 
 def test_models_that_read_text_are_asked_by_the_task_of_any_world_and_the_size_counts_trajectories(place: Path) -> None:

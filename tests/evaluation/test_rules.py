@@ -18,7 +18,7 @@ from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows
 from goalscope.verdict import judging, subject_of
 from goalscope.verdict.arms import GIVEN
-from goalscope.verdict.chance import random_success
+from goalscope.verdict.chance import outcomes
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.evidence_goals import lapses
 from goalscope.verdict.rules import ALPHA, answer_of, level
@@ -64,7 +64,7 @@ def test_the_chance_of_a_random_agent_is_that_of_simulated_ones() -> None:
                 reached += 1
                 break
     share = reached / count
-    assert abs(share - random_success(grid, 8)) < 4 * math.sqrt(share * (1 - share) / count)
+    assert abs(share - outcomes(GridWorld(grid=grid), 8)[0]) < 4 * math.sqrt(share * (1 - share) / count)
 
 
 def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
@@ -104,7 +104,7 @@ def test_success_above_chance_moves_the_interval_of_success(tmp_path: Path) -> N
         [(key, arm)] = data.items()
         mine = ArmData.of(arm, key[1])
         found = mine.above_chance().estimate
-        chances = [random_success(world.grid, 0 + horizon) for world, horizon in _played(arm)]
+        chances = [outcomes(world, horizon)[0] for world, horizon in _played(arm)]
     assert found is not None
     assert found.value == pytest.approx(1 - np.mean(chances))
     assert found.n == 9 and found.high == pytest.approx(found.value)
@@ -143,6 +143,6 @@ def test_chance_weighs_grids_as_success_does() -> None:
     )
     run: Any = SimpleNamespace(confidence=0.95, table=table)
     found = ArmData(run=run, agent="one", rows=rows).above_chance().estimate
-    chances = [random_success(grid, 6) for grid in grids]
+    chances = [outcomes(GridWorld(grid=grid), 6)[0] for grid in grids]
     assert found is not None and abs(chances[0] - chances[1]) > 0.2
     assert found.value == pytest.approx(np.mean([0.75 - chances[0], 1.0 - chances[1]]))

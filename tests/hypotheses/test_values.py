@@ -12,7 +12,7 @@ from worlds_of_any_shape import lottery
 from goalscope._ground.own import consent
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld
-from goalscope.goals.hypotheses import Undefined, bind, finite_world, hypothesis, log_likelihood, meg_of, parse
+from goalscope.goals.hypotheses import Undefined, bind, finite_world, hypothesis, meg_of, parse
 from goalscope.goals.hypotheses.views import number_of, view_of
 from goalscope.meg import meg_known
 from goalscope.runs import Study
@@ -168,13 +168,6 @@ def test_meg_is_that_of_the_mask_and_a_policy_has_none() -> None:
     )
     with pytest.raises(Undefined, match="likelihood"):
         meg_of(parse("keep right"), finite, policy)
-
-
-def test_the_likelihood_is_the_product_of_the_probabilities() -> None:
-    finite = finite_world(open_room(), 9)
-    found = log_likelihood(parse("keep right"), finite, np.array([20, 21, 22]), np.array([3, 0, 3]), lapse=0.4)
-    assert found == pytest.approx(2 * np.log(0.7) + np.log(0.1))
-    assert log_likelihood(parse("keep right"), finite, np.array([20]), np.array([0]), lapse=0.0) == -np.inf
 
 
 def test_task_maps_and_environments_name_goals_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,22 +11,16 @@ from goalscope.measures import (
     Measure,
     StepTable,
     behaviour_measures,
-    calibration_error,
     check_measure,
     play,
     rare_states,
     sample_episodes,
 )
 from goalscope.measures.testing import transformed
-from goalscope.measures.uncertainty import FORMS, PARTS
 from goalscope.stats.rows import Rows
 from goalscope.worlds import TRANSFORMS, Action, Grid, GridWorld, step
 
-OPTIONS: list[Measure] = [
-    *(calibration_error(form=form, part=part) for form in FORMS[1:] for part in PARTS),
-    calibration_error(bins=3),
-    rare_states(least_visits=2),
-]
+OPTIONS: list[Measure] = [rare_states(least_visits=2)]
 
 
 @pytest.mark.parametrize("measure", [*behaviour_measures(), *OPTIONS], ids=lambda measure: measure.name)

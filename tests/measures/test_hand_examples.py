@@ -104,10 +104,6 @@ def value(measure: Measure, *episodes: Episode) -> float:
         (calibration_error(), "R", 0.0),
         # at the start: left twice (2/3, wrong) and right once (1/3, right), then right twice (1, right)
         (calibration_error(), "LLRRR", (2 * 2 / 3 + 1 * 2 / 3 + 0) / 5),
-        (calibration_error(form="unique"), "LLRRR", (2 / 3 + 2 / 3 + 0 + 0) / 4),
-        (calibration_error(form="per-state"), "LLRRR", (2 / 3 + 0 + 0) / 3),
-        (calibration_error(form="per-state"), "LRRR", (0 + 0 + 0) / 3),
-        (calibration_error(bins=1), "LLRRR", abs(3 - (2 / 3 * 2 + 1 / 3 + 2)) / 5),
         (state_overlap, "R", math.nan),
     ],
 )
@@ -217,8 +213,6 @@ def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
     [
         (policy_entropy, {"part": "mean"}, "part must be one of observed"),
         (policy_divergence, {"least_visits": 0}, "least_visits"),
-        (calibration_error, {"form": "pairs"}, "form must be one of steps"),
-        (calibration_error, {"bins": 0}, "bins"),
         (rare_states, {"least_visits": 0}, "least_visits"),
         (policy_entropy, {"per": "step"}, "per must be one of state, visit"),
         (stage_accuracy, {"stage": "start"}, "stage must be one of key"),

@@ -11,7 +11,6 @@ import pytest
 from goalscope._ground.rng import stream
 from goalscope.agents import EpsilonGreedy
 from goalscope.measures import StepTable, calibration_error, roll_out
-from goalscope.measures.uncertainty import Form
 from goalscope.measures.visits import (
     Visits,
     binomial,
@@ -19,7 +18,6 @@ from goalscope.measures.visits import (
     entropy,
     expected_divergence,
     expected_entropy,
-    expected_peak,
 )
 from goalscope.worlds import GridWorld, generate_batch
 
@@ -42,7 +40,6 @@ def test_expectations_equal_enumeration(visits: int, options: int) -> None:
     one = np.array([visits]), np.array([options])
     assert expected_entropy(*one) == pytest.approx([entropy(every).mean()], abs=1e-12)
     assert expected_divergence(*one) == pytest.approx([divergence(every, optimal).mean()], abs=1e-12)
-    assert expected_peak(*one) == pytest.approx([every.max(axis=1).mean()], abs=1e-12)
 
 
 def test_known_values() -> None:
@@ -53,7 +50,7 @@ def test_known_values() -> None:
     assert binomial(500, 3).sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("statistic", [expected_entropy, expected_divergence, expected_peak])
+@pytest.mark.parametrize("statistic", [expected_entropy, expected_divergence])
 def test_expectations_of_many_visits_equal_simulation(statistic: Callable[..., np.ndarray]) -> None:
     rng = stream(0, "baseline", "simulation")
     for visits, options in ((7, 2), (12, 3), (40, 4)):
@@ -63,14 +60,12 @@ def test_expectations_of_many_visits_equal_simulation(statistic: Callable[..., n
         shown = {
             expected_entropy: entropy(drawn),
             expected_divergence: divergence(drawn, optimal),
-            expected_peak: drawn.max(axis=1),
         }[statistic]
         error = shown.std() / np.sqrt(len(shown))
         assert abs(statistic(np.array([visits]), np.array([options]))[0] - shown.mean()) < 4 * error
 
 
-@pytest.mark.parametrize("form", ["steps", "unique", "per-state"])
-def test_calibration_baseline_equals_simulation_with_the_same_visits(form: Form) -> None:
+def test_calibration_baseline_equals_simulation_with_the_same_visits() -> None:
     """Redraw every state's actions uniformly from its optimal set, as often as it was visited."""
     grid = generate_batch(7, 0.0, seed=6, count=1, minimum_distance=6)[0]
     episodes = roll_out(EpsilonGreedy(0.2), GridWorld(grid=grid), seed=1, trajectories=4)
@@ -82,22 +77,16 @@ def test_calibration_baseline_equals_simulation_with_the_same_visits(form: Form)
         counts = np.array(
             [rng.multinomial(n, row / row.sum()) for n, row in zip(visits.number, visits.optimal, strict=True)]
         )
-        errors.append(reference_error(counts, visits.optimal, form))
-    baseline = calibration_error(part="optimal baseline", form=form).rows(table).value
+        errors.append(reference_error(counts, visits.optimal))
+    baseline = calibration_error(part="optimal baseline").rows(table).value
     assert len(baseline) == 1
     assert abs(baseline[0] - fmean(errors)) < 4 * np.std(errors) / np.sqrt(len(errors)) + 1e-12
 
 
-def reference_error(counts: np.ndarray, optimal: np.ndarray, form: Form) -> float:
+def reference_error(counts: np.ndarray, optimal: np.ndarray) -> float:
     entries = []
     for taken, best in zip(counts, optimal, strict=True):
-        if form == "per-state":
-            entries.append((taken.max() / taken.sum(), best[taken == taken.max()].mean(), 1))
-        else:
-            entries += [
-                (taken[a] / taken.sum(), float(best[a]), taken[a] if form == "steps" else 1)
-                for a in np.flatnonzero(taken)
-            ]
+        entries += [(taken[a] / taken.sum(), float(best[a]), taken[a]) for a in np.flatnonzero(taken)]
     confidence, accuracy, weight = (np.array(column, dtype=float) for column in zip(*entries, strict=True))
     place = np.minimum(np.floor(confidence * 10 + 1e-9), 9).astype(int)
     gap = np.bincount(place, weights=weight * (accuracy - confidence), minlength=10)

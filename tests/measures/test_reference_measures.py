@@ -123,31 +123,19 @@ def test_entropy_and_divergence(least: int) -> None:
     close(values(visits_per_state), visits)
 
 
-@pytest.mark.parametrize("bins", [4, 10])
-def test_calibration_error(bins: int) -> None:
-    by_step, unique, per_state = list[float](), list[float](), list[float]()
+def test_calibration_error() -> None:
+    by_step = list[float]()
     for episodes in groups().values():
         found = counts(episodes)
         steps: list[tuple[float, float, float]] = []
-        pairs, states = list(steps), list(steps)
         for episode in episodes:
             for turn in episode.steps:
                 if turn.action is not None:
                     taken = found[turn.state]
                     right = float(turn.action in best(episode, turn.state))
                     steps.append((taken[int(turn.action)] / taken.total(), right, 1.0))
-        for state, taken in found.items():
-            target = best(episodes[0], state)
-            pairs += [(taken[a] / taken.total(), float(a in target), 1.0) for a in taken]
-            peak = max(taken.values())
-            tied = [a for a in taken if taken[a] == peak]
-            states.append((peak / taken.total(), sum(a in target for a in tied) / len(tied), 1.0))
-        by_step.append(ece(steps, bins))
-        unique.append(ece(pairs, bins))
-        per_state.append(ece(states, bins))
-    close(values(calibration_error(bins=bins)), by_step)
-    close(values(calibration_error(form="unique", bins=bins)), unique)
-    close(values(calibration_error(form="per-state", bins=bins)), per_state)
+        by_step.append(ece(steps, 10))
+    close(values(calibration_error()), by_step)
 
 
 def test_jaccard() -> None:

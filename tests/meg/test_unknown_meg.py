@@ -115,12 +115,8 @@ def test_the_neural_class_stays_below_the_tabular_optimum() -> None:
     assert found.value > 0.9 * found.tabular and len(found.seed_values) == 2 and found.spread >= 0
     score, _ = OccupancyDual(mdp, policy, terminal=False).value(found.utility[_kept(mdp, policy)])
     assert score == pytest.approx(found.value, abs=1e-9)
-    poor = meg_unknown(
-        mdp, policy, utilities="neural", seeds=(0,), features=np.ones((mdp.states, 1)), hidden=4, steps=20
-    )
-    assert poor.value == pytest.approx(0.0, abs=1e-12) and math.isnan(poor.spread)  # it cannot tell states apart
     again = meg_unknown(mdp, policy, utilities="neural", seeds=(1,), hidden=16, steps=60)
-    assert again.value == pytest.approx(found.seed_values[1], abs=1e-9)
+    assert again.value == pytest.approx(found.seed_values[1], abs=1e-9) and math.isnan(again.spread)
 
 
 def _kept(mdp: TabularMDP, policy: Any) -> Any:
@@ -136,7 +132,5 @@ def test_errors_say_what_must_hold() -> None:
         meg_unknown(mdp, policy * 0.9)
     with pytest.raises(ValueError, match="at least one seed"):
         meg_unknown(mdp, policy, utilities="neural", seeds=())
-    with pytest.raises(ValueError, match="features must have shape"):
-        meg_unknown(mdp, policy, utilities="neural", features=np.ones((3, 1)))
     with pytest.raises(ValueError, match="no free terminal utility"):
         meg_unknown(mdp, policy, utilities="neural", terminal=True)

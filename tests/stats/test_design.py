@@ -13,7 +13,6 @@ from goalscope.stats import (
     PairedDesign,
     grids_needed,
     holm,
-    minimum_detectable_effect,
     power,
 )
 
@@ -105,12 +104,10 @@ def test_power_without_effect_is_the_level_and_grows_with_the_effect() -> None:
     assert power(DESIGN, -0.1) == power(DESIGN, 0.1)
 
 
-def test_detectable_effect_and_grids_invert_power() -> None:
-    effect = minimum_detectable_effect(DESIGN, chance=0.8)
-    assert power(DESIGN, effect) == pytest.approx(0.8)
-    assert grids_needed(DESIGN, effect * 1.0001, chance=0.8) == DESIGN.grids
+def test_grids_invert_power() -> None:
+    assert grids_needed(DESIGN, 0.1, chance=power(DESIGN, 0.1) - 1e-6) == DESIGN.grids
     more = PairedDesign(grids=48, trajectories=10, between=0.1, within=0.4)
-    assert minimum_detectable_effect(more) < effect / 2
+    assert power(more, 0.05) > power(DESIGN, 0.1)
     # Trajectories help against the noise within grids, never against the differences between them.
     endless = PairedDesign(grids=12, trajectories=10**9, between=0.1, within=0.4)
     assert endless.deviation == pytest.approx(0.1)
@@ -132,14 +129,11 @@ def test_the_number_of_grids_is_the_smallest(effect: float, chance: float, level
     assert found == 2 or reached(found - 1) < chance
 
 
-def test_level_and_chance_reach_the_effect_and_the_margin() -> None:
+def test_power_is_that_of_the_level_in_any_unit() -> None:
     assert power(DESIGN, 0.0, level=0.01) == pytest.approx(0.01)
-    effect = minimum_detectable_effect(DESIGN, chance=0.9, level=0.01)
-    assert power(DESIGN, effect, level=0.01) == pytest.approx(0.9)
-    assert power(DESIGN, effect * 0.999, level=0.01) < 0.9
     # The same numbers in another unit.
     other = PairedDesign(grids=12, trajectories=10, between=10, within=40)
-    assert minimum_detectable_effect(other, chance=0.9, level=0.01) == pytest.approx(100 * effect)
+    assert power(other, 100 * 0.2, level=0.01) == pytest.approx(power(DESIGN, 0.2, level=0.01))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +149,10 @@ def test_impossible_wishes_are_refused() -> None:
     with pytest.raises(ValueError, match="large enough"):
         grids_needed(DESIGN, 0.0)
     with pytest.raises(ValueError, match="between the level and 1"):
-        minimum_detectable_effect(DESIGN, chance=0.01)
+        grids_needed(DESIGN, 0.1, chance=0.01)
     with pytest.raises(ValueError, match="1000000"):
         grids_needed(DESIGN, 1e-6)
     for chance, level in ((0.05, 0.05), (1.0, 0.05), (0.8, 0.0)):
-        with pytest.raises(ValueError, match="between the level and 1"):
-            minimum_detectable_effect(DESIGN, chance=chance, level=level)
         with pytest.raises(ValueError, match="between the level and 1"):
             grids_needed(DESIGN, 0.1, chance=chance, level=level)
     for effect, level in ((math.nan, 0.05), (math.inf, 0.05), (0.1, 0.0), (0.1, 1.0)):

@@ -1,11 +1,12 @@
-"""Scored episodes as rows and as estimates over many: every figure of a corridor by hand."""
+"""The numbers of scored episodes, and estimates over many: every figure of a corridor by hand."""
 
-import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
-from goalscope.measures.exploration import Summary, TaskMap, episode_score_rows, estimate_errors, score_episode
+from goalscope.measures.exploration import Summary, TaskMap, estimate_errors, score_episode
+from goalscope.measures.exploration.errors import _EPISODE
 
 NODES = {"A": {"cell": (0, 0), "options": []}, "G": {"cell": (4, 0), "options": [["A"]]}}
 CORRIDOR = TaskMap(cells=[(x, 0) for x in range(5)], start=(2, 0), goal="G", nodes=NODES)
@@ -36,8 +37,8 @@ def summary(actions: Sequence[str | None]) -> Summary:
 
 
 def values(actions: Sequence[str | None]) -> dict[str, float | None]:
-    rows = episode_score_rows(summary(actions), cluster="g")
-    return {row.measure: None if math.isnan(row.value) else row.value for row in rows}
+    numbers = {name: np.array(number(summary(actions)), dtype=np.float64) for name, (_, _, number) in _EPISODE.items()}
+    return {name: None if np.isnan(value) else float(value) for name, value in numbers.items()}
 
 
 def test_every_value_of_a_whole_episode_by_hand() -> None:
@@ -63,7 +64,7 @@ def test_every_value_of_a_whole_episode_by_hand() -> None:
         "coverage": 1.0,
         "achieved nodes": 1.0,
     }
-    units = {row.measure: row.unit for row in episode_score_rows(summary(WHOLE), cluster="g")}
+    units = {name: unit for name, (unit, _, _) in _EPISODE.items()}
     assert {name.removesuffix(" of valid moves") for name, unit in units.items() if unit == "share"} == SHARES
     assert set(units.values()) == {"share", "steps"}
 
@@ -91,10 +92,6 @@ def test_values_of_episodes_that_stop(actions: list[str | None], expected: dict[
     found = values(actions)
     assert {name: found[name] for name in expected} == expected
     assert found["success"] == 0 and found["steps of successful episodes"] is None
-    rows = episode_score_rows(summary(actions), cluster="g", episode_id="e", tags={"agent": "x"})
-    assert set(rows.cluster) == {"g"} and set(rows.episode_id) == {"e"}
-    assert set(rows["agent"]) == {"x"} and set(rows["distances"]) == {"known"}
-    assert set(episode_score_rows(summary(actions), cluster="g").tags) == {"distances"}
 
 
 def test_a_summary_names_its_world_and_its_budget() -> None:

@@ -24,13 +24,12 @@ from goalscope.worlds.tasks import (
     TaskMap,
     TaskState,
     generate_task_map,
-    memory_from_log,
     memory_text,
-    parse_report,
     plan_task,
     report_text,
     write_log,
 )
+from task_logs import memory_from_log, parse_report
 from task_observations import task_observation
 
 SMALL: dict[str, Any] = {

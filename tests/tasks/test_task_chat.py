@@ -29,10 +29,10 @@ from goalscope.worlds.tasks import (
     TaskWorld,
     cooking_map,
     generate_task_map,
-    memory_from_log,
     memory_text,
     write_log,
 )
+from task_logs import memory_from_log
 from task_observations import task_observation
 
 ARMS = [

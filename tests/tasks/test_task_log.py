@@ -12,7 +12,7 @@ import goalscope
 from goalscope.agents import Greedy
 from goalscope.agents.task_scripted import Oscillator
 from goalscope.cli import app
-from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
+from goalscope.measures.exploration import estimate_errors, score_episode
 from goalscope.measures.task_log import score_task_log
 from goalscope.runs import Store
 from goalscope.runs.importers import ImportLog
@@ -203,15 +203,9 @@ def test_a_byte_order_mark_and_a_missing_last_line_end_do_no_harm(tmp_path: Path
     assert not ledger.problems and line.episode == "line 1" and line.score.summary.unparsable == 0
 
 
-def test_rows_carry_both_errors_and_their_counts() -> None:
+def test_scores_over_different_graphs_of_distances_are_not_averaged() -> None:
     task_map = generate_task_map("medium-small", seed=0)
     summary = score_episode(task_map, play(task_map, Oscillator()).actions).summary
-    rows = episode_score_rows(summary, cluster=task_map.id, episode_id="episode-1", tags={"agent": "oscillator"})
-    assert rows.select(measure="exploration error").value.tolist() == [summary.exploration_error]
-    assert rows.select(measure="exploration errors").value.tolist() == [summary.exploration_errors]
-    missing = rows.select(measure="exploitation error").value
-    assert (missing != missing).all() or summary.exploitation_steps
-    assert set(rows["distances"]) == {"known"} and set(rows["agent"]) == {"oscillator"}
     other = score_episode(task_map, [], distances="map").summary
     with pytest.raises(ValueError, match="share one graph of distances"):
         estimate_errors([summary, other], ["a", "b"])

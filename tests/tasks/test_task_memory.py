@@ -24,13 +24,11 @@ from goalscope.worlds.tasks import (
     TaskWorld,
     cooking_map,
     generate_task_map,
-    memory_from_log,
     memory_text,
-    parse_report,
-    read_log,
     report_text,
     write_log,
 )
+from task_logs import memory_from_log, parse_report, read_log
 
 SEVERAL = [generate_task_map(replace(PRESETS[preset], goals=2), seed=5) for preset in ("medium-medium", "8x8")]
 MAPS = [generate_task_map(preset, seed=5) for preset in PRESETS] + SEVERAL + [cooking_map(name) for name in COOKING]

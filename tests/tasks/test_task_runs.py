@@ -17,8 +17,8 @@ from families import long_after
 from goalscope._ground.rng import stream
 from goalscope.agents import DepthFirst, ExploreFirst, Greedy, TaskOracle
 from goalscope.measures import StepTable, measure_episodes
-from goalscope.measures.exploration import episode_score_rows, score_episode
-from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, progress_shares
+from goalscope.measures.exploration import score_episode
+from goalscope.measures.exploration.errors import _EPISODE, ONLY_EXPLORATION, PROGRESS_SHARE, progress_shares
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import decode_world, encode_world
 from goalscope.worlds.tasks import COOKING, TaskWorld, cooking_map, generate_task_map
@@ -121,13 +121,14 @@ def test_rows_are_the_scores_of_the_recorded_actions(tmp_path: Path) -> None:
         assert isinstance(episode.world, TaskWorld)
         scored = score_episode(episode.world.task_map, [step.action for step in episode.steps])
         summary = scored.summary
-        wanted = episode_score_rows(summary, cluster=episode.world.cluster_id, episode_id=episode.id)
         by_tenth = rows.among("measure", (PROGRESS_SHARE, ONLY_EXPLORATION))
         mine = rows.where((rows.episode_id == episode.id) & ~by_tenth)
-        assert len(mine) == len(wanted)
-        for row in wanted:
-            (same,) = mine.select(measure=row.measure)
-            assert same.unit == row.unit and np.array_equal(same.value, row.value, equal_nan=True)
+        assert len(mine) == len(_EPISODE)
+        for name, (unit, _, number) in _EPISODE.items():
+            (same,) = mine.select(measure=name)
+            assert same.unit == unit and np.array_equal(
+                same.value, np.array(number(summary), dtype=np.float64), equal_nan=True
+            )
         assert set(mine.cluster) == {episode.world.cluster_id} and set(mine["agent"]) == {"dice"}
         assert set(mine["preset"]) == {"high-small"} and set(mine["distances"]) == {"known"}
         shares = rows.where((rows.episode_id == episode.id) & (rows.measure == PROGRESS_SHARE))

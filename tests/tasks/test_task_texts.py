@@ -10,11 +10,11 @@ from goalscope.worlds.tasks import (
     Report,
     TaskMap,
     TaskState,
-    memory_from_log,
     memory_text,
     report_text,
     write_log,
 )
+from task_logs import memory_from_log
 
 NODES = {"A": {"cell": (0, 0), "options": []}, "G": {"cell": (4, 0), "options": [["A"]]}}
 CORRIDOR = TaskMap(cells=[(x, 0) for x in range(5)], start=(2, 0), goal="G", nodes=NODES)

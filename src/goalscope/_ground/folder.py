@@ -26,7 +26,6 @@ from goalscope._ground.untrusted import (
     MOST_LINE_BYTES,
     StrangeFileError,
     UntrustedError,
-    decode_json,
     decode_object,
     decode_text,
     printable,
@@ -230,15 +229,9 @@ class Folder:
         """Return the content of a file of UTF-8 text; see `load_bytes` and `decode_text`."""
         return decode_text(self.load_bytes(*parts, most=most))
 
-    def load_json(self, *parts: str, most: int = MOST_FILE_BYTES, strict: bool = True, finite: bool = True) -> Any:
-        """Return the value of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_json`."""
-        return decode_json(self.load_bytes(*parts, most=most), strict=strict, finite=finite)
-
-    def load_object(
-        self, *parts: str, most: int = MOST_FILE_BYTES, strict: bool = True, finite: bool = True
-    ) -> dict[str, Any]:
+    def load_object(self, *parts: str) -> dict[str, Any]:
         """Return the object of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_object`."""
-        return decode_object(self.load_bytes(*parts, most=most), strict=strict, finite=finite)
+        return decode_object(self.load_bytes(*parts))
 
     def lines(self, *parts: str, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
         """Yield the numbered lines of a file; see `open_file` and `goalscope._ground.untrusted.lines`."""
@@ -319,11 +312,11 @@ class Folder:
             stream.write(text)
         return self._root.joinpath(*self._split(parts))
 
-    def copy_file(self, *parts: str, into: "Folder", most: int = MOST_LOG_BYTES) -> Path:
+    def copy_file(self, *parts: str, into: "Folder") -> Path:
         """Copy a file to the same path below another folder, which is made where it is missing."""
         names = self._split(parts)[len(self._names) :]
         into.make(*names[:-1])
-        with self.open_file(*parts, most=most) as source, into.writing(*names) as target:
+        with self.open_file(*parts, most=MOST_LOG_BYTES) as source, into.writing(*names) as target:
             copyfileobj(source, target, 2**20)
         return into.path.joinpath(*names)
 
@@ -492,14 +485,6 @@ class NamedFile:
     def load_text(self, most: int = MOST_FILE_BYTES) -> str:
         """Return its content as UTF-8 text; see `Folder.load_text`."""
         return decode_text(self.load_bytes(most))
-
-    def load_json(self, most: int = MOST_FILE_BYTES, *, strict: bool = True, finite: bool = True) -> Any:
-        """Return its JSON value; see `Folder.load_json`."""
-        return decode_json(self.load_bytes(most), strict=strict, finite=finite)
-
-    def load_object(self, most: int = MOST_FILE_BYTES, *, strict: bool = True, finite: bool = True) -> dict[str, Any]:
-        """Return its JSON object; see `Folder.load_object`."""
-        return decode_object(self.load_bytes(most), strict=strict, finite=finite)
 
     def lines(self, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
         """Yield its numbered lines; see `Folder.lines`."""

@@ -73,21 +73,18 @@ class Simulated(StatePlayer):
         self.state = self._draw(self.environment.step(self.state, action))
 
 
-def play_back(
-    solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, seed: int = 0, episodes: int = EPISODES
-) -> PlayBack:
+def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, episodes: int = EPISODES) -> PlayBack:
     """Compare an enumerated environment with a fresh copy of it, or with the real one behind an adapter.
 
     Args:
         solved: the enumerated and solved environment.
         fresh: makes the environment anew; its method ``play(seed)``, where it has one, gives the real environment.
-        seed: root seed of the policies that act.
         episodes: number of episodes.
 
     Raises:
         Mismatch: play disagrees with the table; says where, and possible causes.
     """
-    table, rng = solved.table, stream(seed, "play-back")
+    table, rng = solved.table, stream(0, "play-back")
     environment = fresh()
     if tuple(environment.actions) != table.actions:
         raise Mismatch(f"an environment must have the same actions when it is made anew, got {environment.actions!r}")

@@ -127,17 +127,13 @@ def findings(
     states: Iterable[States],
     hypotheses: Mapping[str, Hypothesis],
     *,
-    by: Sequence[str] = (),
     phases: Sequence[str] = (),
     level: float = LEVEL,
-    seed: int = 0,
 ) -> list[Finding]:
     """Return what each agent is after: in all worlds, or where they are of several phases, in each phase.
 
     Args:
-        states, hypotheses, level, seed: as in `decide`.
-        by: tags; a further finding for each of their values, within each phase. They must have been given to
-            `states_of`, too.
+        states, hypotheses, level: as in `decide`.
         phases: the order of the phases.
     """
     by_agent, every = dict[str, list[States]](), list(states)
@@ -145,13 +141,12 @@ def findings(
         by_agent.setdefault(one.agent, []).append(one)
     # Agents share worlds, so the MEG of all of them together is measured faster than that of each.
     shared = {
-        where_text(where): _Measuring(members, hypotheses, level, seed)
-        for where, members in groups(every, by=by, phases=phases)
+        where_text(where): _Measuring(members, hypotheses, level, 0) for where, members in groups(every, phases=phases)
     }
     return [
-        decide(members, hypotheses, where=where, level=level, seed=seed, measured=shared[where_text(where)])
+        decide(members, hypotheses, where=where, level=level, measured=shared[where_text(where)])
         for own in by_agent.values()
-        for where, members in groups(own, by=by, phases=phases)
+        for where, members in groups(own, phases=phases)
     ]
 
 

@@ -28,16 +28,13 @@ BAR: Final = 0.5
 """Share of the gain where a claim was made that it must exceed in other worlds."""
 
 
-def gain_share(
-    states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str, *, confidence: float = 0.95
-) -> Estimate | None:
+def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:
     """Return the share of the gain of an agent that is after one of some hypotheses; None where no step tells.
 
     Args:
         states: what one agent did.
         hypotheses: name -> hypothesis; all others are rivals.
         name: the one that is claimed.
-        confidence: coverage of the interval.
     """
     gains, sizes, clusters = list[float](), list[float](), list[str]()
     worlds = [one.world.world for one in states]
@@ -60,7 +57,7 @@ def gain_share(
         clusters.append(one.cluster)
     if not sum(sizes) > 0:
         return None
-    found = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED, confidence=confidence)
+    found = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
     return found.moved(bounds=(-math.inf, 1.0))  # no agent gains more than one that is after nothing else
 
 

@@ -17,7 +17,6 @@ Source: behavioural and representational evaluation, Appendix B.2, equations 4 t
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -37,16 +36,15 @@ from goalscope.measures.definition import (
 )
 from goalscope.measures.performance import distance_tag
 from goalscope.measures.table import StepTable
-from goalscope.measures.visits import Visits, divergence, entropy, expected_divergence, expected_entropy, expected_peak
+from goalscope.measures.visits import Visits, divergence, entropy, expected_divergence, expected_entropy
 
 Part = Literal["observed", "optimal baseline", "excess"]
 PARTS: tuple[Part, ...] = get_args(Part)
-Form = Literal["steps", "unique", "per-state"]
-FORMS: tuple[Form, ...] = get_args(Form)
 Per = Literal["state", "visit", "distance"]
 ENOUGH_VISITS = 5
 """Minimum number of visits of a state in the main curves."""
 
+_BINS = 10  # of the calibration error
 _B2 = f"{PAPER}, Appendix B.2"
 _PARTS: dict[Part, str] = {
     "observed": "",
@@ -54,11 +52,6 @@ _PARTS: dict[Part, str] = {
     "visits",
     "excess": "; here the observed value minus that of an agent that draws uniformly from the optimal actions with the "
     "same visits, so that 0 is what a perfect agent shows",
-}
-_FORMS: dict[Form, str] = {
-    "steps": "one entry a step",
-    "unique": "one entry a pair of state and action",
-    "per-state": "one entry a state, its most frequent action",
 }
 _PER: dict[Per, tuple[str, str]] = {
     "state": ("", ""),
@@ -127,12 +120,12 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
     return _of_states("policy entropy", part, least_visits, per)
 
 
-def action_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
+def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasure:
     """Return `policy_entropy` of environments other than grids, with any number of actions: without an upper bound.
 
     Arguments and errors as `policy_entropy`.
     """
-    return _of_states("action entropy", part, least_visits, per)
+    return _of_states("action entropy", part, 1, per)
 
 
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
@@ -198,34 +191,29 @@ def _defined(
     )
 
 
-def calibration_error(*, part: Part = "observed", form: Form = "steps", bins: int = 10) -> StepMeasure:
+def calibration_error(*, part: Part = "observed") -> StepMeasure:
     """Return the expected calibration error of the empirical policy (equations 6 to 8); one row a group.
 
-    The confidence of an entry is the empirical probability of its action, its accuracy whether the action is optimal.
-    Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
+    Each step is an entry. Its confidence is the empirical probability of its action, its accuracy whether the action is
+    optimal. Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
 
     Args:
         part: "observed", "optimal baseline" or "excess".
-        form: the entries. "steps": one for each step, as the paper defines it; "unique": one for each different
-            pair of state and action; "per-state": one for each state, with its most frequent action, as the authors'
-            programs do it (of actions equally frequent, the mean).
-        bins: number of bins M.
 
     Raises:
         ValueError: any other value.
     """
     _check_among("part", part, PARTS)
-    _check_among("form", form, FORMS)
-    check_whole("bins", bins, 1)
-    quantity = "calibration error" if form == "steps" else f"calibration error ({form})"
 
     def error(table: StepTable) -> Values:
-        observed = partial(_calibration_observed, form=form, bins=bins)
-        return _of_part(part, table.once(Visits.from_table), observed, partial(_calibration_baseline, form=form))
+        return _of_part(part, table.once(Visits.from_table), _calibration_observed, _calibration_baseline)
 
-    text = f"expected calibration error of the action frequencies: |accuracy − confidence| over {bins} bins, "
+    text = (
+        f"expected calibration error of the action frequencies: |accuracy − confidence| over {_BINS} bins, "
+        "one entry a step"
+    )
     source = f"{_B2}, equations 6 to 8"
-    return _defined(quantity, part, error, unit="share", upper=1.0, text=text + _FORMS[form], source=source)
+    return _defined("calibration error", part, error, unit="share", upper=1.0, text=text, source=source)
 
 
 def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
@@ -277,56 +265,21 @@ add_measures(
 )
 
 
-def _calibration_observed(visits: Visits, form: Form, bins: int) -> Values:
+def _calibration_observed(visits: Visits) -> Values:
     """Return ``[K]``: sum over bins of |accuracy - confidence|, weighted by their entries (equations 6 to 8)."""
-    count, number = visits.counts, visits.number
-    if form == "per-state":
-        peak = count.max(axis=1)
-        tied = count == peak[:, None]
-        accuracy = (tied & visits.optimal).sum(axis=1) / tied.sum(axis=1)
-        weight, group = np.ones(len(peak)), visits.group
-    else:
-        state, action = np.nonzero(count)
-        peak, number = count[state, action], number[state]
-        accuracy = visits.optimal[state, action].astype(np.float64)
-        weight = peak.astype(np.float64) if form == "steps" else np.ones(len(peak))
-        group = visits.group[state]
-    cell = group * bins + np.minimum(bins * peak // number, bins - 1)
-    groups = len(visits.first)
-    gap = np.bincount(cell, weights=weight * (accuracy - peak / number), minlength=groups * bins)
+    count, groups = visits.counts, len(visits.first)
+    state, action = np.nonzero(count)
+    taken, number, group = count[state, action], visits.number[state], visits.group[state]
+    weight = taken.astype(np.float64)
+    cell = group * _BINS + np.minimum(_BINS * taken // number, _BINS - 1)
+    gap = np.bincount(cell, weights=weight * (visits.optimal[state, action] - taken / number), minlength=groups * _BINS)
     total = np.bincount(group, weights=weight, minlength=groups)
-    return ratio(np.abs(gap).reshape(groups, bins).sum(axis=1), total)
+    return ratio(np.abs(gap).reshape(groups, _BINS).sum(axis=1), total)
 
 
-def _calibration_baseline(visits: Visits, form: Form) -> Values:
+def _calibration_baseline(visits: Visits) -> Values:
     """Return ``[K]``: 1 - confidence for any bins, since all actions of an optimal agent are optimal."""
     number, options, groups = visits.number, visits.options, len(visits.first)
-    if form == "per-state":
-        return visits.mean(np.maximum(1 - expected_peak(number, options), 0.0))
-    states = np.bincount(visits.group, minlength=groups)
-    if form == "steps":
-        # E[sum of squared probabilities] = 1 / k + (1 - 1 / k) / n
-        squares = np.bincount(visits.group, weights=(number - 1) / options + 1, minlength=groups)
-        return np.maximum(1 - ratio(squares, np.bincount(visits.group, weights=number, minlength=groups)), 0.0)
-    # The probabilities of a state sum to 1, so the mean confidence of M pairs is (number of states) / M.
-    value = np.full(groups, np.nan)
-    order = np.argsort(visits.group, kind="stable")
-    edges = np.searchsorted(visits.group[order], np.arange(groups + 1))
-    for group in np.flatnonzero(states):
-        in_group = order[edges[group] : edges[group + 1]]
-        probabilities = _pairs(number[in_group].tolist(), options[in_group].tolist())
-        sizes = np.arange(len(in_group), len(in_group) + len(probabilities))
-        value[group] = max(1 - len(in_group) * float(probabilities @ (1 / sizes)), 0.0)
-    return value
-
-
-def _pairs(number: list[int], options: list[int]) -> Values:
-    """Return the distribution of the number of different pairs of state and action, from one pair a state upwards."""
-    total = np.ones(1)
-    for visits, size in zip(number, options, strict=True):
-        probabilities = np.eye(1, size)[0]  # by number of different actions drawn beyond the first
-        for _ in range(visits - 1):
-            repeated = np.arange(1, size + 1) / size
-            probabilities = probabilities * repeated + np.concatenate([[0.0], (probabilities * (1 - repeated))[:-1]])
-        total = np.convolve(total, probabilities)
-    return total
+    # E[sum of squared probabilities] = 1 / k + (1 - 1 / k) / n
+    squares = np.bincount(visits.group, weights=(number - 1) / options + 1, minlength=groups)
+    return np.maximum(1 - ratio(squares, np.bincount(visits.group, weights=number, minlength=groups)), 0.0)

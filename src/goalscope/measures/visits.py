@@ -168,27 +168,6 @@ def expected_divergence(number: int, options: int) -> float:
     return max(options * float(binomial(number, options) @ terms), 0.0)
 
 
-@_over_pairs
-def expected_peak(number: int, options: int) -> float:
-    """Return ``[V]``: the expected largest empirical probability of an optimal agent, exact."""
-    below = [_all_at_most(limit, number, options) for limit in range(number)]
-    return float(number - sum(below)) / number  # E[max] = sum over m of P(max > m)
-
-
-def _all_at_most(limit: int, number: int, options: int) -> float:
-    """Return the probability that none of k equally likely actions is drawn more than `limit` times in n draws."""
-    probability = (np.arange(number + 1) <= limit).astype(np.float64)  # by the number of draws left for the last action
-    for actions in range(2, options + 1):
-        last = actions == options
-        probability = np.array(
-            [
-                float(binomial(left, actions)[: limit + 1] @ probability[left - min(limit, left) : left + 1][::-1])
-                for left in ([number] if last else range(number + 1))
-            ]
-        )
-    return float(probability[-1])
-
-
 def _surprise(probability: Values) -> Values:
     logarithm = np.log2(probability, out=np.zeros_like(probability), where=probability > 0)
     terms: Values = np.maximum(-probability * logarithm, 0.0)

@@ -160,14 +160,6 @@ class CausalModel:
         """Return these variables and all their causes."""
         return frozenset(_reached((self[name].name for name in names_of(names)), lambda name: self[name].parents))
 
-    def descendants(self, names: str | Iterable[str]) -> frozenset[str]:
-        """Return these variables and all their effects."""
-        result = {self[name].name for name in names_of(names)}
-        for variable in self.variables:  # causes come first
-            if result.intersection(variable.parents):
-                result.add(variable.name)
-        return frozenset(result)
-
     def d_separated(
         self, left: str | Iterable[str], right: str | Iterable[str], given: str | Iterable[str] = ()
     ) -> bool:

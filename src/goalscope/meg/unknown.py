@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_finite, check_shape, freeze
-from goalscope._ground.distributions import to_array
+from goalscope._ground.checks import freeze
 from goalscope._ground.extras import lacking
 from goalscope.worlds.planning import TabularMDP
 from goalscope.worlds.planning.reached import reached_process
@@ -79,15 +78,14 @@ def meg_unknown(
     utilities: Literal["tabular", "neural"] = "tabular",
     terminal: bool = False,
     seeds: Sequence[int] = (0, 1, 2),
-    features: npt.NDArray[Any] | None = None,
     hidden: int = 256,
     steps: int = 500,
 ) -> UnknownMEG:
     """Return the MEG of a policy with respect to an unknown utility over states.
 
     The tabular class has one free value for each state; its optimum is global and bounds every class of state
-    utilities from above. The neural class (a network over features of the state) is not concave: each seed climbs from
-    its own start, the best result counts, and ``tabular`` holds the tabular optimum. The utility of ``mdp`` is
+    utilities from above. The neural class (a network over a one-hot code of the state) is not concave: each seed climbs
+    from its own start, the best result counts, and ``tabular`` holds the tabular optimum. The utility of ``mdp`` is
     not used.
 
     Args:
@@ -97,13 +95,12 @@ def meg_unknown(
         utilities: the class, "tabular" or "neural" (needs the extra `lm`).
         terminal: also a free value of the state after the last decision (tabular class only).
         seeds: of the neural class.
-        features: ``[S, F]`` input of the network, None for a one-hot code of the state.
         hidden: units of its one hidden layer.
         steps: maximum number of steps of each climb of the network.
 
     Raises:
         ValueError: the policy has another shape, is no distribution or takes actions that are not offered; an unknown
-            class; no seeds; features that do not fit.
+            class; no seeds.
         ImportError: the neural class without PyTorch.
 
     Source: MacDermott et al. (2024), definition 4.3 and algorithm 2.
@@ -122,10 +119,8 @@ def meg_unknown(
             raise ValueError("the neural class has no free terminal utility: leave terminal False")
         if not len(seeds):
             raise ValueError("the neural class needs at least one seed, got none")
-        inputs = np.eye(mdp.states) if features is None else to_array("features", features).astype(np.float64)
-        check_shape("features", inputs, "S F", {"S": mdp.states})
-        check_finite("features", inputs)
-        climbs = [_climb(dual, inputs[dual.reached.kept], int(seed), hidden, steps) for seed in seeds]
+        inputs = np.eye(mdp.states)[dual.reached.kept]
+        climbs = [_climb(dual, inputs, int(seed), hidden, steps) for seed in seeds]
         seed_values = np.array([climbed for climbed, _, _ in climbs])
         value, weights, residual = climbs[int(seed_values.argmax())]
 

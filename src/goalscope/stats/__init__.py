@@ -13,7 +13,6 @@ from goalscope.stats.power import (
     PairedDesign,
     SimulatedPower,
     grids_needed,
-    minimum_detectable_effect,
     power,
     simulate_power,
 )
@@ -56,7 +55,6 @@ __all__ = [
     "grids_needed",
     "holm",
     "indicators",
-    "minimum_detectable_effect",
     "numbers_of",
     "paired_difference",
     "power",

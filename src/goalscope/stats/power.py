@@ -6,7 +6,6 @@ and many values at the bounds, and with one trajectory of a success the closed f
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,21 +121,6 @@ def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
     return 1 - (0.0 if math.isnan(missed) else missed) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
 
-def minimum_detectable_effect(design: PairedDesign, *, chance: float = 0.8, level: float = 0.05) -> float:
-    """Return the smallest true mean difference that is detected with the given power.
-
-    Args:
-        design: grids, trajectories and deviations.
-        chance: required power, above ``level`` and below 1.
-        level: two-sided level.
-
-    Returns:
-        The effect in the measure's unit, to a relative 1e-9.
-    """
-    _check_chance(chance, level)
-    return _smallest_with_power(lambda size: power(design, size, level=level), chance, design.deviation)
-
-
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
     """Return the smallest number of grids with which an effect is detected with the given power.
 
@@ -157,13 +141,6 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
     if index == len(sizes):
         raise ValueError(f"the effect must be large enough for {_MOST_GRIDS} grids to show it, got {effect!r}")
     return sizes[index]
-
-
-def _smallest_with_power(power_of: Callable[[float], float], required: float, start: float) -> float:
-    high = start
-    while power_of(high) < required:
-        high *= 2
-    return smallest(lambda size: not power_of(size) < required, 0.0, high, 60)
 
 
 def _check_chance(chance: float, level: float) -> None:

@@ -59,9 +59,3 @@ def _last_states(mdp: TabularMDP, start: Array, policy: Array, horizon: int) -> 
     for _ in range(horizon):
         mass = mdp.flow(mass[:, None] * policy)
     return mass
-
-
-def random_success(world: World | Grid, horizon: int) -> float:
-    """Return the exact chance of an agent that takes each offered action equally often to reach the goal in time."""
-    last = _in_grid(world, horizon, None) if isinstance(world, Grid) else outcomes(world, horizon)
-    return float(last[STAGES["arrived"]])

@@ -100,7 +100,7 @@ class CheckedPage(NamedTuple):
     basis: str
 
 
-def check_page(directory: Path, *, rebuild: bool = True) -> CheckedPage:
+def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
     """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give.
 
     The digest notices each byte that differs. Who changes a page may change its digest in the ledger, too, and compute
@@ -108,19 +108,9 @@ def check_page(directory: Path, *, rebuild: bool = True) -> CheckedPage:
     and compared, numbers but for what another machine may round.
 
     Args:
-        directory: of the evaluation.
+        evaluation: the evaluation, opened again.
         rebuild: whether the runs are just those that were judged: rows that were added since change the page.
-
-    Raises:
-        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
-        ValueError: it was not judged since it grew, or a file is none of goalscope's.
     """
-    with reopened(directory) as evaluation:
-        return compare_page(evaluation, rebuild=rebuild)
-
-
-def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
-    """Compare the page of an evaluation that is open, see `check_page`."""
     directory, ledgers = evaluation.run.directory, evaluation.ledger
     place, basis = Folder(directory), "the digest in the ledger"
     if not place.has_file(PAGE):

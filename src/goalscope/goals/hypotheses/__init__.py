@@ -9,7 +9,6 @@ from goalscope.goals.hypotheses.definition import (
     Solved,
     finite_world,
     hypothesis,
-    log_likelihood,
     meg_of,
 )
 from goalscope.goals.hypotheses.twins import HypothesisTwin, twin
@@ -34,7 +33,6 @@ __all__ = [
     "finite_world",
     "hypothesis",
     "load_hypotheses",
-    "log_likelihood",
     "meg_of",
     "parse",
     "read_hypotheses",

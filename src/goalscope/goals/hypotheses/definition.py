@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground import registry
-from goalscope._ground.checks import check_probability, check_shape, freeze, refuse_where
+from goalscope._ground.checks import check_shape, freeze, refuse_where
 from goalscope._ground.distributions import to_array, to_distributions
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.hypotheses.views import Undefined, view_of
@@ -445,20 +445,3 @@ def meg_of(one: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> Kno
     if utility is None:
         raise Undefined(f"{one.text} is a policy without a utility: it has a likelihood, no MEG")
     return meg_known(world.process.mdp(utility, world.horizon, terminal=None), policy=policy)
-
-
-def log_likelihood(one: Hypothesis, world: FiniteWorld, states: Numbers, actions: Numbers, *, lapse: float) -> float:
-    """Return ``sum over t of log pi(a_t | s_t)`` of an episode in nats, ``pi`` with a lapse rate.
-
-    Args:
-        one: the hypothesis.
-        world: the world.
-        states: ``[T]`` numbers of the states in its process, in order from the first decision.
-        actions: ``[T]`` what was done there.
-        lapse: probability of an action drawn from all that are offered; with 0 a single other action has likelihood 0.
-    """
-    lapse, policy = check_probability("lapse", lapse), one.solved(world).policy
-    when = np.minimum(np.arange(len(states)), len(policy) - 1)
-    with np.errstate(divide="ignore"):
-        taken = (1 - lapse) * policy[when, states, actions] + lapse * world.even[states, actions]
-        return float(np.log(taken).sum())

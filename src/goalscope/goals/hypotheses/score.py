@@ -136,14 +136,13 @@ class ScoreVerdict:
         return {**asdict(self), "sentence": self.sentence()}
 
 
-def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> ScoreVerdict:
+def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
     """Return the verdict of the rule.
 
     Args:
         found: of answers that were given twice, or exactly.
         seed: root seed of the resamples.
         level: of each one-sided end.
-        resamples: their number.
 
     Raises:
         ValueError: steps without second answers.
@@ -153,17 +152,17 @@ def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL, resamples: 
             "the score needs a second answer to each step, or the probabilities of actions, got single answers: run "
             "the agent with answers: 2, or take the weaker methods"
         )
-    return _ResampledScores(found, seed, level, resamples).verdict()
+    return _ResampledScores(found, seed, level).verdict()
 
 
 class _ResampledScores:
     """The scores of hypotheses, their ends over resampled clusters, and what the rule makes of them."""
 
-    def __init__(self, found: AnswerSums, seed: int, level: float, resamples: int) -> None:
+    def __init__(self, found: AnswerSums, seed: int, level: float) -> None:
         self.found, self.count = found, len(found.names)
         clusters = len(found.steps)
-        rng = stream(seed, "resampled clusters", clusters, resamples)
-        drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
+        rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
+        drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
         self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # the first row: as it is
         self.level = level
         self.names, self.bank = found.names, np.arange(self.count) < found.asked

@@ -233,19 +233,17 @@ def cross_fitted(
     data: ProbeInputs,
     *,
     head: str = MAPS,
-    folds: int = FOLDS,
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> dict[tuple[str, int], DecodedMaps]:
     """Return the decoded maps of all N steps at each place, none of them from a probe that was fitted on its grid.
 
-    Steps of each fold of the training grids are decoded by the probe of the other folds (scope "fold 1 of 5" etc.), all
-    others by the probe of all training grids, at natural class frequencies.
+    Steps of each of `FOLDS` folds of the training grids are decoded by the probe of the other folds (scope "fold 1 of
+    5" etc.), all others by the probe of all training grids, at natural class frequencies.
 
     Args:
         data: what is read, the truth and the split.
         head: registered head of cells.
-        folds: number of folds, see `grid_folds`; as many probes are fitted beside the one of all training grids.
         settings: how probes are trained; their seed decides the folds.
         callbacks: source of stored probes, which are not fitted again, and receiver of each fitted one.
 
@@ -253,7 +251,7 @@ def cross_fitted(
         ValueError: fewer than two training grids, or what `probe_cells` refuses.
     """
     used = settings or FitSettings()
-    fold = grid_folds(data.cells, data.split.train, folds=folds, seed=used.seed)
+    fold = grid_folds(data.cells, data.split.train, folds=FOLDS, seed=used.seed)
     own_data = replace(data, random={})
     parts = {"general": (data.split, fold < 0)}
     count = int(fold.max()) + 1

@@ -18,7 +18,6 @@ from goalscope.inside.activations.capture_schedule import plan_id
 from goalscope.inside.activations.load import Capture, captures, choose_capture, load_activations
 from goalscope.inside.activations.sites import Site, check_site
 from goalscope.inside.probing.analyses import AnalysisReader, Place, probe_dataset
-from goalscope.inside.probing.heads import check_device
 from goalscope.inside.probing.inputs import of_grids
 from goalscope.inside.probing.logit_lens import OWN, Network
 from goalscope.inside.probing.pipeline import INFO, declared_in
@@ -59,7 +58,7 @@ class FirstSteps:
     missing: str
 
 
-def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, device: str = "cpu") -> FirstSteps:
+def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) -> FirstSteps:
     """Decode maps from the activations of a site and layer before the first action, on grids that are not trained on.
 
     Steps, split and probes are those of the last `goalscope probe` (or study) at this site and layer, else those that
@@ -69,12 +68,10 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
         run: a run directory; nobody else may write to it meanwhile.
         site, layer: the place; it must have been captured.
         stage: called at the beginning of each work item with its name; returns a progress callback.
-        device: where to compute, "cpu" or "cuda".
 
     Raises:
         ValueError: nothing captured there (says how), worlds without map or with a door, too few grids, no first step.
     """
-    check_device(device)
     site_name = check_site(site)
     with Store(run) as store:
         if not all(issubclass(world.view, GridView) for world in store.worlds()):
@@ -95,7 +92,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
                 f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
                 "of the probe stands for a door, leave --beliefs out"
             )
-        probes, fitted = _at_first(AnalysisReader(store, dataset, settings, stage, device), (site, layer))
+        probes, fitted = _at_first(AnalysisReader(store, dataset, settings, stage, "cpu"), (site, layer))
         tested = set(dataset.cells.cluster[dataset.split.test].tolist())
         vectors = {}
         for (name, _), item in dataset.captures.items():
@@ -112,7 +109,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
             f"the random network must have been captured at the same steps as {own.agent}, {store.path} holds others: "
             "the files of a capture are damaged, run it again"
         )
-    predictions = {name: probes[name].predict(item, device=device) for name, item in vectors.items()}
+    predictions = {name: probes[name].predict(item, device="cpu") for name, item in vectors.items()}
     return FirstSteps(
         site=site,
         layer=layer,

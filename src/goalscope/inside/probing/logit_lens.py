@@ -202,36 +202,32 @@ class Lens:
         return {name: np.where(has_action, np.concatenate(parts), np.nan) for name, parts in columns.items()}
 
 
-def score_lens(
-    data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens], tags: Mapping[str, Tag] | None = None
-) -> Rows:
+def score_lens(data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens]) -> Rows:
     """Return the scores of each network's lens at each place, one row for each measure and tested grid.
 
     Args:
         data: activations, of which the tested part is used.
         steps: the actions there, see `label_tokens`.
         lens: returns the lens of a network, by control and seed: ("none", None) is the model.
-        tags: kept with every row.
 
     Rows of `MEASURES` are tagged by head ("logit-lens", "commonest action"), control, draw, site, layer, size, density.
     """
     data.cells.check_aligned(steps, "tokens of actions")
     tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))
     test_steps, rows = steps.where(tested), []
-    common: dict[str, Any] = {**(tags or {}), "head": HEAD}
     networks: list[tuple[Network, Iterable[Activations]]] = [(OWN, data.activations), *data.random.items()]
     for (control, draw), group in networks:
         network_lens = lens((control, draw))
         for activations in group:
             row_tags = {
-                **common,
+                "head": HEAD,
                 "control": control,
                 "draw": draw,
                 "site": activations.site,
                 "layer": activations.layer,
             }
             rows.append(_rows(grids, network_lens.read(activations.where(tested), test_steps), row_tags))
-    row_tags = {**(tags or {}), "head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
+    row_tags = {"head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
     return Rows.concatenate([*rows, _rows(grids, _blind(steps.where(data.split.train), test_steps), row_tags)])
 
 

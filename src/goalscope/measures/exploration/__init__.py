@@ -3,7 +3,6 @@
 from goalscope.measures.exploration.errors import (
     FOGGED,
     ErrorEstimate,
-    episode_score_rows,
     estimate_errors,
     score_fogged_episode,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "Summary",
     "TaskGraph",
     "TaskMap",
-    "episode_score_rows",
     "estimate_errors",
     "score_episode",
     "score_fogged_episode",

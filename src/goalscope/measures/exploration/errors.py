@@ -27,7 +27,6 @@ from goalscope.measures.exploration.view import CASES, MapView
 from goalscope.measures.table import NO_ACTION, StepTable
 from goalscope.runs.record import Episode
 from goalscope.stats.estimate import Estimate, estimate_mean, estimate_pooled
-from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.tasks._fast import Board, bits
@@ -315,27 +314,6 @@ def progress_shares(marked: Sequence[int]) -> _Values:
     # Rounding must not carry a share over its bounds.
     shares: _Values = np.clip(np.diff(ends) * TENTHS / length, 0.0, 1.0)
     return shares
-
-
-def episode_score_rows(
-    summary: Summary, *, cluster: str, episode_id: str = "", tags: Mapping[str, Tag] | None = None
-) -> Rows:
-    """Return the rows of one scored episode of a task map.
-
-    Args:
-        summary: its summary.
-        cluster: id of its map, the unit of every interval (`TaskMap.id`).
-        episode_id: content id of the episode.
-        tags: agent, preset, prompt, ...; the graph of distances is added as "distances".
-    """
-    return Rows.from_columns(
-        measure=list(_EPISODE),
-        unit=[unit for unit, _, _ in _EPISODE.values()],
-        value=np.array([number(summary) for _, _, number in _EPISODE.values()], dtype=np.float64),
-        cluster=[cluster] * len(_EPISODE),
-        episode_id=episode_id,
-        tags={**(tags or {}), "distances": summary.distances},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

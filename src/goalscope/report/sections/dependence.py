@@ -48,12 +48,12 @@ def dependence(run: RunData) -> Iterator[Declared]:
         )
 
 
-def found_in(store: Store, *, confidence: float = 0.95) -> list[Dependence]:
+def found_in(store: Store) -> list[Dependence]:
     """Return what the agents of a run depend on; nothing of a run without changed worlds."""
     study = store.study()
     if study is None or not any(isinstance(entry, ChangedWorlds) for entry in study.worlds_):
         return []
-    return dependences(asked_of(store.episodes()), confidence=confidence)
+    return dependences(asked_of(store.episodes()))
 
 
 def dependence_table(found: Sequence[Dependence]) -> Table:

@@ -187,13 +187,15 @@ class Values:
     optimal: npt.NDArray[np.bool_]
 
 
-def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float = 1e-9) -> Values:
+_TIED = 1e-9  # share of the range of all action values within which actions count as tied
+
+
+def value_iteration(mdp: TabularMDP, *, minimise: bool = False) -> Values:
     """Solve a process exactly by backward induction, over the actions that are offered.
 
     Args:
         mdp: the process.
         minimise: minimise the utility instead of maximising it.
-        tolerance: actions count as tied within this fraction of the range of all action values.
     """
     n, states, actions = mdp.horizon, mdp.states, mdp.actions
     values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))
@@ -201,7 +203,7 @@ def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float
     for t in reversed(range(n)):
         action_values[t] = mdp.reward + mdp.expect(values[t + 1])
         values[t] = _best(action_values[t], mdp.offered, minimise=minimise)
-    slack = tolerance * float(np.ptp(action_values))
+    slack = _TIED * float(np.ptp(action_values))
     optimal = np.abs(action_values - values[:n, :, None]) <= slack
     if mdp.offered is not None:
         optimal &= mdp.offered
