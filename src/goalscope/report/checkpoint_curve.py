@@ -6,18 +6,16 @@ of a name.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from goalscope._ground.words import short
 from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.comparison import Compared, SideRows, compare, shared_worlds
 from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
 from goalscope.report.charts import Lines, Series
-from goalscope.report.comparison import Compared, SideRows, compare_pairs, comparison_records, p_text, worlds_of
+from goalscope.report.comparison import comparison_records, p_text
 from goalscope.report.definitions import title_of
 from goalscope.report.ledger import recorded
 from goalscope.report.measured import MeasuredRows
@@ -186,7 +184,12 @@ def curve_of(
         steps = sorted(by_step)
         if len(steps) < 2:
             raise ValueError(f"a curve needs two checkpoints or more, got {over} {number(steps[0])} of {name or 'all'}")
-        sides = _common([by_step[step].side for step in steps])
+        sides = shared_worlds(*(by_step[step].side for step in steps))
+        if not len(sides[0].rows):
+            raise ValueError(
+                f"checkpoints must share worlds, but {', '.join(side.name for side in sides)} have none in common: run "
+                "all of them on the same worlds"
+            )
         for step, side in zip(steps, sides, strict=True):
             kept[name, step] = by_step[step], side
         pairs += [(side, sides[0]) for side in sides[1:]]
@@ -194,7 +197,7 @@ def curve_of(
     notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
     left_out = sum(side.left_out for _, side in kept.values())
     notes += [f"note: {left_out} worlds that some checkpoint did not meet left out"] if left_out else []
-    since = {(one.measure, one.first): one for one in compare_pairs(pairs, measures, name="checkpoints")}
+    since = {(one.measure, one.first): one for one in compare(pairs, measures, name="checkpoints")}
     found = [
         Checkpoint(
             measure=measure,
@@ -223,25 +226,6 @@ def _place(agent: ComparedAgent, over: str) -> float:
             "run its number with --at"
         )
     return float(value)
-
-
-def _common(sides: Sequence[SideRows]) -> list[SideRows]:
-    """Return sides with the rows of the worlds that all of them have."""
-    worlds = [worlds_of(side.rows) for side in sides]
-    common = reduce(set.intersection, map(set, worlds))
-    if not common:
-        raise ValueError(
-            f"checkpoints must share worlds, but {', '.join(side.name for side in sides)} have none in common: run all "
-            "of them on the same worlds"
-        )
-    return [
-        replace(
-            side,
-            rows=side.rows.where(np.fromiter((world in common for world in own), dtype=bool, count=len(own))),
-            left_out=len({*own} - common),
-        )
-        for side, own in zip(sides, worlds, strict=True)
-    ]
 
 
 def _estimate(rows: Rows) -> Estimate:

@@ -9,10 +9,9 @@ from typing import Any
 from goalscope._ground.checks import did_you_mean
 from goalscope._ground.words import counted
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import check_family
+from goalscope.measures.comparison import Compared, Pair, SideRows, check_family, compare, shared_worlds, worlds_of
 from goalscope.measures.table import PROVENANCE
 from goalscope.report.blocks import number
-from goalscope.report.comparison import Compared, SideRows, compare_pairs, shared_worlds, worlds_of
 from goalscope.report.definitions import scale_tags
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
@@ -33,6 +32,7 @@ class ComparisonSettings:
     horizons: bool = False  # also compare episodes with different horizons
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # tag -> values; rows with other ones stay out
     between: str = ""  # a tag whose values are the sides, for each agent of one run; "" to compare agents
+    transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
 
     def family(self, default: Sequence[str]) -> list[str]:
         """Return the measures of the family: those named, else those with margins, else the default; checked.
@@ -47,13 +47,13 @@ class ComparisonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """The paired comparisons of runs."""
+    """One family of paired comparisons."""
 
     pairs: Sequence[Compared]  # one for each pair of sides and measure
     measures: Sequence[str]  # the family
-    without: Sequence[str]  # pairs without common worlds
-    alone: str  # message on agents without a partner, and how to compare them; "" for none
-    notes: Sequence[str]  # caveats for the reader
+    without: Sequence[str] = ()  # pairs without common worlds
+    alone: str = ""  # message on agents without a partner, and how to compare them; "" for none
+    notes: Sequence[str] = ()  # caveats for the reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ def compare_runs(
             if len(runs) == 1
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
-    shared = [shared_worlds(first.side, second.side, settings.between) for first, second in pairs]
+    shared: list[Pair] = [shared_worlds(first.side, second.side, between=settings.between) for first, second in pairs]
     if settings.between:  # phases, sizes: on their own grids where no grid has both
         shared = [
-            found if len(found[0].rows) else (replace(one.side, elsewhere=True), replace(other.side, elsewhere=True))
+            found if len(found[0].rows) else [replace(side.side, elsewhere=True) for side in (one, other)]
             for (one, other), found in zip(pairs, shared, strict=True)
         ]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
@@ -136,7 +136,7 @@ def compare_runs(
                 f"the same ones of {', '.join(dict.fromkeys(first.name for first, _ in pairs))}; "
                 f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
             )
-    compared = compare_pairs(shared, measures, margin=settings.margin, apart=apart)
+    compared = compare(shared, measures, margin=settings.margin, apart=apart)
     notes += _one_sided_notes(compared, shared, apart)
     return RunComparison(pairs=compared, measures=measures, without=without, alone=alone, notes=notes)
 
@@ -219,7 +219,7 @@ def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
 
 
 def _one_sided_notes(
-    compared: Sequence[Compared], shared: Sequence[tuple[SideRows, SideRows]], apart: Mapping[str, Sequence[str]]
+    compared: Sequence[Compared], shared: Sequence[Pair], apart: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return a note for each measure and pair with rows whose tags the other side has not."""
     notes = []
@@ -304,18 +304,13 @@ def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[
     )
 
 
-def _with_copies(
-    pair: _Pair, shared: tuple[SideRows, SideRows], full: tuple[SideRows, SideRows]
-) -> tuple[SideRows, SideRows]:
+def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
     """Return both sides with their numbers of episodes, and of episodes with equal steps on both sides."""
     ids = [set(side.rows.episode_id.tolist()) for side in full]
     common = ids[0] & ids[1]
     first_steps, second_steps = (_steps_by_episode(agent.run, common) if common else {} for agent in pair)
     copies = sum(first_steps[name] == second_steps[name] for name in common)
-    first, second = (
-        replace(side, episodes=len(side_ids), copies=copies) for side, side_ids in zip(shared, ids, strict=True)
-    )
-    return first, second
+    return [replace(side, episodes=len(own), copies=copies) for side, own in zip(shared, ids, strict=True)]
 
 
 def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
@@ -329,7 +324,7 @@ def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tup
         }
 
 
-def horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[SideRows, SideRows]], *, allowed: bool) -> list[str]:
+def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: bool) -> list[str]:
     """Return notes on paired episodes with different horizons.
 
     Raises:
