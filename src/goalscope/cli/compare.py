@@ -16,7 +16,7 @@ from goalscope.report.blocks import Table, number
 from goalscope.report.comparison import as_json, comparison_table, grids_table, varying_tags
 from goalscope.report.exports import write
 from goalscope.report.figures import as_csv
-from goalscope.report.run_comparison import ComparisonSettings, RunComparison
+from goalscope.report.pairings import ComparisonSettings, RunComparison
 from goalscope.runs.probing_config import check_margin
 
 

@@ -223,7 +223,7 @@ def compare(
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
     from goalscope.cli import compare as comparing
     from goalscope.cli.overrides import split
-    from goalscope.report.run_comparison import ComparisonSettings
+    from goalscope.report.pairings import ComparisonSettings
 
     check_outputs(json, csv, svg)
     curve = bool(over) or at is not None

@@ -1,7 +1,7 @@
 """Agents, runs and evaluations are compared on the worlds that they share."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,18 @@ from goalscope.goals.decision import GOAL
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.comparison import LEVEL, compare_transforms
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.checkpoint_curve import CheckpointCurve, curve_of
 from goalscope.report.comparison import comparison_records
 from goalscope.report.measured import MeasuredRows
+from goalscope.report.pairings import (
+    CheckpointCurve,
+    ComparisonSettings,
+    RunComparison,
+    agents_among,
+    check_known,
+    compare_runs,
+    curve_of,
+)
 from goalscope.report.reading import Run
-from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
 from goalscope.report.sections.meg import untold_in
 from goalscope.runs import Store
 from goalscope.stats.records import Records
@@ -161,19 +168,29 @@ def _compared(
     directed: bool = False,
 ) -> RunComparison:
     """Compare measured runs; ``directed`` in goal-directedness alone, which is measured here."""
+    if directed:
+        settings = replace(settings, measures=[goal_measure(GOAL)], margin={})
+    with _measured(paths, stage, directed_rows if directed else None) as (measured, untold):
+        found = compare_runs(measured, settings, together=together)
+        return replace(found, notes=[*found.notes, *untold(found.measures)])
+
+
+@contextmanager
+def _measured(
+    paths: Sequence[Path], stage: Stage, rows_of: Callable[[Store], Rows] | None = None
+) -> Iterator[tuple[list[tuple[Path, MeasuredRows]], Callable[[Sequence[str]], Iterable[str]]]]:
+    """Open runs, measured where they were not yet, with what returns their notes on the goals among some measures."""
     for path in paths:
         measure_compared(path, stage)
-    with ExitStack() as stores:
-        opened = {path: stores.enter_context(Store(path)) for path in paths}
-        if directed:
-            settings = replace(settings, measures=[goal_measure(GOAL)], margin={})
-            measured = {path: MeasuredRows(directed_rows(store)) for path, store in opened.items()}
-        else:
-            measured = {path: MeasuredRows(store) for path, store in opened.items()}
-        found = compare_runs(list(measured.items()), settings, together=together)
-        goals = not {name for rows in measured.values() for name in rows.goals}.isdisjoint(found.measures)
-        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
-    return replace(found, notes=[*found.notes, *untold])
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store(path)) for path in paths]
+        rows = [MeasuredRows(store if rows_of is None else rows_of(store)) for store in stores]
+
+        def untold(measures: Sequence[str]) -> Iterable[str]:
+            goals = {name for one in rows for name in one.goals}
+            return dict.fromkeys(line for store in stores for line in untold_in(store)) if goals & {*measures} else ()
+
+        yield list(zip(paths, rows, strict=True)), untold
 
 
 def compare_checkpoints(
@@ -194,21 +211,15 @@ def compare_checkpoints(
         stage: shows the progress of a piece of work.
 
     Raises:
-        ValueError: as `goalscope.report.checkpoint_curve.curve_of`; not as many places as runs.
+        ValueError: as `goalscope.report.pairings.curve_of`; not as many places as runs.
     """
     given = [Path(path) for path in paths]
     if places and len(places) != len(given):
         raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(given)}")
-    for path in given:
-        measure_compared(path, stage)
-    with ExitStack() as stores:
-        opened = {path: stores.enter_context(Store(path)) for path in given}
-        measured = [(path, MeasuredRows(store)) for path, store in opened.items()]
-        measures = settings.family(COMPARED)
+    measures = settings.family(COMPARED)
+    with _measured(given, stage) as (measured, untold):
         found = curve_of(measured, settings, measures, over=over, places=places)
-        goals = {name for _, rows in measured for name in rows.goals}
-        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store))
-    return replace(found, notes=[*found.notes, *(untold if goals & {*measures} else ())])
+        return replace(found, notes=[*found.notes, *untold(measures)])
 
 
 def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> Comparisons:
