@@ -5,7 +5,7 @@
     measure(run, ...)            measure a run, return estimates with intervals         -> RunEstimates
     depends(models, out, ...)    what their actions depend on, one thing changed        -> Dependences
     towards(run, ...)            goal-directedness in nats, and towards what            -> RunDirectedness
-    compare(*runs, ...)          paired differences on the worlds that runs share       -> RunComparisons
+    compare(*runs, ...)          paired differences on the worlds that runs share       -> Comparisons
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
     import_logs(path, out)       recorded trajectories, checked and stored              -> ImportResult
     score(log, ...)              exploration and exploitation errors of a log           -> ScoredLog

@@ -108,7 +108,8 @@ def test_a_run_is_read_by_one_model(found: Evaluation) -> None:
     assert len(steps) == episodes[0]["steps"]
     assert len(run.rows(measure="success")) == 54 and "success" in {one["measure"] for one in run.estimates().records}
     compared = goalscope.compare(found, measures=["success"])
-    assert [(one["arm"], one["measure"]) for one in compared.records[:2]] == [("grids", "success"), ("keys", "success")]
+    expected = [("grids", "MEG towards the goal"), ("grids", "success"), ("keys", "success")]
+    assert [(one["arm"], one["measure"]) for one in compared.records] == expected
     assert "optimal" in compared._repr_html_()
     opened = goalscope.open(run.path)
     assert not isinstance(opened, Evaluation) and opened.agents == run.agents
@@ -308,11 +309,30 @@ def test_an_episode_of_an_evaluation_is_shown_and_its_tables_exported(found: Eva
     assert (tmp_path / "keys" / "rows.parquet").exists() and (tmp_path / "grids" / "steps.parquet").exists()
 
 
-@pytest.mark.full
-def test_two_evaluations_are_compared_arm_by_arm(found: Evaluation, tmp_path: Path) -> None:
-    other = goalscope.evaluate("epsilon-greedy:epsilon=0.3", tmp_path / "b", arms=["grids"], quick=True, seed=7)
-    compared = goalscope.compare(found, other, measures=["success"])
-    assert set(compared.families) == {"grids"} and {one["arm"] for one in compared.records} == {"grids"}
+def test_two_evaluations_are_compared_in_goal_directedness_first(found: Evaluation, tmp_path: Path) -> None:
+    other = goalscope.evaluate("epsilon-greedy:epsilon=0.5", tmp_path / "b", arms=["grids"], quick=True, seed=7)
+    files = ["--measures", "success", "--json", str(tmp_path / "found.json")]
+    done = CliRunner().invoke(app, ["compare", str(found.directory), str(other.directory), *files])
+    assert done.exit_code == 0, done.output
+    stored = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    nats, shares = stored["comparisons"][:2], stored["comparisons"][2:]
+    assert len(shares) == 2 and stored["measures"] == ["MEG towards the goal", "success"]
+    assert {(one["arm"], one["measure"], one["unit"]) for one in nats} == {("grids", "MEG towards the goal", "nats")}
+    assert {(one["arm"], one["measure"], one["unit"]) for one in shares} == {("grids", "success", "share")}
+    # The difference is that of the values which both verdicts state, in nats an episode.
+    signed = {}
+    for evaluation in (found, other):
+        for run in (run for name, run in evaluation.runs.items() if name.startswith("grids")):
+            signed |= {one.agent: one.signed for one in goalscope.towards(run, hypotheses=("goal",)).estimates}
+    for one in nats:
+        first, second = (one[side].partition(": ")[2] for side in ("first", "second"))
+        assert one["difference"] == pytest.approx(signed[first] - signed[second], abs=1e-4)
+        assert one["low"] < one["difference"] < one["high"] and one["grids"] == 54
+    # What each is after stands beside it, in the answers and words of the ledgers.
+    answers = {model.model: {one.answer for one in model.findings} for each in (found, other) for model in each.models}
+    assert {one["model"]: {one["answer"]} for one in stored["findings"]} == answers
+    assert answers["optimal"] == {"yes"} and all(one["finding"] for one in stored["findings"])
+    assert done.output.index("MEG towards the goal") < done.output.index("Success")
     with pytest.raises(ValueError, match="evaluations"):
         goalscope.compare(found, other.runs["grids"])
 

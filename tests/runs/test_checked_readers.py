@@ -14,7 +14,7 @@ from goalscope.inside.activations.capture_schedule import chosen_steps
 from goalscope.inside.activations.replay_target import find_target
 from goalscope.measures import measure_store
 from goalscope.report.measured import episodes_by_agent
-from goalscope.report.run_comparison import _steps_by_episode, horizon_notes
+from goalscope.report.pairings import _steps_by_episode, horizon_notes
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage

@@ -21,7 +21,7 @@ from goalscope.measures.behaviour import BEHAVIOUR, conditions_of, mixed
 from goalscope.report.blocks import number, size_in_words
 from goalscope.report.definitions import explain_failed_turns, shown_accuracies
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
-from goalscope.report.run_comparison import check_measures
+from goalscope.report.pairings import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, export_parquet
 from goalscope.runs.export import write_checksums

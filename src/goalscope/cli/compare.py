@@ -7,22 +7,16 @@ from typing import Any
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.words import counted
-from goalscope.cli.console import progress, say, show
+from goalscope.cli.console import progress, say, show, table
 from goalscope.cli.front import comparing
-from goalscope.cli.front.comparing import compare_places, compare_transformed
+from goalscope.cli.front.comparing import compare_places
 from goalscope.cli.overrides import split, split_names
-from goalscope.report.blocks import number
-from goalscope.report.comparison import (
-    LEVEL,
-    Compared,
-    as_json,
-    comparison_table,
-    varying_tags,
-)
+from goalscope.measures.comparison import LEVEL, Compared
+from goalscope.report.blocks import Table, number
+from goalscope.report.comparison import as_json, comparison_table, grids_table, varying_tags
 from goalscope.report.exports import write
 from goalscope.report.figures import as_csv
-from goalscope.report.run_comparison import ComparisonSettings
-from goalscope.report.sections.invariance import grids_table, means_table
+from goalscope.report.pairings import ComparisonSettings, RunComparison
 from goalscope.runs.probing_config import check_margin
 
 
@@ -83,15 +77,17 @@ def where_of(text: str | None) -> dict[str, list[str]]:
 
 
 def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
-    """Print the paired comparison of runs, of the agents of one run, or of evaluations arm by arm."""
+    """Print paired comparisons, a table for each family; of evaluations first what each model is after."""
     found = compare_places(paths, settings, progress)
-    for arm, family in found.families.items():
+    if found.findings:
+        columns = ("model", "evaluation", "worlds", "answer", "finding")
+        table(columns, [tuple(one[name] for name in columns) for one in found.findings], title="What each is after")
+    for name, family in found.named:
         for note in family.notes:
             say(note, error=True)
-        tests = len(family.pairs)
-        words = f"p (Holm) corrected for all {tests} tests of this table" if tests > 1 else "a family of 1 test"
-        show(comparison_table(family.pairs), f"{f'{arm}: ' if arm else ''}Paired by grid on common worlds; {words}")
-        if alike := _alike(family.pairs):
+        for shown in _tables(name, family, transforms=settings.transforms, directed=found.directed.get(name) is family):
+            show(shown)
+        if (alike := _alike(family.pairs)) and not settings.transforms:
             say(f"all at {alike}")
         if family.without:
             say(f"no worlds in common: {'; '.join(family.without)}")
@@ -99,9 +95,25 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
             say(family.alone)
     for arm, why in found.left_out.items():
         say(f"{arm}: {why}", error=True)
-    sizes = [counted(len(family.pairs), "test") for family in found.families.values()]
-    measures = list(dict.fromkeys(name for family in found.families.values() for name in family.measures))
-    _write(files, found.records, level=LEVEL, family=", ".join(sizes), measures=measures)
+    sizes = [counted(len(family.pairs), "test") for _, family in found.named]
+    size = f"{sizes[0]} an agent" if settings.transforms else ", ".join(sizes)
+    measures = list(dict.fromkeys(name for _, family in found.named for name in family.measures))
+    findings = {"findings": list(found.findings)} if found.findings else {}
+    _write(files, found.records, level=found.level, family=size, measures=measures, **findings)
+
+
+def _tables(name: str, family: RunComparison, *, transforms: bool, directed: bool) -> list[Table]:
+    """Return the tables of a family under their titles."""
+    if transforms:
+        size = counted(len(family.pairs), "test")
+        title = f"{name}: transformed − original, paired by grid, a family of {size}"
+        grids = f"{name}: differences of single grids, a family of {size}"
+        return [comparison_table(family.pairs, caption=title), grids_table(family.pairs, caption=grids)]
+    single = len(family.pairs) == 1
+    words = "a family of 1 test" if single else f"p (Holm) corrected for all {len(family.pairs)} tests of this table"
+    what = "goal-directedness, MEG towards the goal, in nats an episode. " if directed else ""
+    title = f"{f'{name}: ' if name else ''}{what}Paired by grid on common worlds; {words}"
+    return [comparison_table(family.pairs, caption=title)]
 
 
 def places_of(text: str | None) -> list[float]:
@@ -145,22 +157,8 @@ def _alike(comparisons: Sequence[Compared]) -> str:
     """Return the tags that all comparisons share, in words."""
     varying = set(varying_tags(comparisons))
     return ", ".join(
-        f"{name} {number(value)}" for name, value in comparisons[0].tags.items() if name not in varying and value != ""
+        f"{name} {number(value)}"
+        for one in comparisons[:1]
+        for name, value in one.tags.items()
+        if name not in varying and value != ""
     )
-
-
-def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
-    """Print each agent of one run under each transform against itself on the original grids."""
-    if settings.where or settings.between:
-        raise ValueError(
-            "--where and --between must come without --transforms, which has sides of its own: leave out one"
-        )
-    if len(paths) != 1:
-        raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
-    found = compare_transformed(paths[0], settings, progress)
-    size = counted(len(found.contrasts) // len(found.agents), "test")
-    for agent in found.agents:
-        own_contrasts = [contrast for contrast in found.contrasts if contrast.agent == agent]
-        show(means_table(own_contrasts), f"{agent}: transformed − original, paired by grid, a family of {size}")
-        show(grids_table(own_contrasts), f"{agent}: differences of single grids, a family of {size}")
-    _write(files, found.records, level=found.level, family=f"{size} an agent", measures=found.measures)

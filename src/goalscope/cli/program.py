@@ -223,7 +223,7 @@ def compare(
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
     from goalscope.cli import compare as comparing
     from goalscope.cli.overrides import split
-    from goalscope.report.run_comparison import ComparisonSettings
+    from goalscope.report.pairings import ComparisonSettings
 
     check_outputs(json, csv, svg)
     curve = bool(over) or at is not None
@@ -236,14 +236,14 @@ def compare(
         horizons=other_horizons,
         where=comparing.where_of(where),
         between=between,
+        transforms=transforms,
     )
     files = {"json": json, "csv": csv}
     if curve:
         places = comparing.places_of(at)
         comparing.compare_checkpoints(runs, settings, files, over=over or "checkpoint", places=places, svg=svg)
         return
-    compare_as = comparing.compare_versions if transforms else comparing.compare
-    compare_as(runs, settings, files)
+    comparing.compare(runs, settings, files)
 
 
 @_command("report")

@@ -7,6 +7,7 @@ from goalscope.measures.behaviour import (
     measure_store,
     measure_table,
 )
+from goalscope.measures.comparison import Compared, SideRows, compare, compare_transforms
 from goalscope.measures.definition import Entries, Measure, StepMeasure, measure
 from goalscope.measures.key import key_attraction, key_pickup
 from goalscope.measures.performance import (
@@ -35,8 +36,10 @@ from goalscope.measures.visits import state_overlap
 
 __all__ = [
     "NO_ACTION",
+    "Compared",
     "Entries",
     "Measure",
+    "SideRows",
     "StepMeasure",
     "StepTable",
     "action_accuracy",
@@ -44,6 +47,8 @@ __all__ = [
     "behaviour_measures",
     "calibration_error",
     "check_measure",
+    "compare",
+    "compare_transforms",
     "invalid_turns",
     "key_attraction",
     "key_pickup",

@@ -13,8 +13,8 @@ from goalscope.inside.probing.distances import DEVIATION, ERROR, SQUARED, summar
 from goalscope.inside.probing.plan_scores import summarise_plans
 from goalscope.inside.probing.scores import summarise
 from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.comparison import compare_transforms
 from goalscope.measures.exploration.relation import log_relation
-from goalscope.measures.invariance import compare_transforms
 from goalscope.papers.comparable import differences, too_few
 from goalscope.papers.items import MIDDLE, How, Item, ItemReading
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
@@ -265,7 +265,9 @@ def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
                 unit="probability" if field == "p-value" else "rank-biserial correlation",
                 note=note,
             )
-            groups.append(Grouped(key={"measure": measure, "transform": comparison.transform}, estimate=estimate))
+            groups.append(
+                Grouped(key={"measure": measure, "transform": comparison.tags["transform"]}, estimate=estimate)
+            )
         return groups
 
     return read_tests

@@ -1,7 +1,6 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
 from goalscope._ground.words import short
-from goalscope.report.comparison import Compared, SideRows, compare_pairs
 from goalscope.report.definitions import definition_of
 from goalscope.report.exports import figure
 from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
@@ -26,7 +25,6 @@ from goalscope.report.specs import (
 __all__ = [
     "AgentGroups",
     "Column",
-    "Compared",
     "Curve",
     "CurveSpec",
     "Declared",
@@ -40,11 +38,9 @@ __all__ = [
     "RivalsSentence",
     "RunData",
     "Sentence",
-    "SideRows",
     "TableSpec",
     "build_ledger",
     "by_agent",
-    "compare_pairs",
     "definition_of",
     "figure",
     "lay_out",

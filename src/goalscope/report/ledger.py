@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.measures.behaviour import measure_bounds
-from goalscope.measures.invariance import ORIGINAL
+from goalscope.measures.comparison import ORIGINAL
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
 from goalscope.report.measured import AgentEpisodes, Counts, MeasuredRows, episodes_by_agent

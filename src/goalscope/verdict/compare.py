@@ -4,21 +4,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from goalscope.goals import goal_measure
 from goalscope.goals.decision import GOAL
+from goalscope.goals.words import say_all
+from goalscope.measures.comparison import LEVEL, Compared, SideRows, contrast, in_family
 from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
-from goalscope.stats import UNBOUNDED, Family, PairedComparison, holm, paired_difference
-from goalscope.stats.compare import least_p
+from goalscope.runs.store import Store
+from goalscope.stats import UNBOUNDED
 from goalscope.stats.rows import Rows, Tag
 from goalscope.verdict import evidence_inside as inside
 from goalscope.verdict.arms import GIVEN
-from goalscope.verdict.claims import Difference
+from goalscope.verdict.claims import ClaimLedger, Difference
 from goalscope.verdict.evidence import ArmData, ArmRun
 from goalscope.verdict.evidence_inside import FIRST
+from goalscope.verdict.sentences import aims_of
 
 COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("grids", "success", {}),
@@ -93,38 +96,44 @@ def differences(
         level: family-wise level of all differences together.
         kept_apart: opened around each comparison with its name; one that fails within it is left out.
     """
-    comparisons: dict[str, tuple[str, str, str, PairedComparison]] = {}
+    comparisons: list[Compared] = []
     for arm, measure, rows_of, unit, bounds in _quantities():
         for pair in combinations(names, 2):
             if any((arm, name) not in runs for name in pair):
                 continue
             with kept_apart(f"comparing {measure} ({arm}) of {pair[0]} and {pair[1]}"):
-                first_rows, second_rows = (rows_of(ArmData.of(runs[arm, name], name)) for name in pair)
-                if len(first_rows) and len(second_rows):
-                    compared = paired_difference(
-                        *(first_rows.value, first_rows.cluster, second_rows.value, second_rows.cluster),
-                        unit=unit,
-                        bounds=bounds,
-                        confidence=1 - level,
-                    )
-                    name = f"{pair[0]} less {pair[1]}: {measure}, {arm}"
-                    comparisons[name] = (*pair, f"{measure} ({arm})", compared)
-    with_interval = {name: entry for name, entry in comparisons.items() if entry[3].difference.has_interval}
-    if not with_interval:
-        return ()
-    family = Family(name="differences of models", members=tuple(with_interval))
-    reported = []
-    p_values = {name: entry[3].p_value for name, entry in with_interval.items()}
-    least = {name: least_p(len(entry[3].labels)) for name, entry in with_interval.items()}
-    for test in holm(p_values, family, level=level, least=least):
-        first, second, rule, compared = with_interval[test.name]
-        difference = compared.difference
-        word = compared.direction if test.rejected else test.note or "no difference was shown"
-        outcome = word + (f" for {first} than for {second}" if test.rejected else "")
-        fields = {name: getattr(difference, name) for name in ("value", "low", "high", "clusters", "unit", "note")}
-        fields |= {"p": test.adjusted, "shown": test.rejected}
-        reported.append(Difference(first=first, second=second, rule=rule, outcome=outcome, **fields))
-    return tuple(reported)
+                first, second = (SideRows(name, rows_of(ArmData.of(runs[arm, name], name))) for name in pair)
+                if len(first.rows) and len(second.rows):
+                    scale: dict[str, Any] = {"unit": unit, "bounds": bounds, "confidence": 1 - level}
+                    comparisons.append(contrast(f"{measure} ({arm})", first, second, level=level, **scale))
+    defined = [one for one in comparisons if one.paired.difference.has_interval]
+    return tuple(map(_recorded, in_family(defined, "differences of models", level)))
+
+
+def _recorded(one: Compared) -> Difference:
+    """Return a comparison of two models as the ledger holds it."""
+    found = one.paired.direction if one.test.rejected else one.test.note or "no difference was shown"
+    outcome = found + (f" for {one.first} than for {one.second}" if one.test.rejected else "")
+    names = ("value", "low", "high", "clusters", "unit", "note")
+    fields: dict[str, Any] = {name: getattr(one.paired.difference, name) for name in names}
+    fields |= {"first": one.first, "second": one.second, "rule": one.measure, "outcome": outcome}
+    return Difference(**fields, p=one.test.adjusted, shown=one.test.rejected)
+
+
+def directed_rows(store: Store) -> Rows:
+    """Return the rows of a measured run, goal-directedness as a verdict compares it among them."""
+    run = ArmRun.of(store, 1 - LEVEL)
+    agents = dict.fromkeys(map(str, run.rows["agent"].tolist()))
+    behaviour = run.rows.where(run.rows.measure != goal_measure(GOAL))
+    return Rows.concatenate([behaviour, *(_goal_directedness(ArmData.of(run, agent)) for agent in agents)])
+
+
+def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
+    """Return what the verdict on a model says that it is after: worlds, answer and words of each part of it."""
+    return [
+        {"worlds": title, "answer": ", ".join(dict.fromkeys(one.answer for one in found)), "finding": say_all(found)}
+        for title, found in aims_of(ledger).items()
+    ] or [{"worlds": "", "answer": "", "finding": f"What {ledger.model} is after was not asked."}]
 
 
 def differences_table(differences: Sequence[Difference], caption: str) -> Table:

@@ -1,49 +1,73 @@
 """Agents, runs and evaluations are compared on the worlds that they share."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from goalscope._ground.folder import Folder
 from goalscope._ground.parts import raised_by_a_check
 from goalscope._ground.progress import TALLY, Stage, aloud, lines
 from goalscope.cli.front.measuring import measure_compared
+from goalscope.goals import goal_measure
+from goalscope.goals.decision import GOAL
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import TransformTest, compare_transforms
+from goalscope.measures.comparison import LEVEL, compare_transforms
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.checkpoint_curve import CheckpointCurve, curve_of
-from goalscope.report.comparison import LEVEL, comparison_records, contrast_records
+from goalscope.report.comparison import comparison_records
 from goalscope.report.measured import MeasuredRows
+from goalscope.report.pairings import (
+    CheckpointCurve,
+    ComparisonSettings,
+    RunComparison,
+    agents_among,
+    check_known,
+    compare_runs,
+    curve_of,
+)
 from goalscope.report.reading import Run
-from goalscope.report.run_comparison import ComparisonSettings, RunComparison, agents_among, check_known, compare_runs
-from goalscope.report.sections.invariance import in_order
 from goalscope.report.sections.meg import untold_in
 from goalscope.runs import Store
 from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows
 from goalscope.verdict.claims import Evaluation
-from goalscope.verdict.opening import is_evaluation, runs_by_arm
+from goalscope.verdict.compare import DIRECTED, aims_in_words, directed_rows
+from goalscope.verdict.opening import is_evaluation, read_ledger, runs_by_arm
+from goalscope.verdict.plan import LEDGER
 
 
-@dataclass(frozen=True, slots=True)
-class RunComparisons(Records):
-    """Paired comparisons of agents, runs or evaluations.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparisons(Records):
+    """Paired comparisons of agents, runs, transforms or evaluations.
 
     Attributes:
-        families: name of an arm, "" for runs -> its comparisons, one family of tests that are corrected together.
+        families: name of a family, "" for runs -> its comparisons, which are corrected together.
+        by: what the names of families are: "arm" of evaluations, "agent" under transforms, else "".
+        level: the level of each family.
         left_out: name of an arm that cannot be compared -> why.
+        directed: of evaluations, name of an arm -> its comparison of goal-directedness: nats of MEG towards the goal.
+        findings: of evaluations, what each model is after, in words from their ledgers.
     """
 
     families: Mapping[str, RunComparison]
+    by: str = ""
+    level: float = LEVEL
     left_out: Mapping[str, str] = field(default_factory=dict)
+    directed: Mapping[str, RunComparison] = field(default_factory=dict)
+    findings: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def named(self) -> list[tuple[str, RunComparison]]:
+        """All families with their names, those on goal-directedness first."""
+        return [*self.directed.items(), *self.families.items()]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each: the sides, the difference with its interval, p, note; of evaluations the arm, too."""
+        """A record each: the sides, the difference with its interval, p, note; goal-directedness first."""
         return [
-            {**({"arm": arm} if arm else {}), **record}
-            for arm, family in self.families.items()
+            {**({self.by: name} if self.by else {}), **record}
+            for name, family in self.named
             for record in comparison_records(family.pairs)
         ]
 
@@ -55,10 +79,11 @@ def compare(
     margin: Mapping[str, float] | None = None,
     where: Mapping[str, Sequence[str]] | None = None,
     between: str = "",
+    transforms: bool = False,
     other_horizons: bool = False,
     stage: Stage = lines,
-) -> RunComparisons:
-    """Compare agents and runs on the worlds that they share; evaluations arm by arm.
+) -> Comparisons:
+    """Compare agents and runs on the worlds that they share; evaluations arm by arm, goal-directedness first.
 
     Args:
         paths: one run, to compare its agents, or several; or evaluations, one to compare its models.
@@ -67,6 +92,8 @@ def compare(
         margin: measure -> equivalence margin that is tested, too.
         where: tag -> values: rows with other ones stay out.
         between: of one run, the tag whose values are compared in place of agents.
+        transforms: of one run, whether each agent is compared with itself on the transformed grids. Its family and
+            margins are those of the run's study, unless measures or margins are given.
         other_horizons: whether runs whose episodes may last differently long are compared.
         stage: shows the progress of a piece of work.
 
@@ -80,6 +107,7 @@ def compare(
         horizons=other_horizons,
         where=where or {},
         between=between,
+        transforms=transforms,
     )
     places = [
         one.path if isinstance(one, Run) else one.directory if isinstance(one, Evaluation) else Path(one)
@@ -89,13 +117,15 @@ def compare(
         return compare_places(places, settings, stage)
 
 
-def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> RunComparisons:
+def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> Comparisons:
     """Compare runs or evaluations by their directories, see `compare`."""
+    if settings.transforms:
+        return _transformed(paths, settings, stage)
     if len({path.resolve() for path in paths}) != len(paths):
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
     whole = [path for path in paths if is_evaluation(path)]
     if not whole:
-        return RunComparisons({"": _compared(paths, settings, stage)})
+        return Comparisons(families={"": _compared(paths, settings, stage)})
     if len(whole) < len(paths):
         others = ", ".join(str(path) for path in paths if path not in whole)
         raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
@@ -103,32 +133,64 @@ def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: S
     common = [name for name in runs[0] if all(name in others for others in runs)]
     if not common:
         raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
-    families, left_out = dict[str, RunComparison](), dict[str, str]()
+    families, directed, left_out = dict[str, RunComparison](), dict[str, RunComparison](), dict[str, str]()
     for name in common:
-        try:
-            together = [number for number, each in enumerate(runs) for _ in each[name]]
-            families[name] = _compared([run.path for each in runs for run in each[name]], settings, stage, together)
-        except ValueError as refusal:
-            if not raised_by_a_check(refusal):
-                raise
-            left_out[name] = str(refusal)
-    if not families:
+        together = [number for number, each in enumerate(runs) for _ in each[name]]
+        places = [run.path for each in runs for run in each[name]]
+        for by_goal in (True, False) if name in DIRECTED else (False,):
+            try:
+                (directed if by_goal else families)[name] = _compared(
+                    places, settings, stage, together, directed=by_goal
+                )
+            except ValueError as refusal:
+                if not raised_by_a_check(refusal):
+                    raise
+                left_out[f"{name}, goal-directedness" if by_goal else name] = str(refusal)
+    if not families and not directed:
         raise ValueError(next(iter(left_out.values())))
-    return RunComparisons(families, left_out)
+    judged = [(path, read_ledger(path)) for path in paths if Folder(path).has_file(LEDGER)]
+    findings = [
+        {"evaluation": str(path), "model": model.model, **words}
+        for path, evaluation in judged
+        for model in evaluation.models
+        if not settings.agents or model.model in settings.agents
+        for words in aims_in_words(model)
+    ]
+    return Comparisons(families=families, by="arm", left_out=left_out, directed=directed, findings=findings)
 
 
 def _compared(
-    paths: Sequence[Path], settings: ComparisonSettings, stage: Stage, together: Sequence[int] | None = None
+    paths: Sequence[Path],
+    settings: ComparisonSettings,
+    stage: Stage,
+    together: Sequence[int] | None = None,
+    *,
+    directed: bool = False,
 ) -> RunComparison:
+    """Compare measured runs; ``directed`` in goal-directedness alone, which is measured here."""
+    if directed:
+        settings = replace(settings, measures=[goal_measure(GOAL)], margin={})
+    with _measured(paths, stage, directed_rows if directed else None) as (measured, untold):
+        found = compare_runs(measured, settings, together=together)
+        return replace(found, notes=[*found.notes, *untold(found.measures)])
+
+
+@contextmanager
+def _measured(
+    paths: Sequence[Path], stage: Stage, rows_of: Callable[[Store], Rows] | None = None
+) -> Iterator[tuple[list[tuple[Path, MeasuredRows]], Callable[[Sequence[str]], Iterable[str]]]]:
+    """Open runs, measured where they were not yet, with what returns their notes on the goals among some measures."""
     for path in paths:
         measure_compared(path, stage)
-    with ExitStack() as stores:
-        opened = {path: stores.enter_context(Store(path)) for path in paths}
-        measured = {path: MeasuredRows(store) for path, store in opened.items()}
-        found = compare_runs(list(measured.items()), settings, together=together)
-        goals = not {name for rows in measured.values() for name in rows.goals}.isdisjoint(found.measures)
-        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store)) if goals else {}
-    return replace(found, notes=[*found.notes, *untold])
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store(path)) for path in paths]
+        rows = [MeasuredRows(store if rows_of is None else rows_of(store)) for store in stores]
+
+        def untold(measures: Sequence[str]) -> Iterable[str]:
+            goals = {name for one in rows for name in one.goals}
+            return dict.fromkeys(line for store in stores for line in untold_in(store)) if goals & {*measures} else ()
+
+        yield list(zip(paths, rows, strict=True)), untold
 
 
 def compare_checkpoints(
@@ -149,53 +211,26 @@ def compare_checkpoints(
         stage: shows the progress of a piece of work.
 
     Raises:
-        ValueError: as `goalscope.report.checkpoint_curve.curve_of`; not as many places as runs.
+        ValueError: as `goalscope.report.pairings.curve_of`; not as many places as runs.
     """
     given = [Path(path) for path in paths]
     if places and len(places) != len(given):
         raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(given)}")
-    for path in given:
-        measure_compared(path, stage)
-    with ExitStack() as stores:
-        opened = {path: stores.enter_context(Store(path)) for path in given}
-        measured = [(path, MeasuredRows(store)) for path, store in opened.items()]
-        measures = settings.family(COMPARED)
+    measures = settings.family(COMPARED)
+    with _measured(given, stage) as (measured, untold):
         found = curve_of(measured, settings, measures, over=over, places=places)
-        goals = {name for _, rows in measured for name in rows.goals}
-        untold = dict.fromkeys(line for store in opened.values() for line in untold_in(store))
-    return replace(found, notes=[*found.notes, *(untold if goals & {*measures} else ())])
+        return replace(found, notes=[*found.notes, *untold(measures)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformComparison(Records):
-    """Each agent of a run on transformed grids less on the original ones.
-
-    Attributes:
-        contrasts: the comparisons, an agent after the other.
-        agents: the agents, in the order of the study.
-        measures: the measures of the family, which each agent has.
-        level: its family-wise level.
-    """
-
-    contrasts: Sequence[TransformTest]
-    agents: Sequence[str]
-    measures: Sequence[str]
-    level: float
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        """A record each: agent, transform, measure, the difference with its interval, p."""
-        return contrast_records(self.contrasts)
-
-
-def compare_transformed(path: Path, settings: ComparisonSettings, stage: Stage = lines) -> TransformComparison:
-    """Compare each agent of one run under each transform with itself on the original grids.
-
-    The family and its margins are those of the run's study, unless measures or margins are given.
-
-    Raises:
-        ValueError: no family, unknown measures or agents, no transformed grids.
-    """
+def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> Comparisons:
+    """Compare each agent of one run under each transform with itself on the original grids."""
+    if settings.where or settings.between:
+        raise ValueError(
+            "--where and --between must come without --transforms, which has sides of its own: leave out one"
+        )
+    if len(paths) != 1:
+        raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
+    (path,) = paths
     with Store(path) as store:
         study = store.study()
         study_agents = store.agent_names() if study else []
@@ -220,7 +255,10 @@ def compare_transformed(path: Path, settings: ComparisonSettings, stage: Stage =
     order = {name: index for index, name in enumerate(study_agents)}
     present = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
     agents = sorted(present, key=lambda name: order.get(name, len(order)))
-    selected = rows.where(rows.among("agent", agents))
     level = declared.level if declared is not None else LEVEL
-    contrasts = in_order(compare_transforms(selected, margin=settings.margin, measures=names, level=level), agents)
-    return TransformComparison(contrasts=contrasts, agents=agents, measures=names, level=level)
+    compared = compare_transforms(rows, margin=settings.margin, measures=names, agents=agents, level=level)
+    families = {
+        agent: RunComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
+        for agent in agents
+    }
+    return Comparisons(families=families, by="agent", level=level)

@@ -11,8 +11,8 @@ from goalscope._ground.words import counted
 from goalscope.measures.behaviour import BEHAVIOUR, left_out, put_measured
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.page import not_measured
+from goalscope.report.pairings import check_measures
 from goalscope.report.reading import Run, RunEstimates
-from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import unfinished
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes

@@ -7,9 +7,10 @@ import numpy as np
 
 from goalscope._ground.words import counted
 from goalscope.measures.behaviour import COMPARED
+from goalscope.measures.comparison import SideRows
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import number
-from goalscope.report.comparison import SideRows, family_table
+from goalscope.report.comparison import family_table
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.pictures import drawn_picture, episode_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import combinations, product
 
 from goalscope._ground.words import listed
+from goalscope.measures.comparison import LEVEL, SideRows
 from goalscope.measures.exploration.errors import FOGGED, KINDS, UNDER_FOG
 from goalscope.report.blocks import Cell, Table, estimates_table
-from goalscope.report.comparison import LEVEL, SideRows, family_table
+from goalscope.report.comparison import family_table
 from goalscope.report.definitions import KEY_POOLED, title_of
 from goalscope.report.ledger import Key, Ledger, RunData, describe_key
 from goalscope.report.sections.results import NO_INVALID, any_invalid, error_tables

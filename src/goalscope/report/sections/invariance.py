@@ -2,25 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
 
-from goalscope._ground.words import counted, short
+from goalscope._ground.words import counted
+from goalscope.measures.comparison import Compared, check_transformed, compare_transforms
 from goalscope.measures.definition import PAPER
-from goalscope.measures.invariance import TransformTest, check_transformed, compare_transforms
-from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.report.charts import DifferenceBar, Forest
-from goalscope.report.comparison import p_text, tests_table
+from goalscope.report.comparison import comparison_table, grids_table, transform_of
 from goalscope.report.definitions import in_sentence, title_of
-from goalscope.report.ledger import RunData, describe_key
+from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, Figure, section
-
-_TRANSFORM_TITLES = {
-    "reflect": "Reflection",
-    "rotate": "Rotation",
-    "swap": "Start/goal swap",
-    "transpose": "Transposition",
-}
-"""The rows of Table 3 of the paper, in its order."""
 
 _HOW = (
     "Transformed minus original, paired by grid, intervals over grids. Three questions have a family of tests each, "
@@ -52,14 +42,14 @@ def invariance(run: RunData) -> Iterator[Declared]:
     except ValueError as error:
         yield Declared(anchor="invariance", title=title, paragraphs=(f"Not done: {error}.",))
         return
-    contrasts = in_order(
-        compare_transforms(run.rows_of(*declared.margin), margin=declared.margin, level=declared.level), agents
+    contrasts = compare_transforms(
+        run.rows_of(*declared.margin), margin=declared.margin, agents=agents, level=declared.level
     )
     tables = []
     for agent in agents:
-        of_agent = [contrast for contrast in contrasts if contrast.agent == agent]
+        of_agent = [contrast for contrast in contrasts if contrast.tags["agent"] == agent]
         family = counted(len(of_agent), "test")
-        tables.append(means_table(of_agent, caption=f"{agent}: transformed − original, a family of {family}"))
+        tables.append(comparison_table(of_agent, caption=f"{agent}: transformed − original, a family of {family}"))
         tables.append(grids_table(of_agent, caption=f"{agent}: differences of single grids, a family of {family}"))
     yield Declared(
         anchor="invariance",
@@ -71,77 +61,14 @@ def invariance(run: RunData) -> Iterator[Declared]:
     )
 
 
-def in_order(contrasts: Sequence[TransformTest], agents: Sequence[str]) -> list[TransformTest]:
-    """Return contrasts by agent as listed, then by measure, condition and transform in the order of the paper."""
-    measures = list(dict.fromkeys(contrast.measure for contrast in contrasts))
-    transforms = list(_TRANSFORM_TITLES)
-    return sorted(
-        contrasts,
-        key=lambda contrast: (
-            agents.index(contrast.agent),
-            measures.index(contrast.measure),
-            describe_key(contrast.condition),
-            transforms.index(contrast.transform) if contrast.transform in transforms else len(transforms),
-        ),
-    )
-
-
-def means_table(contrasts: Sequence[TransformTest], *, caption: str = "") -> Table:
-    """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more."""
-    return tests_table(contrasts, _NAMED, caption=caption)
-
-
-def grids_table(contrasts: Sequence[TransformTest], *, caption: str = "") -> Table:
-    """Return how far single grids differ, one transform a line."""
-    footnotes = Footnotes()
-
-    def ends(contrast: TransformTest) -> str:
-        low, high = (
-            short(end, contrast.paired.difference.unit) for end in (contrast.sensitivity.low, contrast.sensitivity.high)
-        )
-        return "undefined" if math.isnan(contrast.sensitivity.low) else f"[{low}, {high}]"
-
-    def method(contrast: TransformTest) -> str:
-        square, test_method = contrast.sensitivity.square, contrast.sensitivity.method
-        text = (
-            f"root of a mean over grids ({square.method}); {test_method}" if square.clusters else "no interval, no test"
-        )
-        return footnotes.mark(f"method: {text}", contrast.sensitivity.note, contrast.exchange.note)
-
-    columns = [
-        *_NAMED,
-        (
-            "root mean square difference",
-            lambda contrast: short(contrast.sensitivity.value, contrast.paired.difference.unit),
-        ),
-        ("95 % interval", ends),
-        ("n", lambda contrast: str(sum(contrast.sensitivity.counts))),
-        ("grids", lambda contrast: str(contrast.sensitivity.square.clusters)),
-        ("p / Holm", lambda contrast: f"{p_text(contrast.sensitivity.p_value)} / {p_text(contrast.exchange.adjusted)}"),
-        ("notes", method),
-    ]
-    return plain_table(contrasts, columns, range(2, len(columns)), caption=caption, footnotes=footnotes)
-
-
-def _transform(contrast: TransformTest) -> str:
-    where, title = describe_key(contrast.condition), _TRANSFORM_TITLES.get(contrast.transform, contrast.transform)
-    return f"{title}, {where}" if where else title
-
-
-_NAMED: Final[TextColumns[TransformTest]] = (
-    ("metric", lambda contrast: title_of(contrast.measure)),
-    ("transformation", _transform),
-)
-
-
-def _figures(contrasts: Sequence[TransformTest], agents: Sequence[str]) -> Iterator[Figure]:
+def _figures(contrasts: Sequence[Compared], agents: Sequence[str]) -> Iterator[Figure]:
     for measure in dict.fromkeys(contrast.measure for contrast in contrasts):
         of_measure = [contrast for contrast in contrasts if contrast.measure == measure]
         drawn = [
             DifferenceBar(
-                contrast.agent,
-                agents.index(contrast.agent),
-                _transform(contrast),
+                agent := str(contrast.tags["agent"]),
+                agents.index(agent),
+                transform_of(contrast),
                 contrast.paired.difference,
                 filled=contrast.shown is not None and contrast.shown.rejected,
             )

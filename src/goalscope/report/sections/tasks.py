@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from goalscope._ground.words import counted, short
+from goalscope.measures.comparison import LEVEL, Compared, SideRows
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
 from goalscope.report.blocks import TextColumns, interval, plain_table
 from goalscope.report.charts import Point, Points
-from goalscope.report.comparison import LEVEL, Compared, SideRows, family_table
+from goalscope.report.comparison import family_table
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, Line, TableSpec, section

@@ -9,7 +9,7 @@ import numpy as np
 
 from goalscope._ground.rng import stream
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import ORIGINAL, bounds_of
+from goalscope.measures.comparison import ORIGINAL, bounds_of
 from goalscope.runs import Study
 from goalscope.stats import (
     Paired,

@@ -13,7 +13,7 @@ from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.goals import goal_measure
 from goalscope.goals.asked import IN_GRIDS
 from goalscope.goals.hypotheses.written import check_names, restore_hypotheses
-from goalscope.measures.invariance import check_declared
+from goalscope.measures.comparison import check_declared
 from goalscope.runs import Study
 
 SUFFIX: Final = ".yaml"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from goalscope.agents import EpsilonGreedy, Observation, Optimal, ScriptedAgent
-from goalscope.measures import behaviour_measures, measure_episodes
-from goalscope.measures.invariance import TransformTest, bounds_of, compare_transforms
+from goalscope.measures import Compared, behaviour_measures, compare_transforms, measure_episodes
+from goalscope.measures.comparison import bounds_of
 from goalscope.runs import Store, Study, World, begin, run
 from goalscope.stats import Family, holm, paired_difference
 from goalscope.stats.rows import Rows
@@ -80,8 +80,13 @@ def planted(directory: Path) -> tuple[Study, Rows]:
     return given, measured(directory, given)
 
 
-def of(found: list[TransformTest], agent: str, measure: str = "success") -> TransformTest:
-    return next(one for one in found if one.agent.startswith(agent) and one.measure == measure)
+def of(found: list[Compared], agent: str, measure: str = "success") -> Compared:
+    return next(one for one in found if str(one.tags["agent"]).startswith(agent) and one.measure == measure)
+
+
+def exchange_rejects(one: Compared) -> bool:
+    assert one.exchange is not None
+    return one.exchange.rejected
 
 
 def success_chance(agent: ScriptedAgent, world: World, horizon: int) -> float:
@@ -116,10 +121,10 @@ def test_a_biased_agent_is_flagged_by_the_known_amount_and_is_not_equivalent(pla
     assert biased.equivalence is not None and not biased.equivalence.equivalent
     assert biased.shown is not None and not biased.shown.rejected
     assert biased.verdict == "differs"
-    assert biased.exchange.rejected
+    assert exchange_rejects(biased)
     # On each grid alone the loss is known too, and so is its root mean square.
     root = math.sqrt(float(np.mean([(1 - p) ** 2 for p in exact])))
-    assert biased.sensitivity.low < root < biased.sensitivity.high
+    assert biased.sensitivity is not None and biased.sensitivity.low < root < biased.sensitivity.high
 
 
 def test_an_unbiased_agent_is_equivalent_within_the_margin_and_not_flagged(planted: tuple[Study, Rows]) -> None:
@@ -127,7 +132,7 @@ def test_an_unbiased_agent_is_equivalent_within_the_margin_and_not_flagged(plant
     for agent in ("epsilon-greedy", "optimal"):
         for measure in MARGIN:
             one = of(found, agent, measure)
-            assert not one.test.rejected and not one.exchange.rejected
+            assert not one.test.rejected and not exchange_rejects(one)
         assert of(found, agent, "action accuracy").verdict == "equivalent" or agent == "optimal"
     perfect = of(found, "optimal")
     # Forty grids that agree exactly show a margin of .1 (.9 ** 40 = .015), and nothing of it disappears.
@@ -151,13 +156,13 @@ def test_without_a_side_differences_cancel_in_the_mean_and_single_grids_tell(tmp
     given = study(worlds=[entry], agents=[{"kind": "side-biased", "epsilon": 0.5}])
     one = of(compare_transforms(measured(tmp_path / "run", given), margin=MARGIN), "side-biased")
     assert not one.test.rejected
-    assert one.exchange.rejected
-    assert one.sensitivity.low > 0.2
+    assert exchange_rejects(one)
+    assert one.sensitivity is not None and one.sensitivity.low > 0.2
 
 
 @pytest.mark.full
 def test_the_same_run_measured_twice_gives_the_same_bytes(planted: tuple[Study, Rows], directory: Path) -> None:
-    from goalscope.report.comparison import as_json, contrast_records
+    from goalscope.report.comparison import as_json, comparison_records
     from goalscope.report.figures import as_csv
 
     given, rows = planted
@@ -173,7 +178,7 @@ def test_the_same_run_measured_twice_gives_the_same_bytes(planted: tuple[Study, 
         step=mixed.step[order],
         tags={name: column[order] for name, column in mixed.tags.items()},
     )
-    records = [contrast_records(compare_transforms(found, margin=MARGIN)) for found in (rows, again, mixed)]
+    records = [comparison_records(compare_transforms(found, margin=MARGIN)) for found in (rows, again, mixed)]
     assert as_json(records[0]) == as_json(records[1]) == as_json(records[2])
     assert as_csv(records[0]) == as_csv(records[1]) == as_csv(records[2])
 
@@ -185,11 +190,11 @@ def test_tests_and_families_are_those_of_a_literal_computation() -> None:
     for index, way in enumerate(("reflect", "rotate", "swap")):
         values[way] = rng.binomial(1, 0.6 + 0.12 * index, (12, 5)).astype(float).tolist()
     found = compare_transforms(make_rows(values), margin={"success": 0.3})
-    assert [one.transform for one in found] == ["reflect", "rotate", "swap"]
+    assert [one.tags["transform"] for one in found] == ["reflect", "rotate", "swap"]
     literal = {}
     for one in found:
-        differences = np.array(values[one.transform]).mean(axis=1) - base.mean(axis=1)
-        literal[one.transform] = one.paired.p_value
+        differences = np.array(values[str(one.tags["transform"])]).mean(axis=1) - base.mean(axis=1)
+        literal[str(one.tags["transform"])] = one.paired.p_value
         assert one.paired.difference.value == pytest.approx(differences.mean())
         assert one.paired.counts == (60, 60)
     corrected = holm(literal, Family(name="one", members=tuple(literal)))
@@ -204,7 +209,7 @@ def test_conditions_are_compared_with_themselves_alone() -> None:
     plain = make_rows({"identity": [[1.0, 1.0]] * 3, "reflect": [[0.0, 0.0]] * 3}, kind="grid")
     keyed = make_rows({"identity": [[0.0, 0.0]] * 3, "reflect": [[0.0, 0.0]] * 3}, kind="two-path")
     found = compare_transforms(Rows.concatenate([plain, keyed]), margin={"success": 0.5})
-    assert {str(one.condition["kind"]): one.paired.difference.value for one in found} == {"grid": -1.0, "two-path": 0.0}
+    assert {str(one.tags["kind"]): one.paired.difference.value for one in found} == {"grid": -1.0, "two-path": 0.0}
 
 
 def test_nothing_disappears() -> None:
@@ -216,7 +221,7 @@ def test_nothing_disappears() -> None:
             make_rows({"identity": [[0.0, 0.0]] * 9, "reflect": [[0.0, 0.0]] * 8 + [[1.0, 1.0]]}, agent="few"),
         ]
     )
-    found = {one.agent: one for one in compare_transforms(rows, margin={"success": 0.1})}
+    found = {str(one.tags["agent"]): one for one in compare_transforms(rows, margin={"success": 0.1})}
     assert list(found) == ["few", "one grid", "originals only", "undefined"]
     assert "one cluster: undefined interval" in found["one grid"].notes
     for name in ("one grid", "originals only", "undefined"):
