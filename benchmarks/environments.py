@@ -18,8 +18,8 @@ from typing import Any
 
 from goalscope._ground.extras import how_to_install
 from goalscope.environments import believe
-from goalscope.environments.environment import build
 from goalscope.meg import RationalityCurve, meg_known
+from goalscope.worlds.environments.environment import build
 
 EPSILON = 0.3
 LEVELS = (

@@ -23,12 +23,12 @@ from goalscope._ground.distributions import (
 from goalscope._ground.rng import stream
 from goalscope.cli import app
 from goalscope.environments import Observed, enumerate_states
-from goalscope.environments.playback import play_back
-from goalscope.environments.solution import solve_table
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.definition import FiniteWorld
+from goalscope.goals.meg.causal import Variable
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.meg.causal import Variable
+from goalscope.worlds.environments.playback import play_back
+from goalscope.worlds.environments.solution import solve_table
 from goalscope.worlds.planning import TabularMDP
 from goalscope.worlds.planning.process import Process
 

@@ -31,6 +31,9 @@ if sys.argv[:1] == ["-m"] and "goalscope" in sys.orig_argv and not sys.flags.saf
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from goalscope import _parts as _parts
+from goalscope._ground.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from goalscope._ground.parts import PartWarning as PartWarning
     from goalscope.agents.agent import Agent as Agent
@@ -48,8 +51,6 @@ if TYPE_CHECKING:
     from goalscope.worlds.world import World as World
 
     open = open_results
-
-__version__ = "0.9.0"
 
 _OFFERED: Final = {
     "evaluate": ("verdict.evaluating", "evaluate"),

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from goal_tables import directed
-from goalscope.environments.environment import build
 from goalscope.runs import Store, Study, run
+from goalscope.worlds.environments.environment import build
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
 PYTHON, YAML = (re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("python", "yaml"))

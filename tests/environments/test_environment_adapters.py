@@ -11,9 +11,9 @@ from small_worlds import Counted
 from command_line import call
 from families import long_after
 from goalscope.environments import EnvironmentWorld, Mismatch, believe
-from goalscope.environments.environment import build
 from goalscope.meg import meg_known
 from goalscope.runs import Store, Study, run
+from goalscope.worlds.environments.environment import build
 
 
 def figures(source: str, horizon: int | None = None, **parameters: Any) -> tuple[int, int, float, float, float, int]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
+from goalscope.agents.policies.agent import PLANES, planes
 from goalscope.environments import PolicyAgent
-from goalscope.environments.agents import PLANES, planes
 from goalscope.meg import meg_known
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.worlds import Grid, GridView, layout
@@ -181,7 +181,7 @@ def test_the_registered_environment_passes_gymnasiums_own_checks(form: str) -> N
     gymnasium = pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
     from gymnasium.utils.env_checker import check_env
 
-    from goalscope.environments import grid_env
+    from goalscope.integrations.gymnasium import grid_env
 
     made = gymnasium.make("goalscope/Grid-v0", size=7, density=0.4, form=form, render_mode="rgb_array")
     assert isinstance(made.unwrapped, grid_env.GridEnv)
@@ -192,7 +192,7 @@ def test_the_registered_environment_passes_gymnasiums_own_checks(form: str) -> N
 
 def test_the_registered_environment_is_the_grid_and_tells_what_is_optimal() -> None:
     pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
-    from goalscope.environments.grid_env import GridEnv
+    from goalscope.integrations.gymnasium.grid_env import GridEnv
 
     env = GridEnv(grid=ROOM, form="text", render_mode="ansi")
     shown, info = env.reset(seed=3)

@@ -20,12 +20,12 @@ from command_line import call
 from flipped import attack
 from goal_tables import directed
 from goalscope.agents import Observation
+from goalscope.agents.policies.files import PolicyFile
 from goalscope.environments import EnvironmentWorld, Observed, believe, read_policy, save_policy
-from goalscope.environments.environment import build
-from goalscope.environments.policies import PolicyFile
-from goalscope.environments.world import EnvironmentView
 from goalscope.goals import goal_measure
 from goalscope.runs import Store, Study, run
+from goalscope.worlds.environments.environment import build
+from goalscope.worlds.environments.world import EnvironmentView
 from tampered import resealed_policy
 
 torch = pytest.importorskip("torch", reason="the extra lm is not installed")

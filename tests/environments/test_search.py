@@ -10,7 +10,7 @@ from small_worlds import Counted
 
 from families import long_after
 from goalscope.environments import Mismatch, VisitedStates, believe, believe_visited
-from goalscope.environments.environment import build
+from goalscope.worlds.environments.environment import build
 
 pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
 

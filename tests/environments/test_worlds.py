@@ -17,8 +17,8 @@ from command_line import call
 from goal_tables import directed, held_out
 from goalscope._ground import registry
 from goalscope._ground.rng import stream
+from goalscope.agents.policies.agent import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.environments import EnvironmentWorld, environment_kind
-from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.goals.curves import Ensemble
 from goalscope.goals.hypotheses import FiniteWorld, parse
 from goalscope.goals.hypotheses.states import states_of
@@ -268,7 +268,7 @@ def test_a_stored_run_is_read_without_importing_anything_and_says_what_it_lacks(
     monkeypatch.chdir(home)
     run(study("elsewhere:Corridor", agents=[{"kind": "random"}]), folder / "run")
     monkeypatch.chdir(folder)
-    from goalscope.environments.world import _believed
+    from goalscope.worlds.environments.world import _believed
 
     _believed.cache_clear()
     with Store(folder / "run") as store:

@@ -17,11 +17,11 @@ from goalscope.goals.curves import TOP, Curves, Ensemble, process_of_episode
 from goalscope.goals.heldout import _fit, _normaliser
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.states import states_of
+from goalscope.goals.meg.unknown import OccupancyDual
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.resamples import weigh
 from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, SharedCurve, meg_known
-from goalscope.meg.unknown import OccupancyDual
 from goalscope.runs import Episode, GridWorld, begin
 from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
 from goalscope.worlds.planning import TabularMDP

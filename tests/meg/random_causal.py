@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.goals.meg.causal import Value
 from goalscope.meg import CausalModel, Variable
-from goalscope.meg.causal import Value
 
 Array = npt.NDArray[np.float64]
 

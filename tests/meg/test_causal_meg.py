@@ -22,7 +22,7 @@ from goalscope.meg import (
     pseudo_terminal_goals,
     with_recall,
 )
-from goalscope.meg.causal_examples import instructed, mouse, mouse_diagram, pomdp_mouse
+from goalscope.papers.causal_examples import instructed, mouse, mouse_diagram, pomdp_mouse
 
 Array = npt.NDArray[np.float64]
 LOG2 = float(np.log(2))

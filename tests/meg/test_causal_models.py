@@ -11,7 +11,7 @@ from random_causal import joint, marginal, random_model
 
 from families import examples
 from goalscope.meg import CausalModel, InfluenceDiagram, Variable, with_recall
-from goalscope.meg.causal_examples import mouse, mouse_diagram, pomdp_mouse
+from goalscope.papers.causal_examples import mouse, mouse_diagram, pomdp_mouse
 
 seeds = st.integers(0, 2**32 - 1)
 

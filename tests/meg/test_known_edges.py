@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from meg_worlds import random_policy, worlds
 
 from goalscope._ground.rng import stream
+from goalscope.goals.meg._fast import Knots
 from goalscope.meg import RationalityCurve, meg_known
-from goalscope.meg._fast import Knots
 from goalscope.worlds import generate
 from goalscope.worlds.planning import TabularMDP, from_grid, value_iteration
 from goalscope.worlds.planning import soft as soft_module

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.meg import file as file_module
+from goalscope.goals.meg.file import meg_of_file, read_meg_file
+from goalscope.goals.meg import file as file_module
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.meg.file import meg_of_file, read_meg_file
 from goalscope.worlds.planning import TabularMDP
 
 MOUSE: dict[str, Any] = {

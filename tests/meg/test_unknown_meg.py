@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 
 from families import examples
 from goalscope._ground.rng import stream
+from goalscope.goals.meg.unknown import OccupancyDual
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.meg.unknown import OccupancyDual
 from goalscope.worlds.planning import TabularMDP, occupancy, value_iteration
 
 

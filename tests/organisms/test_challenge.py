@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.agents.models.folders import model_folder
+from goalscope.agents.policies.agent import planes
 from goalscope.cli import app
-from goalscope.environments.agents import planes
 from goalscope.organisms import FAMILIES, cards, challenge, folders, learners, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
 from goalscope.organisms.learners import policy
@@ -291,7 +291,7 @@ def test_an_organism_plays_from_observations_as_it_does_in_worlds(made: Path) ->
 @pytest.mark.full
 def test_an_organism_plays_in_gymnasium(made: Path) -> None:
     gymnasium = pytest.importorskip("gymnasium")
-    import goalscope.environments.grid_env  # noqa: F401  (registers the environment)
+    import goalscope.integrations.gymnasium.grid_env  # noqa: F401  (registers the environment)
 
     player, arrived = OrganismPlayer(made / "goal-table-75-0"), 0
     env = gymnasium.make("goalscope/Grid-v0", size=7, density=0.2, factor=2.0)

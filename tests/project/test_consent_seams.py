@@ -9,7 +9,7 @@ SOURCE = Path(goalscope.__file__).parent
 SEAMS = {
     "cli/hypotheses.py": "entries of worlds that --worlds holds",
     "cli/overrides.py": "values of --set",
-    "environments/world.py": "the argument of EnvironmentWorld.make",
+    "worlds/environments/world.py": "the argument of EnvironmentWorld.make",
     "verdict/choices.py": "values of --set",
     "verdict/subject.py": "models on the command line, and files with a model",
     "cli/front/attributing.py": "worlds in a call from Python",

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -16,10 +17,8 @@ ROOMS = (
     "_ground",
     "stats",
     "worlds",
-    "meg",
     "agents",
     "runs",
-    "environments",
     "measures",
     "goals",
     "inside",
@@ -30,10 +29,9 @@ ROOMS = (
     "papers",
     "integrations",
 )
-FLOORS = {"__init__": len(ROOMS), **{room: floor for floor, room in enumerate(ROOMS)}, "__main__": len(ROOMS)}
-UPWARD = {("goals", "inside")}
-"""What still imports a room above its own: methods of attribution that look into an agent."""
-
+FACES = ("_parts", "environments", "meg", "__init__", "__main__")
+"""Modules above all rooms, which no room imports: what a user finds under `goalscope`, and where parts are."""
+FLOORS = {name: floor for floor, name in enumerate((*ROOMS, *FACES))}
 
 HEAVY = (
     "torch",
@@ -83,9 +81,7 @@ def violations(path: Path, text: str) -> list[str]:
     own = part(path)
     found = []
     for other in imported(text):
-        if other == "__version__" or other == own:
-            continue
-        if FLOORS[other] < FLOORS[own] or (own, other) in UPWARD:
+        if other == own or FLOORS[other] < FLOORS[own]:
             continue
         found.append(f"{own} (floor {FLOORS[own]}) imports {other} (floor {FLOORS[other]})")
     return found
@@ -103,17 +99,19 @@ def test_a_file_imports_from_lower_floors_only(path: Path) -> None:
 def test_the_check_itself_finds_a_violation() -> None:
     assert violations(SOURCE / "worlds" / "x.py", "from goalscope.agents import Agent")
     assert violations(SOURCE / "agents" / "x.py", "def f():\n    import goalscope.runs.study")
-    assert not violations(SOURCE / "meg" / "x.py", "from goalscope.worlds import Grid")
+    assert not violations(SOURCE / "goals" / "x.py", "from goalscope.worlds import Grid")
 
 
 @pytest.mark.parametrize("package", ["papers", "organisms", "verdict.studies", "integrations"])
 def test_nothing_of_the_core_names_what_registers_like_a_package_of_others(package: str) -> None:
     naming = [
-        path for path in FILES if part(path) != package and f"goalscope.{package}" in path.read_text(encoding="utf-8")
+        path
+        for path in FILES
+        if part(path) not in (package, *FACES) and f"goalscope.{package}" in path.read_text(encoding="utf-8")
     ]
     assert not naming
-    [point] = [point for point in entry_points(group="goalscope") if point.value.startswith(f"goalscope.{package}")]
-    assert point.load()
+    points = [point for point in entry_points(group="goalscope") if point.value.startswith(f"goalscope.{package}")]
+    assert points and all(point.load() for point in points)
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
@@ -125,16 +123,30 @@ def test_a_class_name_stands_for_one_thing() -> None:
     assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
+def file_of(module: str) -> Path | None:
+    """Return the file of a module or package below `goalscope`, None where that is none."""
+    place = SOURCE.joinpath(*module.split(".")[1:])
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file in FILES), None)
+
+
 def modules_imported(path: Path) -> set[Path]:
     """Return the files of the package that a file imports anywhere: in functions and for types alone, too."""
     names = set[str]()
     for node in imports_of(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            within = {f"{node.module}.{alias.name}" for alias in node.names}
+            # A submodule that is imported from its package is not an import of what the package gathers.
+            names |= within | ({node.module} if any(file_of(name) is None for name in within) else set())
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    files = {name: SOURCE.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in names if "goalscope." in name}
-    return {file for file in files.values() if file in FILES and file != path}
+    files = {file_of(name) for name in names if name.split(".")[0] == "goalscope"}
+    return {file for file in files if file is not None and file != path}
+
+
+def test_there_are_at_most_14_rooms_and_6_files() -> None:
+    folders = [path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert sorted(folders) == sorted(ROOMS) and len(folders) <= 14
+    assert len([path for path in SOURCE.iterdir() if path.is_file()]) <= 6
 
 
 def circles(graph: dict[Path, set[Path]]) -> list[set[Path]]:
@@ -152,8 +164,45 @@ def circles(graph: dict[Path, set[Path]]) -> list[set[Path]]:
     return [{other for other in beyond[path] if path in beyond[other]} for path in graph if path in beyond[path]]
 
 
+IMPORTS_BY_NAME = """
+import importlib, json, sys
+found = []
+by_itself = importlib.import_module
+def recorded(name, package=None):
+    found.append((sys._getframe(1).f_code.co_filename, name))
+    return by_itself(name, package)
+importlib.import_module = recorded
+import goalscope
+from goalscope._ground import registry
+for kind in registry.KINDS:
+    registry.names(kind)
+for name in {faces!r}:
+    face = by_itself(name)
+    for part in face.__all__ if hasattr(face, "__all__") else dir(face):
+        getattr(face, part)
+print(json.dumps([edge for edge in found if edge[1].startswith("goalscope")]))
+"""
+
+
+def imported_by_name() -> dict[Path, set[Path]]:
+    """Return what files import by a name that is made while the program runs: each such place is made to do so."""
+    makers = [path for path in FILES if "import_module(" in path.read_text(encoding="utf-8")]
+    faces = [
+        ".".join(("goalscope", *path.parent.relative_to(SOURCE).parts)) for path in makers if path.name == "__init__.py"
+    ]
+    code = IMPORTS_BY_NAME.replace("{faces!r}", repr(faces))
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    graph = defaultdict[Path, set[Path]](set)
+    for importing, name in json.loads(result.stdout):
+        if (file := file_of(name)) is not None:
+            graph[Path(importing)].add(file)
+    return graph
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
-    graph = {path: modules_imported(path) for path in FILES}
+    by_name = imported_by_name()
+    assert {path.name for path in by_name} >= {"__init__.py", "_parts.py"}
+    graph = {path: modules_imported(path) | by_name[path] for path in FILES}
     assert not [sorted(str(path.relative_to(SOURCE)) for path in circle) for circle in circles(graph)]
     first, second = FILES[:2]
     assert circles({first: {second}, second: {first}}) == [{first, second}] * 2

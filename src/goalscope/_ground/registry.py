@@ -1,16 +1,16 @@
 """Registry of named parts: agents, measures and other kinds, built-in ones and those of plugin packages.
 
-A part registers under a name with a decorator. Built-in modules are imported when their kind is first used. A plugin
-package declares a module as an entry point of the group ``goalscope``; it is imported once, after the built-in ones,
-and registers its parts, as those for papers, shipped studies and Inspect do. A package that fails to import is named
-in a warning and in the error of every unknown name; its registrations up to then are removed, and all other names stay.
+A part registers under a name with a decorator. Built-in modules (`install`) are imported when their kind is first used.
+A plugin package declares a module as an entry point of the group ``goalscope``; it is imported once, after the built-in
+ones, and registers its parts, as those for papers, shipped studies and Inspect do. A package that fails to import is
+named in a warning and in the error of every unknown name; its registrations up to then are removed, and all other names
+stay.
 """
 
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from typing import Any, Final, TypeVar
@@ -28,70 +28,6 @@ GROUP: Final = "goalscope"
 """The group of entry points of plugin packages."""
 
 _LONGEST_NAME: Final = 200
-
-_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": tuple(
-        f"goalscope.{name}"
-        for name in ("runs.builtin_worlds", "goals.counterfactual.worlds", "environments.kinds", "runs.kinds")
-    ),
-    "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
-    "head": ("goalscope.inside.probing.builtin_heads",),
-    "intervention": tuple(
-        f"goalscope.inside.interventions.{name}" for name in ("patching", "steering", "ablation", "reasoning")
-    ),
-    "agent": (
-        *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
-        "goalscope.environments.agents",
-        "goalscope.goals.hypotheses.twins",
-    ),
-    "model": ("goalscope.agents.models.local", "goalscope.agents.models.http", "goalscope.agents.models.engine"),
-    "measure": tuple(
-        f"goalscope.measures.{name}"
-        for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
-    ),
-    "hypothesis": tuple(f"goalscope.goals.hypotheses.{name}" for name in ("rules", "places")),
-    "attribution": tuple(
-        f"goalscope.goals.attribution.{name}"
-        for name in (
-            *("by_score", "by_arrival", "by_meg", "by_likelihood", "by_reasoning", "by_counterfactual"),
-            *("by_decoding", "by_patching"),
-        )
-    ),
-    "analysis": ("goalscope.inside.probing.builtin_analyses",),
-    "claim": tuple(f"goalscope.verdict.{name}" for name in ("questions", "aims", "depends", "inside")),
-    "arm": tuple(f"goalscope.verdict.{name}" for name in ("arms", "aims", "depends", "inside")),
-    # In the order of the page.
-    "section": tuple(
-        f"goalscope.report.sections.{name}"
-        for name in (
-            *(
-                "results",
-                "invariance",
-                "probing",
-                "cognitive_map",
-                "cognitive_map_curves",
-                "decoded_maps",
-                "beliefs",
-                "plans",
-                "distance",
-            ),
-            *(
-                "logit_lens",
-                "patching",
-                "steering",
-                "dependence",
-                "attribution",
-                "environments",
-                "behaviour",
-                "tasks",
-                "meg",
-                "agents",
-                "about",
-            ),
-        )
-    ),
-}
-"""The modules that register the built-in parts of a kind, in the order in which their names are listed."""
 
 Part = TypeVar("Part")
 
@@ -113,8 +49,23 @@ _broken: dict[str, str] = {}
 _loading: list[str] = []
 _packages: dict[str, str] = {}
 """First name of the modules of a package -> its distribution and version."""
+_modules: dict[str, tuple[str, ...]] = {}
+"""The modules that register the built-in parts of a kind, in the order in which their names are listed."""
+_import: list[Callable[[str], object]] = []
+"""What imports one of them."""
 _loaded: set[str] = set()
 _lock = RLock()
+
+
+def install(modules: Mapping[str, tuple[str, ...]], load: Callable[[str], object]) -> None:
+    """Say which modules register built-in parts: they stand in rooms above, of which this one knows nothing.
+
+    Args:
+        modules: kind -> modules, in the order in which the names of their parts are listed.
+        load: imports a module.
+    """
+    _modules.update(modules)
+    _import.append(load)
 
 
 def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part], Part]:
@@ -196,7 +147,7 @@ def names(kind: str) -> tuple[str, ...]:
     with _lock:
         _load_built_in(kind)
         _load_packages()
-        order = {module: index for index, module in enumerate(_BUILT_IN.get(kind, ()))}
+        order = {module: index for index, module in enumerate(_modules.get(kind, ()))}
         entries = _entries[kind]
         return tuple(sorted(entries, key=lambda name: order.get(entries[name].module, len(order))))
 
@@ -249,8 +200,8 @@ def _load_built_in(kind: str) -> None:
     if kind not in _loaded:
         _loaded.add(kind)  # first, since these modules may look up names during their import
         try:
-            for module in _BUILT_IN.get(kind, ()):
-                import_module(module)
+            for module in _modules.get(kind, ()):
+                _import[-1](module)
         except BaseException:
             _loaded.discard(kind)  # a missing library may be installed later
             raise

@@ -116,7 +116,7 @@ def print_findings(folder: Path) -> bool:
 
 def examine(folder: Path) -> list[Diagnosis]:
     """Check Python, the dependencies, the machine, and whether SQLite works in the folder of future runs."""
-    from goalscope import __version__
+    from goalscope._ground.version import __version__
 
     detail = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
     python = ("ok", detail) if sys.version_info >= (3, 11) else ("problem", f"{detail}: goalscope needs 3.11 or later")

@@ -13,7 +13,7 @@ from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
 from goalscope.cli.front.goals import towards
 from goalscope.goals import RunDirectedness
-from goalscope.meg.file import FileMEG, meg_of_file
+from goalscope.goals.meg.file import FileMEG, meg_of_file
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.meg import (
     belief_words,

@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from goalscope import __version__
 from goalscope._ground import own
 from goalscope._ground.folder import Folder
+from goalscope._ground.version import __version__
 from goalscope.cli import (
     activations,
     attributing,

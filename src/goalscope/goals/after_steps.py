@@ -18,7 +18,7 @@ from goalscope.goals.curves import TOP
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask
 from goalscope.goals.hypotheses.states import States
 from goalscope.goals.hypotheses.steps import reached_before
-from goalscope.meg import RationalityCurve
+from goalscope.goals.meg import RationalityCurve
 from goalscope.worlds.planning import TabularMDP
 
 

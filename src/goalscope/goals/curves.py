@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from goalscope._ground.spill import Spill
 from goalscope.goals.hypotheses.definition import FiniteWorld
+from goalscope.goals.meg import RationalityCurve
+from goalscope.goals.meg._fast import quintic, quintic_slope, quintic_value
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.resamples import Resampled, Weights, parts_of_worlds, weigh
-from goalscope.meg import RationalityCurve
-from goalscope.meg._fast import quintic, quintic_slope, quintic_value
 from goalscope.worlds.planning import TabularMDP
 
 Array = npt.NDArray[np.float64]

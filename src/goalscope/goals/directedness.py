@@ -24,6 +24,7 @@ from goalscope.goals.hypotheses.separability import tells_apart
 from goalscope.goals.hypotheses.states import States
 from goalscope.goals.hypotheses.steps import steps_in
 from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.meg import RationalityCurve, meg_known
 from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import (
     EXACT_NOTE,
@@ -36,7 +37,6 @@ from goalscope.goals.results import (
 )
 from goalscope.goals.state_blind import blind_visits, frequencies
 from goalscope.measures.table import CONDITIONS, PROVENANCE
-from goalscope.meg import RationalityCurve, meg_known
 from goalscope.stats import DIFFERENCES, LESS
 from goalscope.stats.columns import column_of
 from goalscope.stats.groups import natural_order

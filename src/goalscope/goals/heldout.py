@@ -18,10 +18,10 @@ from goalscope._ground.rng import stream
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.states import States
+from goalscope.goals.meg.unknown import OccupancyDual
 from goalscope.goals.random_agents import Invalid, expected_after, random_walks
 from goalscope.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
 from goalscope.measures.table import CONDITIONS
-from goalscope.meg.unknown import OccupancyDual
 from goalscope.stats import estimate_mean
 from goalscope.stats.groups import natural_order
 from goalscope.stats.rows import Tag

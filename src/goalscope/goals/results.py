@@ -11,8 +11,8 @@ from goalscope.goals.curves import METHOD, Array, interval, random_p, with_rando
 from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.written import noun_of
+from goalscope.goals.meg import chance_note
 from goalscope.goals.words import say_all
-from goalscope.meg import chance_note
 from goalscope.stats import corrected
 from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows, Tag

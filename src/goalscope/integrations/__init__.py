@@ -1,1 +1,1 @@
-"""Frameworks of others: Inspect, verifiers, OpenEnv. Each registers like a stranger's package; no room names them."""
+"""Frameworks of others: Gymnasium, Inspect, verifiers, OpenEnv. Each registers like a stranger's package."""

@@ -30,10 +30,10 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.goals.attribution import Looking
-from goalscope.goals.attribution.by_decoding import likeliest
 from goalscope.goals.counterfactual.changes import elsewhere
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.goals.hypotheses.definition import Array, Numbers
+from goalscope.inside.attribution.by_decoding import likeliest
 from goalscope.inside.interventions.edits import EMBEDDING, Edit
 from goalscope.inside.interventions.forward import Batch, score_answers
 from goalscope.inside.interventions.pairs import best, local_model

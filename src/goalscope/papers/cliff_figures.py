@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from goalscope import __version__
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
+from goalscope._ground.version import __version__
 from goalscope.papers.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
 
 _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_probability, freeze
-from goalscope.meg import RationalityCurve, meg_known, meg_unknown
+from goalscope.goals.meg import RationalityCurve, meg_known, meg_unknown
 from goalscope.worlds.planning import TabularMDP, occupancy, value_iteration
 
 Array = npt.NDArray[np.float64]

@@ -91,8 +91,8 @@ def _cliff(folder: Path, experiment: str) -> ExactResult:
 
 def _mouse(folder: Path, which: str) -> ExactResult:
     """Compute the MEG of the mouse of Fig. 1, or of the one that smells and moves twice, of Fig. 2."""
-    from goalscope.meg import meg_target
-    from goalscope.meg.causal_examples import mouse, pomdp_mouse
+    from goalscope.goals.meg import meg_target
+    from goalscope.papers.causal_examples import mouse, pomdp_mouse
 
     def value(model: Any, decisions: Sequence[str], target: str) -> float:
         return meg_target(model, decisions=decisions, target=target).value

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from goalscope import __version__
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.sealed import SealedRecord, read_sealed
+from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
 from goalscope.papers.claims import Tested
 from goalscope.papers.items import PAPERS, Item

@@ -13,10 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope import __version__
 from goalscope._ground import registry
 from goalscope._ground.folder import temporary_folder
 from goalscope._ground.untrusted import printable, shorten
+from goalscope._ground.version import __version__
 from goalscope.agents.models.http_keys import hide
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from goalscope._ground import registry
 from goalscope.agents.agent import TASK_CHAT
 from goalscope.agents.prompts import NAMED, WORDINGS
-from goalscope.environments.world import EnvironmentView
 from goalscope.runs.study import Study
 from goalscope.stats.rows import Tag
 from goalscope.verdict.subject import Subject
+from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
 
 SEED: Final = 1902

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from goalscope import __version__
 from goalscope._ground.folder import Folder
+from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
 from goalscope._ground.yaml_text import write_yaml
 from goalscope.goals.decision import GOAL

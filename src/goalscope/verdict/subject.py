@@ -18,13 +18,13 @@ from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import COMPLETION
 from goalscope.agents.models.folder_checks import holds_model
-from goalscope.environments.world import EnvironmentView
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.preflight.model_defaults import find_out
 from goalscope.worlds.encodings import MATRIX
+from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View

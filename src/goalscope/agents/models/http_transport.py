@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from goalscope import __version__
 from goalscope._ground.extras import lacking
 from goalscope._ground.progress import StoppedError
 from goalscope._ground.rng import uniform
+from goalscope._ground.version import __version__
 from goalscope.agents.models.http_budget import CallKey, ExchangeError
 from goalscope.agents.models.http_errors import (
     LONGEST_TEXT,

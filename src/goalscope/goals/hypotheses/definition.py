@@ -25,7 +25,7 @@ from goalscope._ground.checks import check_shape, freeze, refuse_where
 from goalscope._ground.distributions import to_array, to_distributions
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.hypotheses.views import Undefined, view_of
-from goalscope.meg import KnownMEG, meg_known
+from goalscope.goals.meg import KnownMEG, meg_known
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.planning.mdp import utility_range, value_iteration

@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from goalscope.agents.agent import Observation
-from goalscope.environments.world import EnvironmentView
 from goalscope.worlds.dynamics import State, shown, state_number
+from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.tasks import process_of_map
 from goalscope.worlds.tasks.coordinates import Cell

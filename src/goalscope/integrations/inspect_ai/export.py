@@ -33,9 +33,9 @@ from inspect_ai.model import (
 )
 from inspect_ai.scorer import SampleScore, Score, mean, stderr
 
-from goalscope import __version__
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.ids import content_id
+from goalscope._ground.version import __version__
 from goalscope.agents.chat import ChatAgent
 from goalscope.integrations.inspect_ai.episode import score_of
 from goalscope.integrations.inspect_ai.outputs import write_config, write_messages

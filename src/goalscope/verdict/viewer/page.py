@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope import __version__
 from goalscope._ground.folder import Folder, NamedFile, package_text
+from goalscope._ground.version import __version__
 from goalscope.report.reading import Run
 from goalscope.verdict.claims import Evaluation
 from goalscope.verdict.opening import open_results

@@ -1,0 +1,55 @@
+"""Which modules register the built-in parts, and the one place that imports them by name.
+
+It stands above all rooms, and the registry lies below them: that is why the registry is told (`registry.install`). What
+the satellites offer is registered through entry points, as for any other package.
+"""
+
+from importlib import import_module
+from typing import Final
+
+from goalscope._ground import registry
+
+_MODULES: Final = {
+    "world": "runs.builtin_worlds goals.counterfactual.worlds runs.environment_kinds runs.kinds",
+    "head": "inside.probing.builtin_heads",
+    "intervention": (
+        "inside.interventions.patching inside.interventions.steering inside.interventions.ablation "
+        "inside.interventions.reasoning"
+    ),
+    "agent": (
+        "agents.scripted agents.reader agents.chat agents.task_scripted agents.task_chat "
+        "agents.policies.agent goals.hypotheses.twins"
+    ),
+    "model": "agents.models.local agents.models.http agents.models.engine",
+    "measure": (
+        "measures.performance measures.uncertainty measures.visits measures.key measures.fog "
+        "measures.exploration.errors"
+    ),
+    "hypothesis": "goals.hypotheses.rules goals.hypotheses.places",
+    "attribution": (
+        "goals.attribution.by_score goals.attribution.by_arrival goals.attribution.by_meg "
+        "goals.attribution.by_likelihood inside.attribution.by_reasoning goals.attribution.by_counterfactual "
+        "inside.attribution.by_decoding inside.attribution.by_patching"
+    ),
+    "analysis": "inside.probing.builtin_analyses",
+    "claim": "verdict.questions verdict.aims verdict.depends verdict.inside",
+    "arm": "verdict.arms verdict.aims verdict.depends verdict.inside",
+    "section": (
+        "report.sections.results report.sections.invariance report.sections.probing "
+        "report.sections.cognitive_map report.sections.cognitive_map_curves report.sections.decoded_maps "
+        "report.sections.beliefs report.sections.plans report.sections.distance report.sections.logit_lens "
+        "report.sections.patching report.sections.steering report.sections.dependence "
+        "report.sections.attribution report.sections.environments report.sections.behaviour "
+        "report.sections.tasks report.sections.meg report.sections.agents report.sections.about"
+    ),
+}
+"""Kind -> modules below `goalscope`, in the order in which their parts are listed; those of sections as on the page."""
+
+
+def _load(module: str) -> None:
+    import_module(module)
+
+
+registry.install(
+    {kind: tuple(f"goalscope.{name}" for name in names.split()) for kind, names in _MODULES.items()}, _load
+)

@@ -1,0 +1,1 @@
+"""Policies that other libraries trained, as agents."""

@@ -1,0 +1,264 @@
+"""Agents in environments: scripted ones whose goal is known, and anything with a method ``predict``.
+
+Each scripted agent knows the world and has an exact distribution over actions. A policy that was trained on one
+environment, such as those of stable-baselines3, acts in its worlds and receives the same observations as in training.
+`PolicyAgent` is used from Python, with the policy as an object; no policy file is ever loaded here.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_whole
+from goalscope._ground.distributions import to_array, to_shares
+from goalscope.agents.agent import Observation, Turn, agent_kind
+from goalscope.agents.scripted import PROBABILITY, Scripted
+from goalscope.worlds.environments.world import EnvironmentView, EnvironmentWorld
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.world import View
+
+Distribution = npt.NDArray[np.float64]
+
+
+def _horizon(name: str, value: Any) -> int | None:
+    return None if value is None else check_whole(name, value, 1, "decisions")
+
+
+@dataclass(frozen=True)
+class EnvironmentAgent(Scripted):
+    """A scripted agent of environments; where nothing is left to do, all offered actions are equally likely."""
+
+    prefix: ClassVar[str] = "environment-"
+    needs: ClassVar[type[View]] = EnvironmentView
+    knows_world: ClassVar[bool] = True
+
+    @abstractmethod
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return ``[A]`` the actions of the rule in a state, none where the rule does not apply."""
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the probability of each action, ``[A]``: uniform over the actions of the rule.
+
+        Raises:
+            ValueError: the observation does not hold its world.
+        """
+        world, view = observation.world, observation.seen(EnvironmentView)
+        if not isinstance(world, EnvironmentWorld):
+            raise ValueError("a scripted agent of environments must be told its world, got an observation without it")
+        offered = world.believed.table.offered[view.number]
+        chosen = self.preferred(world, view.number, observation.step) & offered
+        chosen = chosen if chosen.any() else offered
+        return np.asarray(chosen / chosen.sum())
+
+    def _choose(self, observation: Observation) -> int:
+        return observation.draw(self.probabilities(observation).tolist())
+
+
+@agent_kind("environment-optimal")
+@dataclass(frozen=True)
+class EnvironmentOptimal(EnvironmentAgent):
+    """Takes each optimal action with equal probability.
+
+    Args:
+        horizon: decisions of an episode, as the study has them; needed with chance, where what is optimal depends on
+            how many are left, and without meaning otherwise.
+    """
+
+    kind: ClassVar[str] = "optimal"
+    horizon: int | None = field(default=None, metadata={"check": _horizon})
+
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return the optimal set."""
+        solved = world.believed.solved
+        if solved.optimal is not None:
+            optimal: npt.NDArray[np.bool_] = solved.optimal[state]
+            return optimal
+        if self.horizon is None:
+            raise ValueError(
+                "an optimal agent must be told the horizon where the environment has chance: add horizon: N, the steps "
+                "of the study, to the agent"
+            )
+        by_time: npt.NDArray[np.bool_] = world.believed.by_time(self.horizon)[min(step, self.horizon - 1), state]
+        return by_time
+
+    def _parameters(self) -> dict[str, Any]:
+        return {} if self.horizon is None else super()._parameters()
+
+
+@agent_kind("environment-epsilon-greedy")
+@dataclass(frozen=True)
+class EnvironmentEpsilonGreedy(EnvironmentOptimal):
+    """Acts uniformly at random over the offered actions with probability epsilon, else as the optimal agent.
+
+    Args:
+        epsilon: probability of a random action, in [0, 1].
+        horizon: as in `EnvironmentOptimal`.
+    """
+
+    kind: ClassVar[str] = "epsilon-greedy"
+    epsilon: float = field(default=0.3, metadata=PROBABILITY)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the mixture of the optimal and the uniform distribution."""
+        view = observation.seen(EnvironmentView)
+        uniform = np.zeros(len(view.actions))
+        uniform[list(view.offered)] = 1 / len(view.offered)
+        return (1 - self.epsilon) * super().probabilities(observation) + self.epsilon * uniform
+
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), "epsilon": self.epsilon}
+
+
+@agent_kind("environment-wrong-goal")
+@dataclass(frozen=True)
+class EnvironmentWrongGoal(EnvironmentAgent):
+    """Goes to another of the goals that its environment names, and stays there where it can.
+
+    Args:
+        target: the name of that goal.
+    """
+
+    kind: ClassVar[str] = "wrong-goal"
+    target: str = ""
+
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return the actions of the shortest paths to the target; at the target, those that stay there."""
+        table = world.believed.table
+        if self.target not in table.goals:
+            raise ValueError(f"target must be a goal of the world, {', '.join(table.goals)}, got {self.target!r}")
+        if not table.deterministic:
+            raise ValueError("an agent with a wrong goal must be given an environment without chance, got one with it")
+        at_target = table.goals[self.target]
+        if at_target[state]:
+            staying: npt.NDArray[np.bool_] = at_target[table.successor[state]]
+            return staying
+        optimal = world.believed.towards(self.target).optimal
+        assert optimal is not None  # no chance
+        chosen: npt.NDArray[np.bool_] = optimal[state]
+        return chosen
+
+
+@agent_kind("environment-greedy")
+@dataclass(frozen=True)
+class EnvironmentGreedy(EnvironmentAgent):
+    """Takes the actions whose next state its environment's own `heuristic` calls nearest to the goal, on average."""
+
+    kind: ClassVar[str] = "greedy"
+
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return the actions with the lowest expected heuristic of the next state."""
+        table, heuristic = world.believed.table, getattr(world.believed.environment, "heuristic", None)
+        if heuristic is None:
+            raise ValueError("a greedy agent must be given an environment with a method heuristic(state), got none")
+        values = np.full(len(table.actions), np.inf)
+        for action in np.flatnonzero(table.offered[state]).tolist():
+            outcomes = table.outcomes(state, action)
+            next_states = table.triples[outcomes, 2].tolist() or [state]
+            probabilities = table.chance[outcomes].tolist() or [1.0]
+            values[action] = sum(
+                chance * float(heuristic(table.states[next_state]))
+                for next_state, chance in zip(next_states, probabilities, strict=True)
+            )
+        return np.asarray(values <= values.min() + 1e-12)
+
+
+class Predicts(Protocol):
+    """A policy as stable-baselines3 has it."""
+
+    def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
+        """Return the actions of a batch of observations ``[B, ...]``, and a state that is ignored."""
+        ...
+
+
+PLANES: Final = ("wall", "agent", "goal", "key", "locked door", "key carried")
+"""Content of each plane of a grid as an array."""
+
+
+def planes(view: GridView) -> npt.NDArray[np.float32]:
+    """Return a grid as `PLANES`, ``[6, H, W]`` float32, 1 where it is so; hidden cells are 0 in all of them."""
+    grid = view.grid
+    array = np.zeros((len(PLANES), *grid.walls.shape), dtype=np.float32)
+    array[0] = grid.walls
+    for number, cell in enumerate((grid.start, grid.goal, grid.key, grid.door), 1):
+        if cell is not None:
+            array[(number, *cell)] = 1.0
+    array[5] = view.carrying_key
+    return array
+
+
+def shown_array(view: View) -> npt.NDArray[Any]:
+    """Return what a view shows as an array: planes of a grid, or the array of an environment.
+
+    Raises:
+        ValueError: the view shows no array.
+    """
+    if isinstance(view, GridView):
+        return planes(view)
+    if isinstance(view, EnvironmentView) and view.observed.array is not None:
+        return view.observed.array
+    raise ValueError(
+        f"a policy must be shown an array, but {view.shows} here shows words alone: give PolicyAgent a function "
+        "`shows` from the view to an array"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PolicyAgent:
+    """Acts by the method ``predict`` of a policy.
+
+    A policy that draws its actions does so from random numbers of its own, which no resumed run can repeat; so it is
+    asked for its most probable action, or for its probabilities, from which the action is drawn here.
+
+    Attributes:
+        policy: the object with ``predict(observations, deterministic)``.
+        name: short name, as tables show it.
+        identity: what the policy is, e.g. the digest of its weights or seed and steps of its training: the id of the
+            agent is the hash of it.
+        probabilities: observations ``[B, ...]`` -> action probabilities ``[B, A]``; None for the most probable action.
+        shows: view -> array; `shown_array` by default.
+
+    Raises:
+        ValueError: no ``predict``, or an empty identity.
+    """
+
+    policy: Predicts
+    name: str
+    identity: Mapping[str, Any]
+    probabilities: Callable[[npt.NDArray[Any]], npt.ArrayLike] | None = None
+    shows: Callable[[View], npt.NDArray[Any]] = field(default=shown_array)
+
+    journalled: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.policy, "predict", None)):
+            raise ValueError(f"a policy must have a method predict, got {type(self.policy).__name__}")
+        if not self.identity:
+            raise ValueError("identity must say what the policy is, e.g. {'weights': digest}, got nothing")
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the settings that determine its actions, as given to the constructor."""
+        drawn = self.probabilities is not None
+        return {"kind": "policy", "version": 1, "drawn": drawn, "policy": dict(self.identity)}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Answer each observation by itself, so that no batch changes an answer."""
+        return [Turn(action=self._choose(observation)) for observation in observations]
+
+    def _choose(self, observation: Observation) -> int:
+        array, count = self.shows(observation.view)[None], len(observation.view.actions)
+        if self.probabilities is None:
+            action, state = self.policy.predict(array, deterministic=True)
+            if state is not None:
+                raise ValueError(
+                    "a policy with memory must be written by goalscope.environments.save_policy and act as kind: "
+                    "policy: here each observation is answered by itself"
+                )
+            return int(np.asarray(action).reshape(-1)[0])
+        probabilities = to_array("probabilities", self.probabilities(array)).reshape(-1)
+        if probabilities.shape != (count,):
+            raise ValueError(f"probabilities must have shape [1, {count}], got {probabilities!r:.200}")
+        return observation.draw(to_shares("probabilities", probabilities).tolist())

@@ -1,0 +1,58 @@
+"""Worlds of others: finite environments, enumerated, solved exactly and played back; policies of others; the oracle."""
+
+from typing import TYPE_CHECKING, Any
+
+from goalscope.agents.policies.agent import PolicyAgent
+from goalscope.agents.policies.files import read_policy, save_policy
+from goalscope.agents.policies.missions import WORDS
+from goalscope.worlds.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
+from goalscope.worlds.environments.playback import Mismatch, PlayBack, play_back
+from goalscope.worlds.environments.search import VisitedStates, believe_visited
+from goalscope.worlds.environments.solution import SolvedTable, solve_table
+from goalscope.worlds.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.worlds.environments.world import Believed, EnvironmentView, EnvironmentWorld, believe
+
+if TYPE_CHECKING:
+    from goalscope.integrations.gymnasium.oracles import oracle
+    from goalscope.integrations.gymnasium.training import TrainingCurve
+
+__all__ = [
+    "LIMIT",
+    "WORDS",
+    "Believed",
+    "Environment",
+    "EnvironmentView",
+    "EnvironmentWorld",
+    "Mismatch",
+    "Observed",
+    "PlayBack",
+    "Player",
+    "PolicyAgent",
+    "SolvedTable",
+    "StateCopy",
+    "StateTable",
+    "TrainingCurve",
+    "VisitedStates",
+    "believe",
+    "believe_visited",
+    "enumerate_states",
+    "environment_kind",
+    "oracle",
+    "play_back",
+    "read_policy",
+    "save_policy",
+    "solve_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what belongs to the integration of Gymnasium when it is first used."""
+    if name == "oracle":
+        from goalscope.integrations.gymnasium.oracles import oracle
+
+        return oracle
+    if name == "TrainingCurve":
+        from goalscope.integrations.gymnasium.training import TrainingCurve
+
+        return TrainingCurve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,44 @@
+"""Maximum-entropy goal-directedness (MEG): how well "it seeks this utility" predicts what an agent does, in nats."""
+
+from goalscope.goals.meg.causal import CausalModel, Variable
+from goalscope.goals.meg.causal_target import (
+    CausalMEG,
+    InfluenceDiagram,
+    meg_target,
+    meg_utility,
+    pseudo_terminal_goals,
+    with_recall,
+)
+from goalscope.goals.meg.curve import (
+    CurvePoint,
+    Directedness,
+    RationalityCurve,
+    SharedCurve,
+    SharedDirectedness,
+)
+from goalscope.goals.meg.file import FileMEG, meg_of_file
+from goalscope.goals.meg.known import KnownMEG, chance_note, meg_known
+from goalscope.goals.meg.unknown import UnknownMEG, meg_unknown
+
+__all__ = [
+    "CausalMEG",
+    "CausalModel",
+    "CurvePoint",
+    "Directedness",
+    "FileMEG",
+    "InfluenceDiagram",
+    "KnownMEG",
+    "RationalityCurve",
+    "SharedCurve",
+    "SharedDirectedness",
+    "UnknownMEG",
+    "Variable",
+    "chance_note",
+    "meg_known",
+    "meg_of_file",
+    "meg_target",
+    "meg_unknown",
+    "meg_utility",
+    "pseudo_terminal_goals",
+    "with_recall",
+]

@@ -1,0 +1,1 @@
+"""Environments of Gymnasium, MiniGrid, BabyAI and TextWorld as worlds, and the oracle around a live environment."""

@@ -1,0 +1,253 @@
+"""Generated games of TextWorld: breadth-first search over sets of facts, without the interpreter.
+
+A state is the set of facts that hold. The actions are all commands of the game that can change a fact, in its own
+words; those whose preconditions hold are offered, any other changes nothing, as in the game. Commands that only display
+(look, inventory, examine) are no actions: the observation already holds their output.
+"""
+
+import shutil
+import warnings
+import weakref
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import content_id
+from goalscope.worlds.environments.environment import Observed, environment_kind
+
+Facts = frozenset[Any]
+_DISPLAY_COMMANDS = ("look", "inventory", "examine")
+
+
+def _generated(seed: int, rooms: int, objects: int, quest_length: int) -> Any:
+    """Return a game as TextWorld generates it from a seed."""
+    try:
+        from textworld import GameOptions
+        from textworld.generator import make_game
+    except ImportError as error:
+        raise lacking("games of TextWorld need textworld", "textworld", error) from error
+    options = GameOptions()
+    options.seeds, options.nb_rooms, options.nb_objects, options.quest_length = seed, rooms, objects, quest_length
+    return make_game(options)
+
+
+@environment_kind("textworld")
+class TextWorldGame:
+    """A game that TextWorld generates; it is won when its quest is done.
+
+    Args:
+        rooms, objects, quest_length: as `textworld.GameOptions` has them.
+        seed: of the generation.
+
+    Raises:
+        ValueError: a game of several quests, whose progress is no matter of facts alone.
+        ImportError: TextWorld is missing.
+    """
+
+    def __init__(self, rooms: int, objects: int, quest_length: int, seed: int = 1) -> None:
+        self._parameters = {"rooms": rooms, "objects": objects, "quest_length": quest_length, "seed": seed}
+        self.game = _generated(seed, rooms, objects, quest_length)
+        if len(self.game.quests) != 1 or any(quest.repeatable for quest in self.game.quests):
+            raise ValueError(f"a game must have one quest to be solved over its facts, got {len(self.game.quests)}")
+        self._first: Facts = frozenset(self.game.world.state.facts)
+        self._instances: dict[Facts, dict[int, Facts]] = {}
+        self._number: dict[str, int] = {}
+        self._close()
+
+    def _close(self) -> None:
+        """Search all sets of facts once, to find all commands."""
+        frontier = [self._first]
+        commands: dict[Facts, dict[str, Facts]] = {}
+        while frontier:
+            facts = frontier.pop()
+            if facts in commands:
+                continue
+            commands[facts] = {} if self.done(facts) else self._commands(facts)
+            frontier += commands[facts].values()
+        names = sorted({name for transitions in commands.values() for name in transitions})
+        self.actions = tuple(names)
+        number = {name: index for index, name in enumerate(names)}
+        self._instances = {
+            facts: {number[name]: next_facts for name, next_facts in transitions.items()}
+            for facts, transitions in commands.items()
+        }
+
+    def _commands(self, facts: Facts) -> dict[str, Facts]:
+        """Return the commands that change a state, and the next states."""
+        from textworld.logic import State
+
+        game = self.game
+        state = State(game.kb.logic, facts)
+        transitions: dict[str, Facts] = {}
+        for action in state.all_applicable_actions(game.kb.rules.values(), game.kb.types.constants_mapping):
+            if action.name.split("/")[0] in _DISPLAY_COMMANDS:
+                continue
+            after = state.copy()
+            after.apply(action)
+            name = action.format_command(
+                {variable.name: game.infos[variable.name].name for variable in action.variables}
+            )
+            next_facts = frozenset(after.facts)
+            if transitions.setdefault(name, next_facts) != next_facts:
+                raise ValueError(f"a command must have one effect, got two of {name!r}: take another seed")
+        return transitions
+
+    def initial(self) -> dict[Facts, float]:
+        """Return the facts at the beginning."""
+        return {self._first: 1.0}
+
+    def step(self, state: Facts, action: int) -> dict[Facts, float]:
+        """Return the facts after a command."""
+        return {self._instances[state].get(action, state): 1.0}
+
+    def admissible(self, state: Facts) -> list[int]:
+        """Return the commands whose preconditions hold."""
+        return sorted(self._instances[state])
+
+    def done(self, state: Facts) -> bool:
+        """Return whether the quest is done, or failed."""
+        (quest,) = self.game.quests
+        return self.goal(state) or any(_holds(event, state) for event in quest.fail_events)
+
+    def goal(self, state: Facts) -> bool:
+        """Return whether the quest is done."""
+        (quest,) = self.game.quests
+        return any(_holds(event, state) for event in quest.win_events)
+
+    def goals(self) -> dict[str, Any]:
+        """Return further goals: to carry each portable thing."""
+        goals: dict[str, Any] = {}
+        for facts in self._instances:
+            for fact in facts:
+                if fact.name == "in" and fact.arguments[1].type == "I":
+                    thing = fact.arguments[0].name
+                    goals[f"{self._name(thing)} held"] = partial(_carried, thing)
+        return dict(sorted(goals.items()))
+
+    def observe(self, state: Facts) -> Observed:
+        """Return the objective, the room, its exits and things, and what is carried."""
+        return Observed(text=self._text(state))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the parameters and the id of the whole game: another version of TextWorld may generate another."""
+        return {**self._parameters, "game": content_id("game", {"game": self._serialised})}
+
+    @cached_property
+    def _serialised(self) -> list[Any]:
+        facts = sorted(map(str, self._first))
+        names = {key: self._name(key) for key in sorted(self.game.infos)}
+        return [facts, self.game.objective, list(self.actions), names]
+
+    def play(self, seed: int) -> "_Player":
+        """Return the compiled game in the interpreter, at its beginning."""
+        return _Player(self, str(self._compiled))
+
+    @cached_property
+    def _compiled(self) -> Path:
+        """The game as a file, compiled once; its folder is removed with this object."""
+        import textworld
+        from textworld.generator import compile_game
+
+        folder = mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        options = textworld.GameOptions()
+        options.path = str(Path(folder) / "game.z8")
+        return Path(compile_game(self.game, options))
+
+    @cached_property
+    def _by_words(self) -> dict[Facts, Facts]:
+        """The states by their facts in words, as the interpreter reports them."""
+        return {
+            frozenset((fact.name, *(self._name(argument.name) for argument in fact.arguments)) for fact in facts): facts
+            for facts in self._instances
+        }
+
+    def state_of(self, facts: Any) -> Facts:
+        """Return the state of facts in words; the words themselves where there is none."""
+        words = frozenset((fact.name, *(str(argument.name) for argument in fact.arguments)) for fact in facts)
+        return self._by_words.get(words, words)
+
+    def _name(self, thing: str) -> str:
+        return str(self.game.infos[thing].name or thing)
+
+    def _text(self, state: Facts) -> str:
+        by_name: dict[str, list[tuple[str, ...]]] = {}
+        for fact in state:
+            by_name.setdefault(fact.name, []).append(tuple(argument.name for argument in fact.arguments))
+        room = next(holder for thing, holder in by_name["at"] if thing == "P")
+        lines = [self.game.objective, f"You are in the {self._name(room)}."]
+        for direction in ("north", "south", "east", "west"):
+            lines += [
+                f"To the {direction} is the {self._name(neighbour)}{self._door(by_name, neighbour, room)}."
+                for neighbour, origin in sorted(by_name.get(f"{direction}_of", []))
+                if origin == room
+            ]
+        for thing, holder in sorted(by_name.get("at", [])):
+            if holder == room and thing != "P":
+                lines.append(f"There is a {self._name(thing)}{self._state(by_name, thing)}.")
+                lines += self._within(by_name, thing)
+        carried = [self._name(thing) for thing, holder in sorted(by_name.get("in", [])) if holder == "I"]
+        return "\n".join([*lines, f"You carry {', '.join(carried) if carried else 'nothing'}."])
+
+    def _door(self, facts: Mapping[str, list[tuple[str, ...]]], neighbour: str, room: str) -> str:
+        doors = [door for source, door, target in facts.get("link", []) if (source, target) == (room, neighbour)]
+        return "".join(f", through the {self._name(door)}{self._state(facts, door)}" for door in doors)
+
+    def _within(self, facts: Mapping[str, list[tuple[str, ...]]], holder: str) -> list[str]:
+        is_closed = any((holder,) in facts.get(name, []) for name in ("closed", "locked"))
+        contents = (
+            []
+            if is_closed
+            else [self._name(thing) for thing, container in sorted(facts.get("in", [])) if container == holder]
+        )
+        on_top = [self._name(thing) for thing, container in sorted(facts.get("on", [])) if container == holder]
+        sentences = [f"In it: {', '.join(contents)}."] if contents else []
+        return [*sentences, f"On it: {', '.join(on_top)}."] if on_top else sentences
+
+    def _state(self, facts: Mapping[str, list[tuple[str, ...]]], thing: str) -> str:
+        properties = [name for name in ("open", "closed", "locked", "edible") if (thing,) in facts.get(name, [])]
+        return f" ({', '.join(properties)})" if properties else ""
+
+
+def _holds(event: Any, facts: Facts) -> bool:
+    return all(fact in facts for fact in event.condition.preconditions)
+
+
+def _carried(thing: str, facts: Facts) -> bool:
+    return any([argument.name for argument in fact.arguments] == [thing, "I"] for fact in facts if fact.name == "in")
+
+
+class _Player:
+    """An episode in the game as it is compiled, played by the interpreter in words."""
+
+    def __init__(self, game: TextWorldGame, file: str) -> None:
+        import textworld
+
+        self._game = game
+        with warnings.catch_warnings():
+            # The interpreter knows the scores of published games only; TextWorld tracks its own.
+            warnings.filterwarnings("ignore", message=".*is not fully supported.*")
+            self._real = textworld.start(file, textworld.EnvInfos(facts=True, won=True, lost=True))
+            self._info = self._real.reset()
+
+    @property
+    def state(self) -> Facts:
+        """The facts as the interpreter reports them."""
+        return self._game.state_of(self._info["facts"])
+
+    @property
+    def done(self) -> bool:
+        """Whether the game is won or lost."""
+        return bool(self._info["won"] or self._info["lost"])
+
+    @property
+    def goal(self) -> bool:
+        """Whether the game is won."""
+        return bool(self._info["won"])
+
+    def act(self, action: int) -> None:
+        """Type a command."""
+        self._info, _, _ = self._real.step(self._game.actions[action])

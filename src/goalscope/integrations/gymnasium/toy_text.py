@@ -1,0 +1,279 @@
+"""Gymnasium's environments with a public table of transitions ``P``: the toy text worlds, stochastic or not."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import load_module
+from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.environments.environment import Observed, StatePlayer, environment_kind
+from goalscope.worlds.grid import OPEN
+
+OVER, LOST = -1, -2
+"""States after the end of an episode: at the goal, or anywhere else."""
+
+
+def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> Any:
+    """Return an environment of Gymnasium by its registered name.
+
+    Args:
+        name: registered name.
+        options: arguments of `gymnasium.make`.
+        modules: modules of the working directory that register environments when they are imported.
+
+    Raises:
+        ValueError: a name that is not registered, or that would import a module; a module that is not there, or that
+            the user did not allow to be imported (`goalscope._ground.own`).
+        ImportError: Gymnasium is missing.
+    """
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
+    if not isinstance(name, str) or ":" in name:
+        # Gymnasium would import the module before a colon, and a stored run may name any.
+        module, _, rest = str(name).rpartition(":")
+        how = f": write {rest} and beside it `modules: [{module}]`" if module and rest else ""
+        raise ValueError(
+            f"an environment of Gymnasium must be named as it is registered, e.g. Taxi-v4, got {name!r:.200}{how}"
+        )
+    for module in modules:
+        # The only place where a module that registers environments is imported.
+        load_module(module, "a module that registers environments of Gymnasium")
+    try:
+        return gymnasium.make(name, **(options or {}))
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+        where = f" after {', '.join(modules)} was imported" if modules else ""
+        raise ValueError(
+            f"Gymnasium must know the environment{where}, got {name!r:.200} ({error}): where a file of yours registers "
+            "it, name that file in modules, e.g. modules: [custom_env] for custom_env.py"
+        ) from error
+    except (gymnasium.error.Error, TypeError, ImportError) as error:
+        raise ValueError(f"Gymnasium must know the environment and its options, got {name!r}: {error}") from error
+
+
+@environment_kind("gymnasium")
+class ToyText:
+    """An environment of Gymnasium with a table ``P`` of transitions.
+
+    ``P[state][action]`` lists (probability, next state, reward, terminated). In some tables the next state of a
+    transition that ends the episode is a live state (CliffWalking's goal, FrozenLake's holes). Two states after the end
+    replace it: `OVER` at the goal and `LOST` elsewhere. A transition that ends the episode counts as the goal where its
+    reward is the largest of all such transitions.
+
+    Args:
+        name: registered name, e.g. "FrozenLake-v1".
+        options: arguments of `gymnasium.make`, e.g. ``{"map_name": "8x8"}``.
+        modules: modules of the working directory that register environments when they are imported.
+
+    Raises:
+        ValueError: no environment of that name, or one without a table.
+        ImportError: Gymnasium is missing.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> None:
+        self._name, self._options, self._modules = name, dict(options or {}), tuple(modules)
+        self._read(make(name, self._options, self._modules))
+
+    def _read(self, real: Any) -> None:
+        self._real, name = real, self._name
+        unwrapped = real.unwrapped
+        if not hasattr(unwrapped, "P") or not hasattr(unwrapped, "initial_state_distrib"):
+            raise ValueError(
+                f"{name} must show its transitions as a table P with initial_state_distrib, as toy text environments "
+                "do: describe it by an environment of your own (docs/environments.md)"
+            )
+        self._table: Mapping[int, Mapping[int, Any]] = unwrapped.P
+        self._start = [float(chance) for chance in unwrapped.initial_state_distrib]
+        final_rewards = [
+            float(reward)
+            for row in self._table.values()
+            for outcomes in row.values()
+            for chance, _, reward, over in outcomes
+            if over and chance > 0
+        ]
+        if not final_rewards:
+            raise ValueError(f"{name} must have a transition that ends the episode, got none")
+        self._best = max(final_rewards)
+        self.actions = _ACTIONS.get(
+            name.split("-")[0], tuple(f"action {index}" for index in range(unwrapped.action_space.n))
+        )
+
+    def initial(self) -> dict[int, float]:
+        """Return the probabilities of the first state."""
+        return {state: chance for state, chance in enumerate(self._start) if chance > 0}
+
+    def step(self, state: int, action: int) -> dict[int, float]:
+        """Return the probabilities of the next state."""
+        probabilities: dict[int, float] = {}
+        for chance, after, reward, over in self._table[state][action]:
+            next_state = self._end_state(float(reward)) if over else int(after)
+            probabilities[next_state] = probabilities.get(next_state, 0.0) + float(chance)
+        return probabilities
+
+    def _end_state(self, reward: float) -> int:
+        return OVER if reward == self._best else LOST
+
+    def done(self, state: int) -> bool:
+        """Return whether the episode is over."""
+        return state < 0
+
+    def goal(self, state: int) -> bool:
+        """Return whether it ended at the goal."""
+        return state == OVER
+
+    def utility(self, state: int, action: int, next_state: int) -> float:
+        """Return the expected reward of a step that leads to a state."""
+        total = weight = 0.0
+        for chance, after, reward, over in self._table[state][action]:
+            if (self._end_state(float(reward)) if over else int(after)) == next_state:
+                total, weight = total + float(chance) * float(reward), weight + float(chance)
+        return total / weight
+
+    def observe(self, state: int) -> Observed:
+        """Return the state in words, and its number as an array with a single 1."""
+        if state < 0:
+            return Observed(text="The episode is over.")
+        array = np.zeros(len(self._table), dtype=np.float32)
+        array[state] = 1.0
+        return Observed(text=_words(self._name, self._real.unwrapped, state), array=array)
+
+    def drawing(self, state: int) -> Drawing | None:
+        """Return the map of a frozen lake, of the cliff or of the taxi's town; None elsewhere and after the end."""
+        return None if state < 0 else _drawing(self._name, self._real.unwrapped, state)
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and options, and all transitions: another version of Gymnasium is another world."""
+        rows = [
+            [
+                int(state),
+                int(action),
+                *[[float(chance), int(after), float(reward), bool(over)] for chance, after, reward, over in outcomes],
+            ]
+            for state, row in self._table.items()
+            for action, outcomes in row.items()
+        ]
+        return {"name": self._name, "options": self._options, "transitions": content_id("transitions", {"rows": rows})}
+
+    def play(self, seed: int) -> "_Player":
+        """Return a new environment at the beginning of an episode."""
+        return _Player(self, make(self._name, self._options), seed)
+
+
+class ToyTextAsItIs(ToyText):
+    """An environment with a table ``P`` that an agent already acts in, however it was made.
+
+    Args:
+        real: the environment; it stays as it is.
+    """
+
+    def __init__(self, real: Any) -> None:
+        spec = real.spec
+        self._name, self._options = (spec.id, dict(spec.kwargs)) if spec is not None else (type(real).__name__, {})
+        self._read(real)
+
+    def play(self, seed: int) -> "_Player":
+        """Return a copy of the environment at the beginning of an episode."""
+        return _Player(self, copied(self._real.unwrapped), seed)
+
+    def after(self, state: int, action: int, real: int) -> int:
+        """Return the state after a transition that ended the episode, the real environment being in another one."""
+        rewards = {float(reward) for _, after, reward, over in self._table[state][action] if over and after == real}
+        if len(rewards) != 1:
+            raise ValueError(
+                f"an episode must end by a transition of the table, but {action} in state {state} ended in {real}"
+            )
+        return self._end_state(rewards.pop())
+
+
+def copied(real: Any) -> Any:
+    """Return a deep copy of an environment without its windows and pictures, which cannot be copied."""
+
+    def drawn(value: Any) -> bool:
+        items = value if isinstance(value, list) else [value]
+        return any(type(item).__module__.startswith("pygame") for item in items)
+
+    return copy.deepcopy(real, {id(value): None for value in vars(real).values() if drawn(value)})
+
+
+class _Player(StatePlayer):
+    """An episode in the environment itself."""
+
+    def __init__(self, toy: ToyText, real: Any, seed: int) -> None:
+        self._toy, self._real = toy, real
+        super().__init__(toy, int(real.reset(seed=seed)[0]))
+
+    def act(self, action: int) -> None:
+        """Take an action."""
+        # Bypasses the wrapper that limits time: horizons belong to studies.
+        observation, reward, over, _, _ = self._real.unwrapped.step(action)
+        self.state = self._toy._end_state(float(reward)) if over else int(observation)
+
+
+_ACTIONS = {
+    "FrozenLake": ("left", "down", "right", "up"),
+    "FrozenLake8x8": ("left", "down", "right", "up"),
+    "CliffWalking": ("up", "right", "down", "left"),
+    "CliffWalkingSlippery": ("up", "right", "down", "left"),
+    "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
+}
+_PLACES = ("red", "green", "yellow", "blue")
+
+
+def _words(name: str, real: Any, state: int) -> str:
+    """Return a state in words, or its number for environments without words here."""
+    family = name.split("-")[0]
+    if family.startswith("FrozenLake"):
+        lines = [[cell.decode() for cell in row] for row in real.desc]
+        row, col = divmod(state, len(lines[0]))
+        picture = "\n".join(
+            "".join("A" if (line_index, column) == (row, col) else cell for column, cell in enumerate(line))
+            for line_index, line in enumerate(lines)
+        )
+        return (
+            f"You stand on a frozen lake at row {row}, column {col}, counted from 0 at the top left. A is you, S the "
+            f"start, F ice, H a hole that ends the episode, G the goal.\n{picture}"
+        )
+    if family.startswith("CliffWalking"):
+        row, col = divmod(state, 12)
+        return (
+            f"You stand at row {row}, column {col} of 4 rows and 12 columns, counted from 0 at the top left. The goal "
+            "is row 3, column 11; the cells between the start (row 3, column 0) and it are a cliff that sends you back."
+        )
+    if family == "Taxi":
+        row, col, passenger, destination = (int(number) for number in real.decode(state))
+        cells = dict(zip(_PLACES, real.locs, strict=True))
+        where = ", ".join(f"{place} at row {cell[0]}, column {cell[1]}" for place, cell in cells.items())
+        who = "in your taxi" if passenger == len(_PLACES) else f"waiting at {_PLACES[passenger]}"
+        picture = "\n".join("".join(cell.decode() for cell in line) for line in real.desc)
+        return (
+            f"You drive a taxi at row {row}, column {col} of 5 rows and 5 columns, counted from 0 at the top left. The "
+            f"places are {where}. The passenger is {who} and wants to go to {_PLACES[destination]}. A bar between two "
+            f"cells is a wall.\n{picture}"
+        )
+    return f"You are in state {state} of {name}."
+
+
+def _drawing(name: str, real: Any, state: int) -> Drawing | None:
+    """Return the cells of an environment with the agent, None where it has no layout here."""
+    family = name.split("-")[0]
+    if family.startswith("FrozenLake"):
+        rows = tuple("".join(cell.decode() for cell in row).replace("F", OPEN) for row in real.desc)
+        return Drawing(rows=rows, agent=divmod(state, len(rows[0])))
+    if family.startswith("CliffWalking"):
+        rows = (*(OPEN * 12,) * 3, f"S{'C' * 10}G")
+        return Drawing(rows=rows, agent=divmod(state, 12))
+    if family == "Taxi":
+        row, col, passenger, destination = (int(number) for number in real.decode(state))
+        # Without the frame: every second column holds walls between cells.
+        rows = tuple("".join(cell.decode() for cell in line)[1:-1] for line in real.desc[1:-1])
+        rows = tuple(line.replace("|", "#").replace(":", OPEN).replace(" ", OPEN) for line in rows)
+        places = [(row, 2 * col) for row, col in real.locs]
+        labels = [(*places[destination], "to")]
+        labels += [] if passenger == len(places) else [(*places[passenger], "waits")]
+        return Drawing(rows=rows, agent=(row, 2 * col), labels=tuple(labels))
+    return None

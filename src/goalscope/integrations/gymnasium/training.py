@@ -1,0 +1,214 @@
+"""Goal-directedness over training time: what `goalscope.environments.oracle` tells of episodes, by windows of steps.
+
+A window has its success, accuracy, path ratio and MEG towards each goal, with intervals over worlds (layouts with their
+beginnings) where it has several, else over episodes. The policy changes within a window: its numbers are means over it.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope._ground.checks import check_whole
+from goalscope._ground.extras import lacking
+from goalscope.goals.meg.curve import SharedCurve
+from goalscope.integrations.gymnasium.live import KNOWN, LaidOut
+from goalscope.stats import Estimate, estimate_mean
+from goalscope.stats.records import Records
+
+MEASURES: Final = {
+    "success": ("share", (0.0, 1.0)),
+    "accuracy": ("share", (0.0, 1.0)),
+    "path_ratio": ("ratio", (1.0, math.inf)),
+}
+"""Measure of an episode -> unit and bounds."""
+
+_NO_LAYOUTS = "no MEG: the layouts are in other processes; keep the environments in this one"
+
+
+@dataclass(eq=False)
+class TrainingCurve(Records):
+    """Episodes of a policy that learns, by windows of training steps.
+
+    Attributes:
+        every: environment steps of a window.
+        confidence: nominal coverage of the intervals.
+
+    Raises:
+        ValueError: a window without steps.
+    """
+
+    every: int = 10_000
+    confidence: float = 0.95
+    _windows: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list), repr=False)
+    _layouts: dict[str, LaidOut] = field(default_factory=dict, repr=False)
+    _done: dict[int, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
+    _told: int = field(default=-1, repr=False)
+
+    def __post_init__(self) -> None:
+        check_whole("every", self.every, 1, "steps")
+
+    def add(self, infos: Any, step: int) -> dict[str, float]:
+        """Take the infos of a step of all environments.
+
+        Args:
+            infos: ``info`` of one environment, a list of them (stable-baselines3), or the dict of arrays of a
+                vectorised environment of Gymnasium.
+            step: environment steps of the training so far.
+
+        Returns:
+            Once for each window, at the first call after it has ended, its values by name for a logger, e.g.
+            "goalscope/accuracy" or "goalscope/meg/goal"; else nothing.
+        """
+        window = max(0, step - 1) // self.every
+        for episode in _episodes(infos):
+            self._windows[window].append(episode)
+            if episode["world"] in KNOWN:
+                self._layouts[episode["world"]] = KNOWN[episode["world"]]
+        if window <= self._told + 1:
+            return {}
+        self._told = window - 1
+        return {
+            "goalscope/" + "/".join(filter(None, (one["measure"], one["towards"]))): one["value"]
+            for one in self._of(self._told)
+            if not math.isnan(one["value"])
+        }
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each window and measure: steps, measure, towards, value, low, high, n, clusters, note."""
+        return [record for window in sorted(self._windows) for record in self._of(window)]
+
+    def callback(self) -> Any:
+        """Return a callback for ``model.learn(..., callback=...)`` of stable-baselines3 that adds and logs.
+
+        Raises:
+            ImportError: stable-baselines3 is missing.
+        """
+        try:
+            from stable_baselines3.common.callbacks import BaseCallback
+        except ImportError as error:
+            raise lacking("a callback for stable-baselines3 needs stable_baselines3", "sb3", error) from error
+        curve = self
+
+        class _Adds(BaseCallback):  # type: ignore[misc]
+            def _on_step(self) -> bool:
+                for name, value in curve.add(self.locals["infos"], self.num_timesteps).items():
+                    self.logger.record(name, value)
+                return True
+
+        return _Adds()
+
+    def _of(self, window: int) -> list[dict[str, Any]]:
+        episodes = self._windows.get(window, [])
+        found = self._done.get(window)
+        if found is not None and found[0]["episodes"] == len(episodes):
+            return found
+        made = [
+            {
+                "steps": (window + 1) * self.every,
+                "measure": measure,
+                "towards": towards,
+                "value": one.value,
+                "low": one.low,
+                "high": one.high,
+                "n": one.n,
+                "clusters": one.clusters,
+                "unit": one.unit,
+                "note": one.note,
+                "episodes": len(episodes),
+            }
+            for measure, towards, one in self._estimates(episodes)
+        ]
+        if made:
+            self._done[window] = made
+        return made
+
+    def _estimates(self, episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Estimate]]:
+        if not episodes:
+            return
+        worlds = [str(one["world"]) for one in episodes]
+        clusters: Sequence[Any] = worlds if len(set(worlds)) > 1 else range(len(episodes))
+        for measure, (unit, bounds) in MEASURES.items():
+            values = np.array([one[measure] for one in episodes], dtype=np.float64)
+            yield (
+                measure,
+                "",
+                estimate_mean(values, clusters, unit=unit, bounds=bounds, confidence=self.confidence),
+            )
+        for goal in dict.fromkeys(name for one in episodes for name in one["returns"]):
+            chosen = [index for index, one in enumerate(episodes) if not math.isnan(one["returns"].get(goal, math.nan))]
+            yield "meg", goal, self._meg(goal, [episodes[index] for index in chosen], [clusters[i] for i in chosen])
+
+    def _meg(self, goal: str, episodes: Sequence[Mapping[str, Any]], clusters: Sequence[Any]) -> Estimate:
+        """Return signed MEG with one rationality for all worlds, its interval that of the mean return, through W*."""
+        worlds = list(dict.fromkeys(one["world"] for one in episodes))
+        lacks = "no episode was as long as the horizon" if not worlds else ""
+        if lacks or any(world not in self._layouts for world in worlds):
+            note = lacks or _NO_LAYOUTS
+            return Estimate(
+                value=math.nan, low=math.nan, high=math.nan, n=0, clusters=0, method="", unit="nats", note=note
+            )
+        curves = [self._layouts[world].curve(goal) for world in worlds]
+        highest = {world: curve.highest for world, curve in zip(worlds, curves, strict=True)}
+        returns = np.array([one["returns"][goal] for one in episodes])
+        number = {world: index for index, world in enumerate(worlds)}
+        codes = np.array([number[one["world"]] for one in episodes])
+        means = np.bincount(codes, weights=returns) / np.bincount(codes)
+        # What a return lacks of the highest varies less over worlds than returns do.
+        lacking_of = returns - np.array([highest[one["world"]] for one in episodes])
+        ranges = [curve.episode_range for curve in curves]
+        bounds = (
+            min(low - curve.highest for (low, _), curve in zip(ranges, curves, strict=True)),
+            max(high - curve.highest for (_, high), curve in zip(ranges, curves, strict=True)),
+        )
+        mean = estimate_mean(lacking_of, clusters, unit="decisions", bounds=bounds, confidence=self.confidence)
+        shared = SharedCurve(curves)
+        low, high = (float(np.mean([getattr(curve, end) for curve in curves])) for end in ("lowest", "highest"))
+
+        def meg(by: float) -> float:
+            if math.isnan(by):
+                return math.nan
+            moved = min(max(float(means.mean()) + by, low), high) - float(means.mean())
+            return shared.meg(means + moved).signed
+
+        return Estimate.of_ends(
+            meg(0.0),
+            meg(mean.low - mean.value),
+            meg(mean.high - mean.value),
+            n=mean.n,
+            clusters=mean.clusters,
+            method="score interval of the mean return, through W*",
+            unit="nats",
+            confidence=self.confidence,
+            note=mean.note,
+        )
+
+
+def _episodes(infos: Any) -> Iterator[dict[str, Any]]:
+    """Yield what infos tell of episodes that ended."""
+    if not isinstance(infos, Mapping):
+        for info in infos:
+            yield from _episodes(info)
+        return
+    for source in (infos, infos.get("final_info")):
+        told = source.get("goalscope") if isinstance(source, Mapping) else None
+        episode = told.get("episode") if isinstance(told, Mapping) else None
+        if isinstance(episode, Mapping) and "_success" in episode:
+            for index in np.flatnonzero(episode["_success"]).tolist():
+                yield _one(episode, index)
+        elif isinstance(episode, Mapping):
+            yield dict(episode)
+
+
+def _one(episode: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Return the episode of one environment from arrays with masks."""
+    found: dict[str, Any] = {}
+    for name, values in episode.items():
+        if name.startswith("_") or not episode[f"_{name}"][index]:
+            continue
+        found[name] = _one(values, index) if isinstance(values, Mapping) else values[index]
+    return found

@@ -1,0 +1,177 @@
+"""The world kinds of environments in a study file: users' classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from goalscope._ground.ids import content_id
+from goalscope._ground.own import is_own
+from goalscope._ground.untrusted import shorten
+from goalscope.runs.kinds import OWN, Phased, listed, sequence, world_kind
+from goalscope.stats.rows import Tag
+from goalscope.worlds.environments.table import LIMIT
+from goalscope.worlds.environments.world import EnvironmentWorld
+
+_MOST_SEED = 2**31 - 1
+_Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]
+_SPAN = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})")
+_MOST_SEEDS = 10_000
+
+
+def _from_span(value: Any) -> Any:
+    """Return the numbers of a span of seeds, first..last, both included; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    span = _SPAN.fullmatch(value)
+    first, last = map(int, span.groups()) if span is not None else (1, 0)
+    if not first <= last < first + _MOST_SEEDS:
+        raise ValueError(f"must be a list, or first..last, a span of at most {_MOST_SEEDS} seeds, got {shorten(value)}")
+    return tuple(range(first, last + 1))
+
+
+_Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
+"""Seeds of worlds: a list, or a span as in ``1..30``."""
+
+
+class _Searched(Phased):
+    """Base of all entries of environments: limits of the search for states, and worlds from parameters."""
+
+    limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
+    depth: int | None = Field(default=None, ge=1, le=100_000)
+
+    @field_validator("*")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed(value) if isinstance(value, tuple) else value
+
+    def _world(
+        self, path: str, source: str, parameters: Mapping[str, Any], tags: Mapping[str, Tag], same: Sequence[str] = ()
+    ) -> EnvironmentWorld:
+        """Return a world; worlds whose descriptions agree in the keys ``same`` share a cluster."""
+        try:
+            world = EnvironmentWorld.construct(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if not same:
+            return world
+        return replace(world, cluster=content_id("world", {name: world.description[name] for name in same}))
+
+
+@world_kind("environment", world=EnvironmentWorld)
+@world_kind(OWN, world=EnvironmentWorld)
+class Environments(_Searched):
+    """Environments by class: one world for each mapping of parameters.
+
+    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` a registered
+    one. With `seeds`, each mapping is made with each seed, the parameter ``seed`` of the class; environments that
+    describe themselves alike share a cluster.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "seeds")
+    kind: str
+    source: str = ""
+    name: str = Field(default="", max_length=80)
+    parameters: tuple[dict[str, Any], ...] = sequence(default=({},))
+    seeds: _Seeds | None = Field(default=None, strict=False)
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.kind == "environment":
+            if not self.source:
+                raise ValueError("source must name a registered environment or module:Class, got none: add source")
+        elif not is_own(self.kind) or self.source:
+            raise ValueError(f"kind must be environment with a source, or module:Class without one, got {self.kind!r}")
+        if self.seeds is not None and any("seed" in parameters for parameters in self.parameters):
+            raise ValueError("seeds must be given once, got seeds and a parameter seed: leave one of them out")
+        return self
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds in the order of their parameters."""
+        source = self.source or self.kind
+        name = self.name or source.rpartition(":")[2]
+        for index, parameters in enumerate(self.parameters):
+            tags = {**_tags(parameters), "kind": name, "index": index}
+            if self.seeds is None:
+                yield self._world(path, source, parameters, tags)
+            for number in self.seeds or ():
+                made = self._world(path, source, {**parameters, "seed": number}, {**tags, "world seed": number})
+                yield replace(made, cluster=content_id("world", dict(made.description)))
+
+
+@world_kind("gymnasium", world=EnvironmentWorld)
+class GymnasiumWorlds(_Searched):
+    """Gymnasium's environments with a table of transitions ``P``: names, each with options in brackets where needed.
+
+    `options` are arguments of `gymnasium.make`, the same for all; `modules` are files of the working directory that
+    register further names.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "modules")
+
+    kind: Literal["gymnasium"]
+    environments: tuple[str, ...] = sequence()
+    modules: tuple[str, ...] | None = Field(default=None, strict=False)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield one world for each name."""
+        for index, name in enumerate(self.environments):
+            options: dict[str, Any] = {"options": self.options} if self.options else {}
+            options |= {"modules": list(self.modules)} if self.modules else {}
+            tags = {"kind": "gymnasium", "environment": name, "index": index, **_tags(self.options)}
+            yield self._world(path, "gymnasium", {"name": name, **options}, tags)
+
+
+@world_kind("minigrid", world=EnvironmentWorld)
+class MiniGridWorlds(_Searched):
+    """MiniGrid's and BabyAI's levels, each made from each seed.
+
+    `form` is how a level is shown: "words" or "grid"; `array` is what policies are shown; `modules` are files of the
+    working directory that register levels of your own.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "array", "modules")
+
+    kind: Literal["minigrid"]
+    levels: tuple[str, ...] = sequence()
+    seeds: _Seeds = sequence(default=(1,))
+    form: Literal["words", "grid"] = "words"
+    array: Literal["image", "one-hot", "image-mission", "image-tokens", "full"] | None = None
+    modules: tuple[str, ...] | None = Field(default=None, strict=False)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield level by level, seed by seed."""
+        for level in self.levels:
+            for number in self.seeds:
+                parameters = {"level": level, "seed": number, "form": self.form}
+                parameters |= {} if self.array is None else {"array": self.array}
+                parameters |= {"modules": list(self.modules)} if self.modules else {}
+                tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
+                # Some levels have one layout whatever the seed.
+                yield self._world(path, "minigrid", parameters, tags, same=("level", "layout"))
+
+
+@world_kind("textworld", world=EnvironmentWorld)
+class TextWorldGames(_Searched):
+    """Generated games of TextWorld, each made from each seed; at most five objects keep them enumerable."""
+
+    kind: Literal["textworld"]
+    rooms: int = Field(ge=1, le=20)
+    objects: int = Field(ge=1, le=20)
+    quest_length: int = Field(ge=1, le=20)
+    seeds: _Seeds = sequence(default=(1,))
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield seed by seed."""
+        size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
+        for number in self.seeds:
+            tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}
+            yield self._world(path, "textworld", {**size, "seed": number}, tags, same=("game",))
+
+
+def _tags(parameters: Mapping[str, Any]) -> dict[str, Tag]:
+    """Return the parameters that rows can be grouped by."""
+    return {key: value for key, value in parameters.items() if isinstance(value, str | int | float | bool)}

@@ -1,0 +1,291 @@
+"""The protocol of environments: finite worlds given by pure functions of hashable states.
+
+An environment defines transitions, `enumerate_states` enumerates them, `solve_table` solves them exactly. They are used
+only after a play-back has confirmed them (`play_back`).
+
+A run directory from an untrusted source names the source of its worlds. Registered adapters therefore take plain values
+only, and the user's own modules follow the rules of `goalscope.own`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground import registry
+from goalscope._ground.own import is_own, load_own
+
+S = TypeVar("S", bound=Hashable)
+Registered = TypeVar("Registered")
+
+OVER, LOST = ("over", True), ("over", False)
+"""States of a `StateCopy` after the end of an episode: at the goal, or anywhere else."""
+
+_METHODS: Final = ("initial", "step", "done", "goal", "observe", "describe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observed:
+    """The observation in a state; it may hold less than the state.
+
+    Attributes:
+        text: the observation in words.
+        array: the observation as numbers, of any shape; None without one.
+    """
+
+    text: str
+    array: npt.NDArray[Any] | None = None
+
+
+@runtime_checkable
+class Environment(Protocol[S]):
+    """A finite world, deterministic or stochastic.
+
+    `step` is pure: the same state and action always give the same distribution, whatever the calls before. A state
+    determines the future; it does not contain the number of steps so far, since horizons belong to studies.
+
+    Optional methods, looked up by name:
+
+    * ``admissible(state) -> Sequence[int]``: the actions offered there; any other changes nothing.
+    * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may have, by name.
+    * ``utility(state, action, next) -> float``: the reward of one step.
+    * ``drawing(state) -> goalscope.worlds.drawing.Drawing``: a picture of a state, for viewers.
+    * ``heuristic(state) -> float``: an estimate of the distance to the goal, for the greedy agent.
+    * ``play(seed) -> Player``: a new instance of the real environment behind an adapter.
+
+    Attributes:
+        actions: names of the actions; the index is the action.
+    """
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """Names of the actions."""
+        ...
+
+    def initial(self) -> Mapping[S, float]:
+        """Return the probabilities of the first state; one entry where it is certain."""
+        ...
+
+    def step(self, state: S, action: int) -> Mapping[S, float]:
+        """Return the probabilities of the next state; one entry where it is certain. Not called where `done` holds."""
+        ...
+
+    def done(self, state: S) -> bool:
+        """Return whether the episode is over in a state, solved or not."""
+        ...
+
+    def goal(self, state: S) -> bool:
+        """Return whether the goal is reached in a state, which ends the episode."""
+        ...
+
+    def observe(self, state: S) -> Observed:
+        """Return the observation in a state."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return everything that determines the transitions as plain values; the id of the world is their hash."""
+        ...
+
+
+class Player(Protocol):
+    """A real environment during an episode; play-back compares the enumerated one with it."""
+
+    @property
+    def state(self) -> Hashable:
+        """The present state, in the form of `Environment.step`."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        ...
+
+    @property
+    def goal(self) -> bool:
+        """Whether it ended at the goal."""
+        ...
+
+    def act(self, action: int) -> None:
+        """Take an action."""
+        ...
+
+
+class StatePlayer:
+    """A player whose environment decides by the state whether the episode is over; a derived class implements `act`."""
+
+    def __init__(self, environment: Environment[Any], state: Hashable) -> None:
+        self.environment, self.state = environment, state
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        return bool(self.environment.done(self.state)) or self.goal
+
+    @property
+    def goal(self) -> bool:
+        """Whether it ended at the goal."""
+        return bool(self.environment.goal(self.state))
+
+
+def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool]]:
+    """Return the goals of an environment by name: "goal" first, then its further ones.
+
+    Raises:
+        ValueError: a name that is no text, or "goal" itself.
+    """
+    further = dict(getattr(environment, "goals", dict)())
+    for name in further:
+        if not isinstance(name, str) or not name.strip() or name == "goal" or "," in name:
+            raise ValueError(
+                f"a further goal of an environment must have a name without commas that is not 'goal', got {name!r}"
+            )
+    return {"goal": environment.goal, **further}
+
+
+def admissible_actions(environment: Environment[Any], state: Any) -> npt.NDArray[np.bool_]:
+    """Return ``[A]`` bool, the actions offered in a state; all of them where the environment has no ``admissible``.
+
+    Raises:
+        ValueError: no action is offered, or one that the environment does not have.
+    """
+    count = len(environment.actions)
+    offered_mask = np.zeros(count, dtype=bool)
+    admissible = getattr(environment, "admissible", None)
+    if admissible is None:
+        return ~offered_mask
+    offered = list(admissible(state))
+    if not offered or not all(type(action) is int and 0 <= action < count for action in offered):
+        raise ValueError(
+            f"admissible(state) must give at least one action from 0 to {count - 1}, got {offered!r} in {state!r:.200}"
+        )
+    offered_mask[offered] = True
+    return offered_mask
+
+
+def environment_kind(name: str) -> Callable[[Registered], Registered]:
+    """Return a decorator that registers a class of environments; its keyword arguments must be plain values.
+
+    Studies name it with ``kind: environment`` and ``source: NAME``.
+
+    Args:
+        name: the name, without a colon.
+
+    Raises:
+        ValueError: a name that is taken, or of the form of a class.
+    """
+    if is_own(name):
+        raise ValueError(f"the name of a kind of environments must not look like module:Class, got {name!r}")
+    return registry.register("environment", name)
+
+
+def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
+    """Make an environment.
+
+    Args:
+        source: a registered name, see `environment_kind`, or ``module:Class`` of a file in the working directory.
+        parameters: keyword arguments of its class: plain values.
+
+    Raises:
+        ValueError: an unknown source, a class that is no environment, parameters that it does not take.
+        ImportError: a package is missing; names the extra.
+    """
+    factory = (
+        load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
+    )
+    try:
+        environment = factory(**parameters)
+    except TypeError as error:
+        raise ValueError(f"{source} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
+    if not isinstance(environment, Environment):
+        missing = [name for name in ("actions", *_METHODS) if not hasattr(environment, name)]
+        raise ValueError(f"{source} must be an environment, but has no {', '.join(missing)}")
+    return environment
+
+
+class StateCopy(ABC):
+    """A deterministic environment whose real state can be read and written: a base class for adapters.
+
+    The real environment applies its own rules: a state is written into it, one step is taken, and the state is read
+    back. A derived class implements `actions`, `make`, `read`, `write`, `words` and `describe`, and `success` where
+    success is not just a reward above 0 at the end. The play-back finds state that `read` omits, since it acts in a
+    new environment without writing anything.
+
+    Attributes:
+        actions: names of the actions; the index is the argument of the real environment's `step`.
+    """
+
+    actions: tuple[str, ...]
+
+    @abstractmethod
+    def make(self) -> Any:
+        """Return a new instance of the real environment at the beginning of an episode, always in the same state."""
+
+    @abstractmethod
+    def read(self, real: Any) -> Hashable:
+        """Return everything that determines the future as a hashable value, without the number of steps."""
+
+    @abstractmethod
+    def write(self, real: Any, state: Any) -> None:
+        """Put the real environment into a state."""
+
+    @abstractmethod
+    def words(self, state: Any) -> str:
+        """Return the observation in a state in words."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Return everything that determines the transitions as plain values."""
+
+    def success(self, reward: float) -> bool:
+        """Return whether an episode that ended with this reward ended at the goal."""
+        return reward > 0
+
+    def act(self, real: Any, action: int) -> Hashable:
+        """Take an action in the real environment, as Gymnasium's `step`, and return the state that it leads to."""
+        _, reward, over, _, _ = real.step(action)
+        return (OVER if self.success(float(reward)) else LOST) if over else self.read(real)
+
+    @cached_property
+    def _real(self) -> Any:
+        return self.make()
+
+    def initial(self) -> dict[Hashable, float]:
+        """Return the first state."""
+        return {self.read(self.make()): 1.0}
+
+    def step(self, state: Any, action: int) -> dict[Hashable, float]:
+        """Return the state after an action."""
+        self.write(self._real, state)
+        return {self.act(self._real, action): 1.0}
+
+    def done(self, state: Any) -> bool:
+        """Return whether the episode is over."""
+        return state in (OVER, LOST)
+
+    def goal(self, state: Any) -> bool:
+        """Return whether it ended at the goal."""
+        return bool(state == OVER)
+
+    def observe(self, state: Any) -> Observed:
+        """Return the observation in a state."""
+        return Observed(text="The episode is over." if self.done(state) else self.words(state))
+
+    def play(self, seed: int) -> "Player":
+        """Return the real environment at the beginning of an episode."""
+        return _RealPlayer(self)
+
+
+class _RealPlayer(StatePlayer):
+    """An episode in the real environment, into which nothing is written."""
+
+    def __init__(self, outer: StateCopy) -> None:
+        self._outer, self._real = outer, outer.make()
+        super().__init__(outer, outer.read(self._real))
+
+    def act(self, action: int) -> None:
+        """Take an action."""
+        self.state = self._outer.act(self._real, action)

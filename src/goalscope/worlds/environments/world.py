@@ -1,0 +1,354 @@
+"""Environments as worlds: sessions move through the enumerated table, which a play-back has confirmed."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.own import consent
+from goalscope.stats.rows import Tag
+from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.environments.environment import Environment, Observed, build
+from goalscope.worlds.environments.playback import PlayBack, play_back
+from goalscope.worlds.environments.solution import SolvedTable, solve_table
+from goalscope.worlds.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.worlds.planning.process import Process
+from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
+
+Sets = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentView(View):
+    """An observation of an environment.
+
+    Attributes:
+        observed: the present observation.
+        names: names of all actions.
+        possible: the actions offered, None for all.
+        number: number of the true state, for scripted agents that know the world; no text of a prompt holds it.
+    """
+
+    shows: ClassVar[str] = "an environment"
+    observed: Observed
+    names: tuple[str, ...]
+    possible: tuple[int, ...] | None = None
+    number: int = field(default=-1, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The observation in words."""
+        return self.observed.text
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names of all actions."""
+        return self.names
+
+    @property
+    def admissible(self) -> tuple[int, ...] | None:
+        """The actions offered, None for all."""
+        return self.possible
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Believed:
+    """An environment that was enumerated, solved and played back."""
+
+    environment: Environment[Any]
+    solved: SolvedTable
+    played: PlayBack
+    _towards: dict[str, SolvedTable] = field(default_factory=dict, init=False, repr=False)
+    _by_time: dict[int, Sets] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def table(self) -> StateTable[Any]:
+        """The enumerated environment."""
+        return self.solved.table
+
+    def towards(self, target: str) -> SolvedTable:
+        """Return the solution for one of its goals, computed once."""
+        if target not in self._towards:
+            self._towards[target] = solve_table(self.table, target)
+        return self._towards[target]
+
+    def by_time(self, horizon: int) -> Sets:
+        """Return `SolvedTable.optimal_by_time` of a horizon, computed once."""
+        if horizon not in self._by_time:
+            self._by_time[horizon] = self.solved.optimal_by_time(horizon)
+        return self._by_time[horizon]
+
+
+def believe(make: Callable[[], Environment[Any]], limit: int = LIMIT, depth: int | None = None) -> Believed:
+    """Enumerate, solve and play back an environment.
+
+    Args:
+        make: returns a new instance of it.
+        limit, depth: see `enumerate_states`.
+
+    Raises:
+        Mismatch: its behaviour differs from the enumerated transitions.
+        ValueError: it has too many states, or is no environment.
+    """
+    environment = make()
+    solved = solve_table(enumerate_states(environment, limit, depth=depth))
+    return Believed(environment, solved, play_back(solved, make))
+
+
+@lru_cache(maxsize=256)
+def _believed(source: str, parameters: str, limit: int, depth: int | None) -> Believed:
+    """Return a believed environment, enumerated once for all worlds and stores with its source and parameters."""
+    return believe(lambda: build(source, json.loads(parameters)), limit, depth)
+
+
+class EnvironmentSession(Session):
+    """One episode in an enumerated environment."""
+
+    def __init__(self, believed: Believed, rng: np.random.Generator) -> None:
+        self._environment, self._table, self._rng = believed.environment, believed.table, rng
+        starts = np.flatnonzero(self._table.start)
+        probabilities = self._table.start[starts]
+        self._number = int(starts[0] if len(starts) == 1 else rng.choice(starts, p=probabilities / probabilities.sum()))
+        self._reward: float | None = None
+
+    @property
+    def view(self) -> EnvironmentView:
+        """The present observation."""
+        offered = self._table.offered[self._number]
+        return EnvironmentView(
+            observed=self._environment.observe(self._table.states[self._number]),
+            names=self._table.actions,
+            possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
+            number=self._number,
+        )
+
+    @property
+    def state(self) -> State:
+        """The number of the state in the table."""
+        return (self._number,)
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        return bool(self._table.done[self._number])
+
+    @property
+    def solved(self) -> bool:
+        """Whether the goal is reached."""
+        return bool(self._table.goal[self._number])
+
+    @property
+    def reward(self) -> float | None:
+        """The reward of the last action, None where the environment defines none."""
+        return self._reward
+
+    def step(self, action: int | None) -> None:
+        """Take an action; an action that is not offered and None change nothing."""
+        bound = self._table.bound
+        if bound is not None and self._table.depth[self._number] >= bound:
+            raise ValueError(
+                f"an episode must stay within the depth to which its environment was searched, {bound} steps: raise "
+                "depth, or lower the horizon of the study"
+            )
+        if action is not None:
+            self._number, self._reward = self._table.draw(self._number, action, self._rng)
+        else:
+            self._reward = None if self._table.reward is None else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnvironmentOracle:
+    """The exact optimal policy of a deterministic environment; states are (number,)."""
+
+    solved: SolvedTable
+
+    @property
+    def length(self) -> int:
+        """Fewest steps from the start to the goal; -1 without a path, or where starts differ."""
+        return self.solved.length
+
+    def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
+        """Return the optimal sets ``[N, A]`` and the steps to the goal ``[N]`` of states ``[N, D]``."""
+        assert self.solved.optimal is not None and self.solved.distance is not None  # deterministic, see `oracle`
+        numbers = _numbers(self.solved.table, states)
+        return self.solved.optimal[numbers], self.solved.distance[numbers]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChanceOracle:
+    """The exact optimal policy of a stochastic environment: sets by state and decisions left, no distances."""
+
+    believed: Believed
+
+    @property
+    def length(self) -> int:
+        """No length: -1."""
+        return -1
+
+    def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
+        """Raise a ValueError: optimal actions depend on the decisions left, see `look_up_left`."""
+        raise ValueError("with chance, optimal sets must be looked up by the decisions left: call look_up_left")
+
+    def look_up_left(self, states: Numbers, left: Numbers) -> Sets:
+        """Return the optimal sets ``[N, A]`` of states ``[N, D]`` with ``[N]`` decisions left, this one included."""
+        # The optimal sets with k decisions left are the same for every horizon: V_k does not depend on it.
+        numbers, horizon = _numbers(self.believed.table, states), int(left.max(initial=1))
+        sets: Sets = self.believed.by_time(horizon)[horizon - left, numbers]
+        return sets
+
+
+def _numbers(table: StateTable[Any], states: Numbers) -> Numbers:
+    """Return the numbers of recorded states, which are padded with -1 where other worlds have longer states."""
+    numbers = states[:, 0]
+    if ((numbers < 0) | (numbers >= len(table.states))).any():
+        raise ValueError(
+            f"a state of an environment must be a number from 0 to {len(table.states) - 1}, got {numbers.min()} to "
+            f"{numbers.max()}: the run was made in another version of it"
+        )
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentWorld(World):
+    """An environment with its description.
+
+    A stored world is read without making its environment; a run, optimal sets or MEG make it on first use.
+
+    Attributes:
+        source: the name of an adapter, or "module:Class".
+        parameters: keyword arguments of the environment.
+        description: its description when the study was made; a different one later raises an error.
+        limit, depth: see `enumerate_states`.
+        cluster, tags: as in `World`.
+    """
+
+    kind: ClassVar[str] = "environment"
+    view: ClassVar[type[View]] = EnvironmentView
+    offers: ClassVar[frozenset[Offer]] = frozenset({"environment", "seen state"})
+    recorded_as: ClassVar[str] = "the number of a state in the table of all states"
+    source: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    description: Mapping[str, Any] = field(default_factory=dict)
+    limit: int = LIMIT
+    depth: int | None = None
+
+    @classmethod
+    def make(
+        cls,
+        source: str,
+        parameters: Mapping[str, Any],
+        *,
+        limit: int = LIMIT,
+        depth: int | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> Self:
+        """Return the world of an environment that the user names; it is made here for its description."""
+        consent([source, dict(parameters)])
+        return cls.construct(source, parameters, limit=limit, depth=depth, tags=tags)
+
+    @classmethod
+    def construct(
+        cls,
+        source: str,
+        parameters: Mapping[str, Any],
+        *,
+        limit: int = LIMIT,
+        depth: int | None = None,
+        tags: Mapping[str, Tag] | None = None,
+    ) -> Self:
+        """Return the world of an environment like `make`; nothing follows from its name, see `goalscope.own`."""
+        described = json.loads(canonical_json(dict(build(source, parameters).describe())))
+        return cls(
+            source=source, parameters=parameters, description=described, limit=limit, depth=depth, tags=tags or {}
+        )
+
+    @cached_property
+    def believed(self) -> Believed:
+        """The environment, enumerated, solved and played back.
+
+        Raises:
+            ValueError: it cannot be made here, its description changed, or its behaviour differs from its transitions.
+            ImportError: its package is missing; names the extra.
+        """
+        believed = _believed(self.source, canonical_json(dict(self.parameters)), self.limit, self.depth)
+        now = canonical_json(dict(believed.environment.describe()))
+        if now != canonical_json(dict(self.description)):
+            raise ValueError(
+                f"the environment {self.source} must be what it was when the study was made, "
+                f"{canonical_json(dict(self.description))[:300]}, but describes itself as {now[:300]}: restore it, or "
+                "make a new run"
+            )
+        return believed
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without cached environments, which need not be picklable.
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    def begin(self, rng: np.random.Generator) -> EnvironmentSession:
+        """Begin an episode."""
+        return EnvironmentSession(self.believed, rng)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return source, parameters, description and limits."""
+        return {
+            "source": self.source,
+            "parameters": dict(self.parameters),
+            "description": dict(self.description),
+            "limit": self.limit,
+            "depth": self.depth,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
+        """Return the world from its plain values; nothing is imported or made."""
+        kinds = {"source": str, "parameters": Mapping, "description": Mapping, "limit": int, "depth": int | None}
+        plain = read_plain(plain, "a stored environment", **kinds)
+        return cls(**plain, cluster=cluster, tags=tags or {})
+
+    def restore_state(self, recorded: State) -> Any:
+        """Return a recorded state as the environment's author gives and takes it.
+
+        Raises:
+            ValueError: the environment cannot be made here, or was another one when the run was made.
+        """
+        states, number = self.believed.table.states, recorded[0]
+        if not 0 <= number < len(states):
+            raise ValueError(
+                f"a state of an environment must be a number from 0 to {len(states) - 1}, got {number}: the run was "
+                "made in another version of it"
+            )
+        return states[number]
+
+    def drawing(self, state: tuple[int, ...]) -> Drawing | None:
+        """Return what the environment offers as a picture of a state, None without a method ``drawing``."""
+        draw = getattr(self.believed.environment, "drawing", None)
+        picture: Drawing | None = None if draw is None else draw(self.restore_state(state))
+        return picture
+
+    def oracle(self) -> Oracle | None:
+        """Return the exact optimal policy."""
+        believed = self.believed
+        return ChanceOracle(believed) if believed.solved.optimal is None else EnvironmentOracle(believed.solved)
+
+    def process(self) -> Process:
+        """Return the decision process, with the goals of the environment by name."""
+        return self._process
+
+    @cached_property
+    def _process(self) -> Process:
+        table = self.believed.table
+        base = table.mdp(np.zeros(len(table.states)), 1)
+        return Process(
+            transitions=base.transitions,
+            start=table.start,
+            number=lambda states: _numbers(table, states),
+            goals={name: np.asarray(where, dtype=np.float64) for name, where in table.goals.items()},
+            most=table.bound,
+            offered=base.offered,
+        )
