@@ -62,7 +62,9 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "cli/doctor.py": {"sqlite3.connect": _SQLITE},
     "cli/help.py": {"write_text": "a method of Click's formatter of help texts, not of a path"},
-    "integrations/gymnasium/textworld.py": {"mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"},
+    "integrations/gymnasium/textworld.py": {
+        "mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"
+    },
     "verdict/merging.py": {"sqlite3.connect": _SQLITE},
     "runs/importers/archive.py": {"zipfile.ZipFile": _STREAM},
     "integrations/inspect_ai/export.py": {"write_eval_log": _PARTIAL},
