@@ -253,6 +253,7 @@ def tamed(text: str) -> str:
 
 TAME = {
     "no JSON": "none",
+    "markers": "</think>",
     "two different actions": '{"action": "UP"} {"action": "DOWN"}',
     "unknown action": '{"action": "JUMP"}',
     "empty": "",
@@ -307,6 +308,12 @@ def check_surfaces(texts: Sequence[str], folder: Path) -> None:
 
 def test_hostile_outputs() -> None:
     assert len(hostile(300, short)) >= 300
+
+
+def test_every_failure_has_a_harmless_answer() -> None:
+    assert {name: parse_action(text, truncated=name == "truncated").failure for name, text in TAME.items()} == {
+        name: name for name in FAILURES
+    }
 
 
 @pytest.mark.full
