@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_wri
 from goalscope.runs.packed_steps import PackedSteps, pack_steps, unpack_steps
 from goalscope.runs.record import Episode
 from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.stored_rows import RowStore, StoredRows
+from goalscope.runs.stored_rows import StoredRows
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,
@@ -37,6 +37,7 @@ from goalscope.runs.tables import (
     marks,
     schema_of,
 )
+from goalscope.stats.rows import Rows
 from goalscope.worlds.world import World
 
 Durability = Literal["process", "power"]
@@ -45,7 +46,7 @@ _GROUP_STEPS = 20_000
 _PAGE_EPISODES = 128
 
 
-class Store(RowStore):
+class Store:
     """The store of a run directory.
 
     Reading needs no lock and changes nothing; many readers and one writer can work at the same time. Stored values are
@@ -428,6 +429,71 @@ class Store(RowStore):
             world = codec.decode_world(rows[0])
         note_found(getattr(world, "source", ""), self.path)
         return world
+
+    # Rows
+
+    def put_rows(self, rows: Rows | Iterable[tuple[int, Rows]], source: str) -> None:
+        """Store the rows of one source ("behaviour", "probe 3"), in place of those it had; all of them or none.
+
+        Args:
+            rows: the rows; or parts of them, each with its position: they are read in the order of their positions,
+                those of one position in the order in which they come. Few of the parts are in memory at a time.
+            source: the source.
+        """
+        with self.transaction():
+            if isinstance(rows, Rows):
+                self.stored_rows.write([rows], source)
+            else:
+                self.stored_rows.write_places(rows, source)
+
+    def row_sources(self) -> list[str]:
+        """Return the sources that have rows, ordered by name."""
+        with self.snapshot():
+            return self.stored_rows.sources()
+
+    def row_counts(self, source: str) -> dict[str, int]:
+        """Return the measures of a source in order of appearance, and how many rows each has at most."""
+        counts: dict[str, int] = {}
+        with self.snapshot():
+            for group in self.stored_rows.index(source):
+                for measure in group.measures:
+                    counts[measure] = counts.get(measure, 0) + group.count
+        return counts
+
+    def rows(self) -> Rows:
+        """Return the rows of all sources, ordered by source."""
+        return Rows.concatenate(rows for _, rows in self.row_groups())
+
+    def rows_of(
+        self, source: str, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
+    ) -> Iterator[Rows]:
+        """Return the rows of a source a group at a time, in order.
+
+        Args:
+            source: the source.
+            measures: which measures; all by default. Others are not read where they have groups of their own.
+            names: text columns to read besides measure and tags; others may hold "". All by default.
+        """
+        with self.snapshot():
+            yield from self.stored_rows.groups(source, measures=measures, names=names)
+
+    def row_groups(
+        self, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, Rows]]:
+        """Return the rows of all sources a group at a time, each with its source, in the order of `rows`.
+
+        Args:
+            measures, names: see `rows_of`.
+        """
+        with self.snapshot():
+            for source in self.row_sources():
+                yield from ((source, rows) for rows in self.rows_of(source, measures, names=names))
+
+    def row_labels(self, name: str) -> Iterator[tuple[str, list[str]]]:
+        """Return the measures of each group of rows, each with the values of one of its text columns."""
+        with self.snapshot():
+            for source in self.stored_rows.sources():
+                yield from self.stored_rows.labels(source, name)
 
 
 def writing(run: str | Path | Store, durability: Durability | None = None) -> AbstractContextManager[Store]:

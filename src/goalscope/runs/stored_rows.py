@@ -5,9 +5,7 @@ is written in between: readers hold a transaction.
 """
 
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -120,7 +118,7 @@ class StoredRows:
     def groups(
         self, source: str, *, measures: Collection[str] | None = None, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
-        """Yield the rows of a source in order, a group at a time; see `RowStore.rows_of`."""
+        """Yield the rows of a source in order, a group at a time; see `Store.rows_of`."""
         wanted = None if measures is None else set(measures)
         columns = None if names is None else {*names, "measure"}
         for group in self.index(source):
@@ -159,87 +157,6 @@ class StoredRows:
         except (sqlite3.Error, ValueError, TypeError) as error:
             return str(error)[:500]
         return ""
-
-
-class RowStore(ABC):
-    """The rows of a store.
-
-    Attributes:
-        stored_rows: those of the open file.
-    """
-
-    stored_rows: StoredRows
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Commit everything that is done inside, or nothing of it."""
-
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Hold one consistent state of the database for several reads, whatever a writer does meanwhile."""
-
-    def put_rows(self, rows: Rows | Iterable[tuple[int, Rows]], source: str) -> None:
-        """Store the rows of one source ("behaviour", "probe 3"), in place of those it had; all of them or none.
-
-        Args:
-            rows: the rows; or parts of them, each with its position: they are read in the order of their positions,
-                those of one position in the order in which they come. Few of the parts are in memory at a time.
-            source: the source.
-        """
-        with self.transaction():
-            if isinstance(rows, Rows):
-                self.stored_rows.write([rows], source)
-            else:
-                self.stored_rows.write_places(rows, source)
-
-    def row_sources(self) -> list[str]:
-        """Return the sources that have rows, ordered by name."""
-        with self.snapshot():
-            return self.stored_rows.sources()
-
-    def row_counts(self, source: str) -> dict[str, int]:
-        """Return the measures of a source in order of appearance, and how many rows each has at most."""
-        counts: dict[str, int] = {}
-        with self.snapshot():
-            for group in self.stored_rows.index(source):
-                for measure in group.measures:
-                    counts[measure] = counts.get(measure, 0) + group.count
-        return counts
-
-    def rows(self) -> Rows:
-        """Return the rows of all sources, ordered by source."""
-        return Rows.concatenate(rows for _, rows in self.row_groups())
-
-    def rows_of(
-        self, source: str, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
-    ) -> Iterator[Rows]:
-        """Return the rows of a source a group at a time, in order.
-
-        Args:
-            source: the source.
-            measures: which measures; all by default. Others are not read where they have groups of their own.
-            names: text columns to read besides measure and tags; others may hold "". All by default.
-        """
-        with self.snapshot():
-            yield from self.stored_rows.groups(source, measures=measures, names=names)
-
-    def row_groups(
-        self, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
-    ) -> Iterator[tuple[str, Rows]]:
-        """Return the rows of all sources a group at a time, each with its source, in the order of `rows`.
-
-        Args:
-            measures, names: see `rows_of`.
-        """
-        with self.snapshot():
-            for source in self.row_sources():
-                yield from ((source, rows) for rows in self.rows_of(source, measures, names=names))
-
-    def row_labels(self, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Return the measures of each group of rows, each with the values of one of its text columns."""
-        with self.snapshot():
-            for source in self.stored_rows.sources():
-                yield from self.stored_rows.labels(source, name)
 
 
 def _gathered(parts: Iterable[tuple[int, Rows]]) -> Iterator[tuple[int, Rows]]:
