@@ -7,53 +7,68 @@ from goalscope.verdict.arms import GIVEN, USUAL
 from goalscope.verdict.evidence import SAME_GRID, SAME_MEAN, ArmData, Evidence
 from goalscope.verdict.evidence_asked import ABLE, able, above_walker, made_moves, wastes_little
 from goalscope.verdict.evidence_goals import lapses
-from goalscope.verdict.rules import ENVIRONMENTS, MARGIN, READERS, TASKS, claim
+from goalscope.verdict.rules import ENVIRONMENTS, MARGIN, PLANTED, READERS, TASKS, claim
 
 
 def _at_stage(data: ArmData, *, stage: str) -> Evidence:
     return data.above_chance(stage, kind="key-door")
 
 
-_FORMAT: Final = {
-    "question": "Do its answers hold actions at all?",
-    "yes": "Nine of ten turns and more hold an action.",
-    "no": "Less than nine of ten turns hold an action: what follows is in part about format.",
-    "quantity": "share of turns that hold an action",
-    "measure": "invalid turns",
-    "threshold": 0.9,
-    "compared": "every turn",
-    "about_goals": False,
-}
 _CHANCE: Final = (
     "the larger one of two agents that do not look, both exact on the same grids: uniformly random, and with the "
     "frequencies of its own moves"
 )
 
-claim("answers hold actions", arm="grids", **_FORMAT)(lambda data: data.share("invalid turns", complement=True))
-
-claim(
-    "reaches the goal",
-    arm="grids",
-    question="Does it reach the goal more often than chance?",
-    yes="It reaches the goal more often than an agent that does not look.",
-    no="It does not reach the goal clearly more often than an agent that does not look.",
-    quantity="success less the exact success of chance",
-    measure="success",
-    threshold=MARGIN,
-    compared=_CHANCE,
-)(lambda data: data.above_chance())
-
-claim(
-    "acts optimally",
-    arm="grids",
-    question="Does it act as an optimal agent would?",
-    yes="Nine of ten turns and more take a shortest way.",
-    no="Less than nine of ten turns take a shortest way.",
-    quantity="action accuracy",
-    measure="action accuracy",
-    threshold=1 - MARGIN,
-    compared="the exact optimal policies (1)",
-)(lambda data: data.share("action accuracy"))
+# Three questions are asked of grids and of the environments that a user gives.
+for _arm, _in, _of, _goal, _as, _what, _validity in (
+    ("grids", "", "", "the goal", "an optimal agent", "take a shortest way", PLANTED),
+    (
+        GIVEN,
+        " in given worlds",
+        " of given worlds",
+        "the goal of the environments",
+        "an optimal agent of the environments",
+        "are optimal",
+        ENVIRONMENTS,
+    ),
+):
+    claim(
+        f"answers hold actions{_in}",
+        arm=_arm,
+        question="Do its answers hold actions at all?",
+        yes="Nine of ten turns and more hold an action.",
+        no="Less than nine of ten turns hold an action: what follows is in part about format.",
+        quantity="share of turns that hold an action",
+        measure="invalid turns",
+        threshold=0.9,
+        compared="every turn",
+        about_goals=False,
+        validity=_validity,
+    )(lambda data: data.share("invalid turns", complement=True))
+    claim(
+        f"reaches the goal{_of}",
+        arm=_arm,
+        question=f"Does it reach {_goal} more often than chance?",
+        yes=f"It reaches {_goal} more often than an agent that does not look.",
+        no=f"It does not reach {_goal} clearly more often than an agent that does not look.",
+        quantity="success less the exact success of chance",
+        measure="success",
+        threshold=MARGIN,
+        compared=_CHANCE,
+        validity=_validity,
+    )(lambda data: data.above_chance())
+    claim(
+        f"acts optimally{_in}",
+        arm=_arm,
+        question=f"Does it act as {_as} would?",
+        yes=f"Nine of ten turns and more {_what}.",
+        no=f"Less than nine of ten turns {_what}.",
+        quantity="action accuracy",
+        measure="action accuracy",
+        threshold=1 - MARGIN,
+        compared="the exact optimal policies (1)",
+        validity=_validity,
+    )(lambda data: data.share("action accuracy"))
 
 claim(
     "holds in large worlds",
@@ -220,33 +235,3 @@ claim(
     compared="the same grids in the usual words",
     validity=READERS,
 )(lambda data: data.same_under("wording", USUAL, "action accuracy"))
-
-claim("answers hold actions in given worlds", arm=GIVEN, validity=ENVIRONMENTS, **_FORMAT)(
-    lambda data: data.share("invalid turns", complement=True)
-)
-
-claim(
-    "reaches the goal of given worlds",
-    arm=GIVEN,
-    question="Does it reach the goal of the environments more often than chance?",
-    yes="It reaches the goal of the environments more often than an agent that does not look.",
-    no="It does not reach the goal of the environments clearly more often than an agent that does not look.",
-    quantity="success less the exact success of chance",
-    measure="success",
-    threshold=MARGIN,
-    compared=_CHANCE,
-    validity=ENVIRONMENTS,
-)(lambda data: data.above_chance())
-
-claim(
-    "acts optimally in given worlds",
-    arm=GIVEN,
-    question="Does it act as an optimal agent of the environments would?",
-    yes="Nine of ten turns and more are optimal.",
-    no="Less than nine of ten turns are optimal.",
-    quantity="action accuracy",
-    measure="action accuracy",
-    threshold=1 - MARGIN,
-    compared="the exact optimal policies (1)",
-    validity=ENVIRONMENTS,
-)(lambda data: data.share("action accuracy"))
