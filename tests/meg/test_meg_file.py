@@ -1,6 +1,7 @@
 """`goalscope meg FILE`: every schema, what is printed, and files that nobody should trust."""
 
 import json
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.goals.meg.file import meg_of_file, read_meg_file
 from goalscope.goals.meg import file as file_module
+from goalscope.goals.meg.file import meg_of_file, read_meg_file
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.worlds.planning import TabularMDP
 
@@ -92,7 +93,8 @@ def test_unknown_utilities(tmp_path: Path) -> None:
     assert json.loads(call(path, "--unknown", "--json")) == asked.to_plain()
     assert "unknown" not in meg_of_file(path).to_plain()
     printed = asked.to_plain()["unknown"]
-    assert printed["value"] == pytest.approx(meg_unknown(found.mdp, found.policy).value)
+    assert printed["value"] == pytest.approx(meg_unknown(found.mdp, found.policy, terminal=True).value)
+    assert printed["value"] >= asked.known.value - 1e-6
     assert "Utility unknown" in call(path, "--unknown")
     sampled = write(tmp_path, WALK | {"returns": [5.0, 7.0]})
     assert "--unknown needs a policy" in call(sampled, "--unknown", status=2)
@@ -274,3 +276,25 @@ def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "at most 10 bytes" in call(write(tmp_path, MOUSE), status=2)
     monkeypatch.setattr(file_module, "LARGEST_NPZ", 100)
     assert "at most 100 bytes unpacked" in call(write(tmp_path, MOUSE, "large.npz"), status=2)
+
+
+def test_the_best_utility_pays_for_the_last_state_where_the_file_does(tmp_path: Path) -> None:
+    described = {
+        "next": [[0, 1], [1, 1]],
+        "utility": [0, 0],
+        "terminal_utility": [0, 1],
+        "horizon": 1,
+        "start": [1, 0],
+        "policy": [[0.1, 0.9], [0.5, 0.5]],
+    }
+    path = tmp_path / "last.json"
+    path.write_text(json.dumps(described))
+    found = meg_of_file(path, unknown=True)
+    # One decision, taken with .9: nine tenths and one tenth against halves.
+    expected = math.log(2) + 0.9 * math.log(0.9) + 0.1 * math.log(0.1)
+    assert found.known.value == pytest.approx(expected)
+    assert found.unknown is not None and found.unknown.value == pytest.approx(expected, abs=1e-6)
+    assert len(found.to_plain()["unknown"]["terminal_utility"]) == 2
+    path.write_text(json.dumps({name: value for name, value in described.items() if name != "terminal_utility"}))
+    without = meg_of_file(path, unknown=True).unknown
+    assert without is not None and without.value == 0 and without.terminal_utility is None

@@ -103,6 +103,8 @@ class FileMEG:
         if self.unknown is not None:
             plain["unknown"] = {name: _plain(getattr(self.unknown, name)) for name in _UNKNOWN}
             plain["unknown"]["utility"] = self.unknown.utility.tolist()
+            if self.unknown.terminal_utility is not None:
+                plain["unknown"]["terminal_utility"] = self.unknown.terminal_utility.tolist()
         return plain
 
 
@@ -111,7 +113,8 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
 
     Args:
         path: the file.
-        unknown: whether the best utility over states is searched for, too; needs a policy.
+        unknown: whether the best utility over states is searched for, too, over the state after the last decision where
+            the file gives a ``terminal_utility``; needs a policy.
         confidence: nominal coverage of the interval of MEG from returns.
 
     Raises:
@@ -130,7 +133,9 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
     if mdp.horizon * mdp.states > _SLOW:
         with aloud():
             TALLY.tell(f"the best utility over {mdp.horizon:,} decisions is searched for, which takes long")
-    return FileMEG(mdp=mdp, known=known, unknown=meg_unknown(mdp, policy))
+    # Where the file pays for the last state, the best utility may do so, too: it would otherwise explain less.
+    free = meg_unknown(mdp, policy, terminal=mdp.terminal_utility is not None)
+    return FileMEG(mdp=mdp, known=known, unknown=free)
 
 
 def _plain(value: Any) -> Any:
