@@ -109,11 +109,13 @@ def test_claims_before_opening_stand_and_one_after_it_is_marked(sealed: tuple[Pa
     assert set(open_challenge(out, key)) == {one.id for one in first}
     recorded = (out / "opened.json").read_bytes()
     claim(out, ["likelihood"], "late")
+    shutil.copytree(out / "claims" / "early", out / "claims" / "copied")  # what somebody else claimed in time
     assert set(open_challenge(out, key)) == {one.id for one in first} and (out / "opened.json").read_bytes() == recorded
     found = score(out)
     assert {(one.claimant, one.method, one.before) for one in found} == {
         ("early", "score", True),
         ("late", "likelihood", False),
+        ("copied", "score", False),
     }
     assert "corner top-right" in {one.rule for one in found}
     assert not any(one.outcome == "false" for one in found if one.method == "score"), found

@@ -242,15 +242,15 @@ class ChallengeOpening(SealedRecord):
 
     Attributes:
         version: version of the form of the file; another one is refused.
-        claims: ids of the claims that stood there.
+        claims: claimant -> ids of the claims that stood in its folder.
         key: the key.
     """
 
     what: ClassVar[str] = "record of an opened challenge"
     advice: ClassVar[str] = "remove it and open the challenge anew: all claims are then after the opening"
     most: ClassVar[int] = _LARGEST
-    version: Literal[2] = 2
-    claims: tuple[Annotated[str, content_id_of("claim")], ...] = Field(max_length=_MOST_CLAIMS)
+    version: Literal[3] = 3
+    claims: dict[str, tuple[Annotated[str, content_id_of("claim")], ...]] = Field(max_length=_MOST_CLAIMS)
     key: ChallengeKey
 
 
@@ -358,9 +358,11 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
         raise ValueError(f"a key must fit its seals, {key} does not fit {', '.join(broken[:20])}: give another key")
     path = Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
-        stood = sorted(each.id for _, _, each in _claims(challenge))
-        write_sealed(path, ChallengeOpening(claims=tuple(stood), key=private))
-    return read_sealed(ChallengeOpening, path).claims
+        stood: dict[str, tuple[str, ...]] = {}
+        for claimant, _, each in _claims(challenge):
+            stood[claimant] = (*stood.get(claimant, ()), each.id)
+        write_sealed(path, ChallengeOpening(claims=stood, key=private))
+    return tuple(sorted(made for claims in read_sealed(ChallengeOpening, path).claims.values() for made in claims))
 
 
 def score(challenge: Path) -> list[ChallengeScore]:
@@ -385,7 +387,8 @@ def score(challenge: Path) -> list[ChallengeScore]:
         )
         for claimant, organism, made in claims:
             if organism == name:
-                rows += _scored(made, claimant, card, same, made.id in record.claims, new)
+                before = made.id in record.claims.get(claimant, ())  # a claim that another copied afterwards is not
+                rows += _scored(made, claimant, card, same, before, new)
     return rows
 
 
