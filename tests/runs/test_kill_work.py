@@ -130,7 +130,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     ("clean", "points"),
     [
         pytest.param(("measure", "report", "repair"), 6, id="6"),  # runs that are killed: see test_kill.py
-        pytest.param(tuple(WORKS), 500, marks=pytest.mark.full, id="500"),
+        pytest.param(tuple(WORKS), 240, marks=pytest.mark.full, id="240"),
     ],
     indirect=["clean"],
 )
