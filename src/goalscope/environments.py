@@ -15,6 +15,7 @@ from goalscope.worlds.environments.world import Believed, EnvironmentView, Envir
 if TYPE_CHECKING:
     from goalscope.integrations.gymnasium.oracles import oracle
     from goalscope.integrations.gymnasium.training import TrainingCurve
+from goalscope.worlds.environments.environment import build
 
 __all__ = [
     "LIMIT",
@@ -35,6 +36,7 @@ __all__ = [
     "VisitedStates",
     "believe",
     "believe_visited",
+    "build",
     "enumerate_states",
     "environment_kind",
     "oracle",

@@ -319,8 +319,8 @@ import multiprocessing
 from dataclasses import dataclass
 
 from goalscope.agents import Turn, agent_kind
-from goalscope.verdict.arms import Arm, arm
-from goalscope.verdict.rules import claim
+from goalscope.verdict import Arm, arm
+from goalscope.verdict import claim
 from goalscope.measures import measure
 from goalscope.inside.probing import head
 from goalscope._ground.registry import register

@@ -1,13 +1,20 @@
 """The command line, and the functions of `import goalscope` that its commands call."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["app", "main"]
+if TYPE_CHECKING:
+    from goalscope.cli.further import command as command
+    from goalscope.cli.program import app as app
+    from goalscope.cli.program import main as main
+
+_LATER: Final = {"app": "program", "command": "further", "main": "program"}
+"""Name -> its module. The commands are built when they are first asked for: `goalscope.run` needs none of them."""
+
+__all__ = ["app", "command", "main"]
 
 
 def __getattr__(name: str) -> Any:
-    """Build the commands when they are first asked for: `goalscope.run` and its neighbours need none of them."""
-    if name not in __all__:
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("goalscope.cli.program"), name)
+    return getattr(import_module(f"goalscope.cli.{_LATER[name]}"), name)

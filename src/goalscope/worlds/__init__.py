@@ -1,5 +1,6 @@
 """Worlds whose optimal policies are known exactly."""
 
+from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import (
     State,
     initial_state,
@@ -26,6 +27,7 @@ __all__ = [
     "LAYOUTS",
     "TRANSFORMS",
     "Action",
+    "Drawing",
     "Fog",
     "Grid",
     "GridBatch",

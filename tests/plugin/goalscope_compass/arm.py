@@ -1,6 +1,6 @@
 """Small open grids, on which an agent needs few steps."""
 
-from goalscope.verdict.arms import Arm, arm
+from goalscope.verdict import Arm, arm
 
 arm(
     Arm(

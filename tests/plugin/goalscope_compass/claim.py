@@ -1,7 +1,6 @@
 """Whether an agent takes back few of its moves, decided like the claims of goalscope."""
 
-from goalscope.verdict.evidence import ArmData, Evidence
-from goalscope.verdict.rules import claim
+from goalscope.verdict import ArmData, Evidence, claim
 
 
 @claim(

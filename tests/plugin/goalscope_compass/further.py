@@ -5,12 +5,10 @@ from pathlib import Path
 
 import typer
 
-from goalscope.cli.further import command
-from goalscope.runs import Store
-from goalscope.runs.importers import Format, importer
-from goalscope.runs.importers.problems import Context
-from goalscope.runs.record import Episode
-from goalscope.verdict.preflight.study_files import register_studies
+from goalscope.cli import command
+from goalscope.runs import Episode, Store
+from goalscope.runs.importers import Context, Format, importer
+from goalscope.verdict import register_studies
 
 register_studies(__package__)  # each YAML file in the folder of the package, under the name of its file
 

@@ -1,8 +1,7 @@
 """Two hypotheses about what an agent is after."""
 
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, hypothesis
-from goalscope.worlds import Position
-from goalscope.worlds.world import View
+from goalscope.worlds import Position, View
 
 
 @hypothesis("halfway to {place}", kind="place")

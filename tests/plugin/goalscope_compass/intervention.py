@@ -7,9 +7,19 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from goalscope.inside.interventions import Edit, Pair
-from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
-from goalscope.inside.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
+from goalscope.inside.interventions import (
+    FOLLOWS,
+    Edit,
+    ExperimentSubject,
+    Headline,
+    Pair,
+    PairSettings,
+    Passage,
+    acted,
+    added,
+    intervention,
+    pair_rows,
+)
 from goalscope.stats import Rows
 
 Array = npt.NDArray[np.float32]

@@ -11,6 +11,7 @@ from goalscope.goals.hypotheses.definition import (
     hypothesis,
     meg_of,
 )
+from goalscope.goals.hypotheses.separability import Separability, separability
 from goalscope.goals.hypotheses.twins import HypothesisTwin, twin
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import (
@@ -26,6 +27,7 @@ __all__ = [
     "FiniteWorld",
     "Hypothesis",
     "HypothesisTwin",
+    "Separability",
     "Solved",
     "Undefined",
     "banks",
@@ -36,6 +38,7 @@ __all__ = [
     "meg_of",
     "parse",
     "read_hypotheses",
+    "separability",
     "twin",
     "write_hypotheses",
 ]

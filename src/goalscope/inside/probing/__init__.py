@@ -5,7 +5,7 @@
 
 from goalscope.inside.probing.analyses import AnalysisReader, Place, analysis
 from goalscope.inside.probing.arrays import from_arrays
-from goalscope.inside.probing.beliefs import belief_rows, read_beliefs
+from goalscope.inside.probing.beliefs import RECOVERY, TRUTH, belief_rows, read_beliefs, top_name
 from goalscope.inside.probing.curves import (
     compression,
     curve_ends,
@@ -51,7 +51,7 @@ from goalscope.inside.probing.probe import Probe, ProbeKey, Target
 from goalscope.inside.probing.probe_store import stored_probes
 from goalscope.inside.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.inside.probing.scores import confusion, difference_rows, paired_rows, score_cells, summarise
-from goalscope.inside.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_plans
+from goalscope.inside.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_plans, without
 from goalscope.runs.probing_config import Inside
 
 __all__ = [
@@ -63,6 +63,8 @@ __all__ = [
     "GOAL",
     "OPEN",
     "PADDING",
+    "RECOVERY",
+    "TRUTH",
     "UNKNOWN",
     "WALL",
     "AnalysisReader",
@@ -126,6 +128,8 @@ __all__ = [
     "summarise",
     "summarise_distance",
     "summarise_plans",
+    "top_name",
     "true_map",
     "undetermined",
+    "without",
 ]

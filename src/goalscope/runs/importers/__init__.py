@@ -3,10 +3,11 @@
 from goalscope.runs.importers.formats import Format, importer
 from goalscope.runs.importers.front import import_into, import_path
 from goalscope.runs.importers.jsonl_format import write_jsonl
-from goalscope.runs.importers.problems import MOST_PROBLEMS, ImportLog, ImportProblem, ImportResult
+from goalscope.runs.importers.problems import MOST_PROBLEMS, Context, ImportLog, ImportProblem, ImportResult
 
 __all__ = [
     "MOST_PROBLEMS",
+    "Context",
     "Format",
     "ImportLog",
     "ImportProblem",

@@ -19,10 +19,12 @@ from goalscope.worlds.planning.shortest import (
     shortest_length,
     solve,
 )
+from goalscope.worlds.planning.tasks import TaskProcess
 
 __all__ = [
     "ShortestPaths",
     "TabularMDP",
+    "TaskProcess",
     "Values",
     "at_cell",
     "distances",
