@@ -58,11 +58,11 @@ class Recipe:
 
 
 def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[Turn] | None = None) -> list[Turn]:
-    """Return an agent's turns, handed out as they arrive where that is asked; a TypeError unless there is one each."""
+    """Return an agent's turns, handed out as they arrive where that is asked; a ValueError unless there is one each."""
     act: Callable[..., Sequence[Turn]] = agent.act
     turns = list(act(observations) if arrived is None else act(observations, arrived=arrived))
     if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
-        raise TypeError(
+        raise ValueError(
             f"agent {agent.name!r} must answer each observation with a Turn: {len(observations)} asked, got "
             f"{len(turns)}: {[type(turn).__name__ for turn in turns[:3]]}"
         )

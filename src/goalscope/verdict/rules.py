@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from goalscope._ground import registry
 from goalscope._ground.parts import attempt
 from goalscope.goals.finding import Answer
+from goalscope.verdict.arms import GIVEN
 from goalscope.verdict.claims import Claim
 from goalscope.verdict.evidence import ArmData, Evidence
 
@@ -81,15 +82,22 @@ _Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[st
 def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
     """Return a decorator that registers the rule of a claim; it stands above the function that returns its evidence.
 
+    The function is given the `goalscope.verdict.ArmData` of the arm, whose methods (``share``, ``mean``,
+    ``above_chance``, ...) return an `Evidence`.
+
     Args:
         name: the claim's name.
-        declared: the other fields of `Rule`.
+        declared: the other fields of `Rule`; validity, section, measure and about_goals may be left out.
 
     Raises:
-        ValueError: a name that is taken.
+        ValueError: a name that is taken, a field that is missing or unknown, an unknown arm.
+        TypeError: a field of another type.
     """
+    _check_declared(name, declared)
 
     def add(evidence: _Deciding) -> _Deciding:
+        if declared["arm"] != GIVEN and not evidence.__module__.startswith("goalscope."):
+            registry.resolve("arm", str(declared["arm"]))  # arms of goalscope register beside their claims
         fields = {"validity": PLANTED, "section": "results", **declared}
         registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **fields))  # type: ignore[arg-type]
         return evidence
@@ -97,12 +105,46 @@ def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
     return add
 
 
+_NEEDED: Final = ("arm", "question", "yes", "no", "quantity", "threshold", "compared")
+_OPTIONAL: Final = ("section", "validity", "about_goals", "measure")
+
+
+def _check_declared(name: str, declared: Mapping[str, object]) -> None:
+    if wrong := [field for field in _NEEDED if field not in declared] + [
+        one for one in declared if one not in (*_NEEDED, *_OPTIONAL)
+    ]:
+        raise ValueError(
+            f"the claim {name!r} must declare {', '.join(_NEEDED)}, and may declare {', '.join(_OPTIONAL)}; "
+            f"{'unknown' if wrong[0] in declared else 'missing'}: {wrong[0]}"
+        )
+    for field, value in declared.items():
+        kind = {"threshold": (int, float), "about_goals": bool}.get(field, str)
+        if not isinstance(value, kind):
+            raise TypeError(f"{field} of the claim {name!r} must be {_TYPES[kind]}, got {type(value).__name__}")
+
+
+_TYPES: Final[Mapping[object, str]] = {(int, float): "a number", bool: "True or False", str: "text"}
+
+
+def _is_evidence(found: object) -> bool:
+    return isinstance(found, Evidence) or (
+        isinstance(found, Mapping) and all(isinstance(one, Evidence) for one in found.values())
+    )
+
+
+def _evidence_of(rule: Rule, data: ArmData) -> Evidence | Mapping[str, Evidence]:
+    found = rule.evidence(data)
+    if not _is_evidence(found):
+        raise TypeError(f"a claim must return an Evidence, or one for each group of worlds, got {type(found).__name__}")
+    return found
+
+
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
     """Return the claims of a rule on the data of its arm: one, or one for each group of worlds that it answers for."""
     if data.speechless and rule.about_goals:
         found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
     else:
-        found = attempt("claim", rule.name, lambda: rule.evidence(data), lambda sentence: Evidence(why=sentence))
+        found = attempt("claim", rule.name, lambda: _evidence_of(rule, data), lambda text: Evidence(why=text))
     if isinstance(found, Evidence):
         return [_claim(rule, found, "")]
     return [_claim(rule, evidence, where) for where, evidence in found.items()]

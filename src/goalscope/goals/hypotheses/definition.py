@@ -12,6 +12,7 @@ nothing can be done (M out of reach, or nothing changes any more), all offered a
 hypothesis says nothing there. With chance, and for utilities, the sets are those of value iteration by decision.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -37,13 +38,19 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
-"""What the function of a form gives, from a `FiniteWorld` and the parts of the form: the cell of a place; ``[S]`` bool
-where an event holds; a utility ``[S]``, ``[S, A]`` or ``[S, A, S]``; the probabilities ``[S, A]`` or ``[n, S, A]`` of a
-table; ``[S]`` bool of a condition, which is also given the hypothesis that it stands behind, before its parts. A policy
-gives ``[A]`` from a `View`."""
+"""What the function of a form gives, see `hypothesis`."""
+
+PARTS: Final = (
+    *("hypothesis", "place", "event", "condition", "places", "terms", "whole", "offset", "corner", "sides", "cells"),
+    *("source", "object", "name"),
+)
+"""What may stand in the braces of a form; `goalscope.goals.hypotheses.written` says how each of them is written."""
 
 MOST: Final = 20_000_000
 """Most decisions x states x actions of a policy by decision."""
+
+FIELD: Final = re.compile(r"\{(\w*)\}")
+"""A part of a form."""
 
 _ALIKE: Final = 1e-9
 """Two expected utilities that differ by less than this share of the greatest possible one count as equal."""
@@ -66,15 +73,25 @@ def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[.
 
     Args:
         form: words, and in braces the parts that the function is given, see `goalscope.goals.hypotheses.written`.
-        kind: what the function gives; it raises `Undefined` where it means nothing in a world.
+        kind: what the function gives, from a `FiniteWorld` of S states and A actions and from the parts of the form:
+            "place": the cell (row, column) to be reached;
+            "event": ``[S]`` bool, the states in which it holds;
+            "utility": ``[S]``, ``[S, A]`` or ``[S, A, S]``, what a decision pays;
+            "table": probabilities ``[S, A]``, or ``[n, S, A]`` by decision;
+            "policy": probabilities ``[A]``, from a `View` in place of the world;
+            "condition": ``[S]`` bool; its function is given the world, the hypothesis that the condition stands behind,
+            and then the parts.
+            The function raises `Undefined` where it means nothing in a world.
         says: a noun phrase for sentences, with {} in the place of each part, such as ``the cell beside {}``; the
             written form in quotation marks where empty.
 
     Raises:
-        ValueError: an unknown kind, or a form that is taken.
+        ValueError: an unknown kind or part, or a form that is taken.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"the kind of a hypothesis must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    if unknown := [name for name in FIELD.findall(form) if name not in PARTS]:
+        raise ValueError(f"a part of the form {form!r} must be one of {', '.join(PARTS)}, got {unknown[0]!r}")
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         gives = partial(of_views, function) if kind == "policy" else function

@@ -15,9 +15,8 @@ from goalscope.goals.hypotheses.definition import (
     of_views,
     spread,
 )
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.views import Undefined, action_names
 from goalscope.worlds.grid import DELTAS, Action
-from goalscope.worlds.gridworld import GridView
 
 SIDES: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
 """Where a place may lie, as seen from the agent: the axis and the sign of the difference along it."""
@@ -143,7 +142,7 @@ def open_moves(world: FiniteWorld) -> Array:
 @hypothesis("follow the wall", kind="table")
 def follow_the_wall(world: FiniteWorld) -> Array:
     """Return the open moves with a wall at their right hand, else all open moves."""
-    if world.process.actions != len(Action) or "environment" in world.world.offers:
+    if "cells" not in world.world.offers:
         raise Undefined("a wall is followed by the four moves of a grid")
     changing = _changing(world)
     along = changing & ~changing[:, [Action.RIGHT, Action.LEFT, Action.UP, Action.DOWN]]  # at the right of each move
@@ -153,8 +152,7 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 @hypothesis("keep {name}", kind="table")
 def keep(world: FiniteWorld, name: str) -> Array:
     """Return one action wherever it is offered, whatever is seen."""
-    is_environment = "environment" in world.world.offers
-    names = [each.lower() for each in (world.world.believed.table.actions if is_environment else GridView.actions)]
+    names = [each.lower() for each in action_names(world.world)]
     if name.lower() not in names:
         raise Undefined(f"the actions here are {', '.join(names)}, not {name}")
     return spread(world, np.arange(len(names))[None] == np.full((world.process.states, 1), names.index(name.lower())))

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
 from goalscope.worlds.dynamics import State, shown, state_number
 from goalscope.worlds.environments.world import EnvironmentView
@@ -37,13 +38,25 @@ def view_of(world: World, state: int) -> View:
             possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
             number=state,
         )
+    if "grid" not in world.offers:
+        raise Undefined(f"a world of kind {world.kind} does not return the view of a state")
     phase, cell = divmod(state, world.grid.walls.size)
     at = State(divmod(cell, world.grid.width), phase > 0, phase > 1)
     return GridView(grid=shown(world.grid, at), carrying_key=at.carrying_key)
 
 
+def action_names(world: World) -> tuple[str, ...]:
+    """Return the names of the actions of a world, in the order of its process."""
+    if "environment" in world.offers:
+        names: tuple[str, ...] = world.believed.table.actions
+        return names
+    return GridView.actions if "cells" in world.offers else world.begin(stream(0, "names of actions")).view.actions
+
+
 def number_of(observation: Observation) -> int:
     """Return the number of the state that an observation shows, in the process of the world that it holds.
+
+    Views of worlds of other packages say it themselves, as their attribute ``number``.
 
     Raises:
         ValueError: a view that does not tell it.
@@ -52,13 +65,17 @@ def number_of(observation: Observation) -> int:
     if isinstance(view, GridView) and view.grid.start is not None and world is not None:
         is_open = world.grid.door is not None and view.grid.door is None
         return state_number(world.grid, State(view.grid.start, view.carrying_key, is_open))
-    if isinstance(view, EnvironmentView):
-        return view.number
     if isinstance(view, TaskView) and world is not None and view.memory.position is not None:
         names = world.task_map.board.names
         achieved = sum(1 << names.index(name) for name in view.memory.achieved)
         return _numbers(world.task_map)[view.memory.position, achieved]
-    raise ValueError(f"an agent must see a state of its world's process, got {view.shows}: choose another agent")
+    number = getattr(view, "number", None)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
+    raise ValueError(
+        f"an agent must see a state of its world's process, got {view.shows}: choose another agent, or give such views "
+        "an attribute number, the number of the state in World.process()"
+    )
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from goalscope._ground.folder import package_text
 from goalscope._ground.own import consent
 from goalscope._ground.untrusted import shorten
 from goalscope._ground.yaml_text import read_yaml, read_yaml_text
-from goalscope.goals.hypotheses.definition import Hypothesis
+from goalscope.goals.hypotheses.definition import FIELD, Hypothesis
 from goalscope.goals.hypotheses.rules import SIDES
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.planning.process import process_of
@@ -55,7 +55,6 @@ _NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
 """What a goal that a world names may be called: no square brackets, semicolons, or "+" and "*" between words."""
 _SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")
 """A name that needs no parentheses within another form."""
-_FIELD = re.compile(r"\{(\w+)\}")
 _INNER = {"place": ("place",), "event": ("event", "place"), "condition": ("condition", "event", "place")}
 _OWN: Final = ("place", "event", "utility", "policy", "table")
 
@@ -141,9 +140,7 @@ def _filled(field: str, word: str) -> str:
 @lru_cache(maxsize=1024)
 def _compiled(form: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
     """Return the pattern of a form and the names of its parts."""
-    pieces = _FIELD.split(form)
-    if unknown := [name for name in pieces[1::2] if name not in _PATTERNS]:
-        raise ValueError(f"a part of the form {form!r} must be one of {', '.join(_PATTERNS)}, got {unknown[0]!r}")
+    pieces = FIELD.split(form)
     pattern = [re.escape(piece) if index % 2 == 0 else f"({_PATTERNS[piece]})" for index, piece in enumerate(pieces)]
     return re.compile("".join(pattern)), tuple(pieces[1::2])
 
@@ -151,7 +148,7 @@ def _compiled(form: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
 def made(form: str, parts: Sequence[Any]) -> Hypothesis:
     """Return the hypothesis of a registered form with its parts."""
     written = iter([_text(part) for part in parts])
-    return Hypothesis(form=form, parts=tuple(parts), text=_FIELD.sub(lambda _: next(written), form))
+    return Hypothesis(form=form, parts=tuple(parts), text=FIELD.sub(lambda _: next(written), form))
 
 
 def _text(part: Any) -> str:

@@ -1,0 +1,63 @@
+"""A claim of a package is checked where it is declared, and what its function returns where it is judged."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from goalscope._ground import registry
+from goalscope._ground.parts import PartWarning
+from goalscope.verdict import ArmData, claim
+from goalscope.verdict.rules import decide
+
+DECLARED: Mapping[str, Any] = {
+    "arm": "grids",
+    "question": "Does it go straight?",
+    "yes": "It goes straight.",
+    "no": "It does not go straight.",
+    "quantity": "share of straight moves",
+    "threshold": 0.5,
+    "compared": "a straight way (1)",
+}
+
+
+@pytest.fixture(autouse=True)
+def claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.names("claim"), registry.names("arm")
+    monkeypatch.setitem(registry._entries, "claim", dict(registry._entries["claim"]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "named"),
+    [
+        ({"question": None}, TypeError, "question"),
+        ({"threshold": "half"}, TypeError, "threshold"),
+        ({"about_goals": "yes"}, TypeError, "about_goals"),
+        ({"limit": 0.5}, ValueError, "limit"),
+        ({"arm": "gridz"}, ValueError, "gridz"),
+    ],
+)
+def test_what_is_declared_wrongly_is_refused(changed: dict[str, Any], error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match=named):
+        claim("goes straight", **{**DECLARED, **changed})(lambda data: data.share("success"))
+    assert "goes straight" not in registry.names("claim")
+
+
+@pytest.mark.parametrize("field", DECLARED)
+def test_a_field_that_is_missing_is_named(field: str) -> None:
+    with pytest.raises(ValueError, match=f"missing: {field}"):
+        claim("goes straight", **{name: value for name, value in DECLARED.items() if name != field})
+
+
+def test_a_function_that_returns_no_evidence_leaves_the_claim_untestable() -> None:
+    claim("goes straight", **DECLARED)(lambda data: 0.7)  # type: ignore[arg-type, return-value]
+
+    class Data(ArmData):
+        speechless = False
+
+        def __init__(self) -> None:
+            pass
+
+    with pytest.warns(PartWarning, match="Evidence"):
+        (found,) = decide(registry.resolve("claim", "goes straight"), Data())
+    assert found.answer == "untestable"
