@@ -107,6 +107,10 @@ def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
 
 _NEEDED: Final = ("arm", "question", "yes", "no", "quantity", "threshold", "compared")
 _OPTIONAL: Final = ("section", "validity", "about_goals", "measure")
+_TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    "threshold": ((int, float), "a number"),
+    "about_goals": (bool, "True or False"),
+}
 
 
 def _check_declared(name: str, declared: Mapping[str, object]) -> None:
@@ -118,12 +122,9 @@ def _check_declared(name: str, declared: Mapping[str, object]) -> None:
             f"{'unknown' if wrong[0] in declared else 'missing'}: {wrong[0]}"
         )
     for field, value in declared.items():
-        kind = {"threshold": (int, float), "about_goals": bool}.get(field, str)
+        kind, called = _TYPES.get(field, (str, "text"))
         if not isinstance(value, kind):
-            raise TypeError(f"{field} of the claim {name!r} must be {_TYPES[kind]}, got {type(value).__name__}")
-
-
-_TYPES: Final[Mapping[object, str]] = {(int, float): "a number", bool: "True or False", str: "text"}
+            raise TypeError(f"{field} of the claim {name!r} must be {called}, got {type(value).__name__}")
 
 
 def _is_evidence(found: object) -> bool:
