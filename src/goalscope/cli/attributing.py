@@ -1,80 +1,69 @@
-"""The command `attribute`: its options, and what it prints."""
+"""The command `attribute`, and what it prints."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
-
+from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope._ground.folder import Folder
-from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.cli.hypotheses import Bank
-from goalscope.cli.studies import Count, Densities, Settings, Sizes
-
-if TYPE_CHECKING:
-    from goalscope.cli.front.attributing import Attributed
-    from goalscope.runs import Study
+from goalscope.cli.console import json_text, progress, say, table
+from goalscope.cli.estimate import print_cost
+from goalscope.cli.front import attributing
+from goalscope.cli.hypotheses import bound, needs_of
+from goalscope.cli.overrides import WorldOptions, worlds_of
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.need import LAPSES, sentences
+from goalscope.goals.reading import by_phase
+from goalscope.runs import Study
 
 
 def attribute(
-    agent: Annotated[
-        str,
-        Reads("run", "agent", "model"),
-        typer.Argument(metavar="AGENT|RUN", help="An agent, as goalscope evaluate takes it, or a run directory."),
-    ],
-    hypotheses: Bank,
-    worlds: Annotated[
-        str | None,
-        Reads("study"),
-        option(
-            "STUDY|KIND", "The worlds in which an agent is asked, as goalscope separate takes them; none for a run."
-        ),
-    ] = None,
-    separating: Annotated[
-        str | None,
-        Reads("study", "run"),
-        option(
-            "STUDY|KIND|RUN",
-            "Worlds in which the claim is tested, opened once it is frozen; for a run another run of the same agent.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Writes("directory"),
-        option("DIR", "Directory of answers, claim and result; a run needs none.", "--out", "-o"),
-    ] = None,
-    methods: Annotated[
-        str,
-        option(
-            "NAMES",
-            "Such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.",
-        ),
-    ] = "",
-    by: Annotated[str, option("TAGS", "Also a verdict for each value of these tags of worlds, e.g. size.")] = "",
-    name: Annotated[str, option("NAME", "The agent, where a run holds several.")] = "",
-    episodes: Annotated[int, option("N", "Episodes on each world.", min=1)] = 1,
-    seed: Annotated[int, option("N", "Added to the seeds of the worlds; root seed of resamples.")] = 0,
-    workers: Annotated[int, option("N", "Calls of the agent at the same time.", min=1)] = 1,
-    dry: Annotated[bool, flag("--dry-run", "Ask nothing, say what it costs at most.")] = False,
-    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
-    sizes: Sizes = None,
-    densities: Densities = None,
-    count: Count = None,
-    settings: Settings = None,
+    agent: Annotated[str, Reads("run", "agent", "model")],
+    *,
+    hypotheses: Annotated[str, Reads("hypotheses")],
+    worlds: Annotated[str | None, Reads("study")] = None,
+    separating: Annotated[str | None, Reads("study", "run")] = None,
+    out: Annotated[Path | None, Writes("directory")] = None,
+    methods: Sequence[str] = (),
+    by: Sequence[str] = (),
+    name: str = "",
+    episodes: Positive = 1,
+    seed: int = 0,
+    workers: Positive = 1,
+    dry: bool = False,
+    as_json: bool = False,
+    changes: WorldOptions,
 ) -> None:
     """Say which of some hypotheses an agent's actions follow, or that none does; each step is answered twice.
 
     The claim is frozen, and its hash printed, before the worlds that separate are opened; its predictions of single
     actions are then scored. Called again on the same directory it repeats no answer.
+
+    Args:
+        agent (AGENT|RUN): An agent, as goalscope evaluate takes it, or a run directory.
+        hypotheses (FILE|NAMES): Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+            forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
+        worlds (STUDY|KIND): The worlds in which an agent is asked, as goalscope separate takes them; none for a run.
+        separating (STUDY|KIND|RUN): Worlds in which the claim is tested, opened once it is frozen; for a run another
+            run of the same agent.
+        out: Directory of answers, claim and result; a run needs none.
+        methods (NAMES): Such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.
+        by (TAGS): Also a verdict for each value of these tags of worlds, e.g. size.
+        name: The agent, where a run holds several.
+        episodes: Episodes on each world.
+        seed: Added to the seeds of the worlds; root seed of resamples.
+        workers: Calls of the agent at the same time.
+        dry: Ask nothing, say what it costs at most.
+        as_json: Print JSON.
+        changes: of the worlds, see `WorldOptions`.
+
+    Examples:
+        goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after
+        goalscope attribute runs/first --hypotheses 'grids;key' --methods meg
     """
-    from goalscope.cli.console import json_text, progress, say
-    from goalscope.cli.front import attributing
-    from goalscope.cli.hypotheses import study_of
-    from goalscope.cli.overrides import split
-
     is_run = Folder(agent).is_there() and worlds is None
-
-    first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)
-    later: Any = separating if separating is None or is_run else study_of(separating, None, None, None, None)
+    first = worlds if worlds is None else worlds_of(worlds, changes)
+    later: Any = separating if separating is None or is_run else worlds_of(separating, WorldOptions())
     if dry:
         if is_run or first is None:
             raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
@@ -88,8 +77,8 @@ def attribute(
         hypotheses=hypotheses,
         worlds=first,
         separating=later,
-        methods=split(methods),
-        by=split(by),
+        methods=methods,
+        by=by,
         name=name,
         episodes=episodes,
         seed=seed,
@@ -107,31 +96,20 @@ def attribute(
 
 
 def _print_costs(studies: list[Any]) -> None:
-    from goalscope.cli.console import say
-    from goalscope.cli.estimate import print_cost
-
     for label, study in zip(("worlds", "separating worlds"), studies, strict=False):
         say(f"{label}: each step that has an action is answered twice")
         print_cost(study)
 
 
-def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
+def _print_needs(hypotheses: str, study: Study, episodes: int) -> None:
     """Print what names need in the worlds of a study, phase by phase."""
-    from goalscope.cli.console import say
-    from goalscope.cli.hypotheses import bound, needs_of
-    from goalscope.goals.hypotheses import load_hypotheses
-    from goalscope.goals.hypotheses.need import LAPSES, sentences
-    from goalscope.goals.reading import by_phase
-
     bank = bound(load_hypotheses(hypotheses), study)
     for phase, worlds in by_phase(study.worlds()).items():
         for line in sentences(needs_of(bank, worlds, study, LAPSES[0], episodes)):
             say(f"phase {phase}: {line}" if phase else line)
 
 
-def _print_scores(found: "Attributed") -> None:
-    from goalscope.cli.console import table
-
+def _print_scores(found: attributing.Attributed) -> None:
     for stratum in found.claim.strata:
         for said in stratum.attributions:
             rows = [
@@ -149,8 +127,7 @@ def _print_scores(found: "Attributed") -> None:
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
-def _print_tests(found: "Attributed") -> None:
-    from goalscope.cli.console import table
+def _print_tests(found: attributing.Attributed) -> None:
 
     rows = [
         [

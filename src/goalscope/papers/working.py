@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import duration
 from goalscope.cli.console import progress, say, show
-from goalscope.cli.studies import load_study, run_study_of
+from goalscope.cli.overrides import load_study
+from goalscope.cli.studies import run_study_of
 
 if TYPE_CHECKING:
     from goalscope.papers.claims import Tested
@@ -70,7 +71,7 @@ def reproduce(
 
 def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
     """Compute an item from recorded logs, which are imported first, or from an existing run."""
-    from goalscope.cli.commands import import_path
+    from goalscope.cli.importing import import_path
     from goalscope.runs.tables import DATABASE
 
     path = logs
@@ -80,7 +81,7 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
                 f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
                 "do not hold what it needs"
             )
-        import_path(logs, out)
+        import_path(logs, out=out)
         path = out
     Folder(out).make()
     return read_run(item, path, out, [])
@@ -120,11 +121,11 @@ def asked_in(study: "Study") -> list[str]:
 
 def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
     """Return the study of an item at a part of its published size."""
-    from goalscope.cli.overrides import read_overrides
+    from goalscope.cli.overrides import StudyOptions
     from goalscope.papers.items import scaled
 
-    changes = read_overrides(None, None, [*item.changes], model, network=True)
-    return scaled(load_study(item.study, changes), scale, least=item.least)
+    options = StudyOptions(settings=item.changes, model=model)
+    return scaled(load_study(item.study, options.read(network=True)), scale, least=item.least)
 
 
 def run_item(

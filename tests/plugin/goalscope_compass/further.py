@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from goalscope._ground.arguments import RunDirectory
 from goalscope.cli.further import command
 from goalscope.runs import Store
 from goalscope.runs.importers import Format, importer
@@ -15,9 +16,16 @@ from goalscope.verdict.preflight.study_files import register_studies
 register_studies(__package__)  # each YAML file in the folder of the package, under the name of its file
 
 
-@command("agents-of", summary="Print the agents of a run.", examples=("goalscope agents-of runs/ice",))
-def agents_of(run: Path) -> None:
-    """Print the agents of a run."""
+@command("agents-of", summary="Print the agents of a run.")
+def agents_of(run: RunDirectory) -> None:
+    """Print the agents of a run.
+
+    Args:
+        run: the run directory.
+
+    Examples:
+        goalscope agents-of runs/ice
+    """
     with Store(run) as store:
         typer.echo(", ".join(store.agent_names()))
 
