@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from goalscope import verdict as evaluation
 from goalscope._ground.arguments import OutFolder, Positive, Reads, Settings
-from goalscope.cli import claims
 from goalscope.cli.console import progress
 
 
@@ -74,6 +72,9 @@ def evaluate(
         goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt
         goalscope evaluate --plan runs/gpt/evaluation.json --out runs/again
     """
+    from goalscope import verdict as evaluation
+    from goalscope.cli import claims
+
     if (plan is None) == (not models) or (as_json and not dry):
         raise ValueError("evaluate takes models, or --plan FILE alone; --json comes with --dry-run")
     asks = evaluation.Plan.read(plan, edited=True) if plan is not None else [*models]

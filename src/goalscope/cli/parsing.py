@@ -31,17 +31,16 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, ...]:
-    """Return the numbers of an option, separated by commas; none where it is not given."""
-    if text is None:
-        return ()
+def numbers(option: str, text: str, kind: type[Number]) -> list[Number]:
+    """Return the numbers of an option, separated by commas."""
     try:
-        values = tuple(kind(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
+        values = [kind(part) for part in split(text)]
+        finite = all(map(math.isfinite, values))
+    except ValueError:
+        finite = False
+    if not finite:
         expected = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"{option} must be {expected} separated by commas, got {shorten(text)}") from error
-    if not values:
-        raise ValueError(f"{option} must be given a value, got an empty one: leave it out to change nothing")
+        raise ValueError(f"{option} must be {expected} separated by commas, got {shorten(text)}")
     return values
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import duration
 from goalscope.cli.console import progress, say, show
-from goalscope.cli.overrides import load_study
-from goalscope.cli.studies import run_study_of
 
 if TYPE_CHECKING:
     from goalscope.papers.claims import Tested
@@ -121,7 +119,7 @@ def asked_in(study: "Study") -> list[str]:
 
 def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
     """Return the study of an item at a part of its published size."""
-    from goalscope.cli.overrides import StudyOptions
+    from goalscope.cli.overrides import StudyOptions, load_study
     from goalscope.papers.items import scaled
 
     options = StudyOptions(settings=item.changes, model=model)
@@ -132,6 +130,8 @@ def run_item(
     item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, passed: Mapping[str, Any] | None = None
 ) -> None:
     """Run the study of an item, or go on with it."""
+    from goalscope.cli.studies import run_study_of
+
     full = item.full and scale == 1
     given = {"item": item.name, "scale": scale, **(passed or {})}
     run_study_of(study, out, workers, passed=given, full=full, guide=False, command="reproduce")
