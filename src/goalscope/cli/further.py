@@ -8,6 +8,9 @@ from typing import Any, Final
 from typer.core import TyperGroup
 
 from goalscope._ground import registry
+from goalscope._ground.arguments import Reads as Reads
+from goalscope._ground.arguments import RunDirectory as RunDirectory
+from goalscope._ground.arguments import Writes as Writes
 from goalscope.cli.generator import Body, generated
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {

@@ -103,19 +103,20 @@ def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
         take(function, own[int(function is body and front is not None) :])
 
     def run(**typed: Any) -> None:
-        values = {name: readers[name](value) for name, value in typed.items()}
-        check_outputs(*(values[each] for each in outputs))
-        values["stage"] = progress
-        for name, group in groups.items():
-            values[name] = group(**{each: values[each] for each in inspect.signature(group).parameters})
-        results, began = list[Any](), time.monotonic()  # results of the front function
-        for function, own in zip(functions, taken, strict=True):
-            known = {each.name: values[each.name] for each in own[len(results) :]}
-            several = [each.name for each in own if each.kind is each.VAR_POSITIONAL]
-            results = [function(*results, *(one for name in several for one in known.pop(name)), **known)]
-            values["seconds"] = time.monotonic() - began
-        if results == [False]:
-            raise typer.Exit(PROBLEMS)
+        with guarded([*typed.values()]):
+            values = {name: readers[name](value) for name, value in typed.items()}
+            check_outputs(*(values[each] for each in outputs))
+            values["stage"] = progress
+            for name, group in groups.items():
+                values[name] = group(**{each: values[each] for each in inspect.signature(group).parameters})
+            results, began = list[Any](), time.monotonic()  # results of the front function
+            for function, own in zip(functions, taken, strict=True):
+                known = {each.name: values[each.name] for each in own[len(results) :]}
+                several = [each.name for each in own if each.kind is each.VAR_POSITIONAL]
+                results = [function(*results, *(one for name in several for one in known.pop(name)), **known)]
+                values["seconds"] = time.monotonic() - began
+            if results == [False]:
+                raise typer.Exit(PROBLEMS)
 
     run.__doc__ = (inspect.getdoc(body) or "").partition("\n\nArgs:")[0].partition("\n\nExamples:")[0]
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -125,7 +126,7 @@ def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
     lines = [line.strip() for line in _section(body, "Examples").splitlines()]
     one = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_CONTEXT)
     epilog = as_lines(lines) if lines else None
-    one.command(name, cls=getattr(body, "command_class", None), short_help=summary, epilog=epilog)(guarded(run))
+    one.command(name, cls=getattr(body, "command_class", None), short_help=summary, epilog=epilog)(run)
     return typer.main.get_command(one)
 
 

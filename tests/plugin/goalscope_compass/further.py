@@ -5,8 +5,7 @@ from pathlib import Path
 
 import typer
 
-from goalscope._ground.arguments import RunDirectory
-from goalscope.cli.further import command
+from goalscope.cli.further import RunDirectory, command
 from goalscope.runs import Store
 from goalscope.runs.importers import Format, importer
 from goalscope.runs.importers.problems import Context
