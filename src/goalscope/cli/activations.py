@@ -58,25 +58,25 @@ def capture(
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption.
 
     Args:
-        run: The run directory (it holds run.db).
-        layers (LIST): Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all.
-        sites (LIST): pre, post (before and after the reasoning), grid (cells), action; else those of pre,post that the
+        run: the run directory (it holds run.db).
+        layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all.
+        sites (LIST): some of pre, post (before and after the reasoning), grid (cells), action; else those of pre,post that the
             run has.
-        model (NAME): A folder or a hub name; the model of the run's study if left out.
-        agent (NAME): Whose steps, where several have token ids.
-        untrained (SEED): The control: the same architecture with random weights.
-        random_weights (KIND): With --untrained: default-init (the library's), initial (a bundled model's), permuted.
-        scope (WHICH): all steps, the first of each episode, or N:SEED for N drawn steps of each grid.
-        other_weights: The model's weights need not be those that generated the run.
-        batch_tokens: Most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.
-        device (NAME): With --model: auto (the default), cpu, cuda, cuda:1.
-        dtype (NAME): With --model: auto (the default), float32, bfloat16, float16.
-        revision (NAME): With --model: commit, tag or branch on the hub.
-        reasoning (STYLE): With --model: harmony, think, none; the tokenizer is asked where left out.
-        shard (K/N): Only the K-th of N parts of the files; the same command without it takes them over.
-        executor (NAME): Where it is computed: threads (here), processes, or ray (extra ray).
-        workers: With --executor: how many processes or actors.
-        gpus (N): With --executor ray: GPUs of each actor; .5 lets two share one.
+        model (NAME): a folder or a hub name; the model of the run's study if left out.
+        agent (NAME): whose steps, where several have token ids.
+        untrained (SEED): the control: the same architecture with random weights.
+        random_weights (KIND): with --untrained: default-init (the library's), initial (a bundled model's), permuted.
+        scope (WHICH): which steps: all, the first of each episode, or N:SEED for N drawn steps of each grid.
+        other_weights: the model's weights need not be those that generated the run.
+        batch_tokens: most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.
+        device (NAME): with --model: auto (the default), cpu, cuda, cuda:1.
+        dtype (NAME): with --model: auto (the default), float32, bfloat16, float16.
+        revision (NAME): with --model: commit, tag or branch on the hub.
+        reasoning (STYLE): with --model: harmony, think, none; the tokenizer is asked where left out.
+        shard (K/N): only the K-th of N parts of the files; the same command without it takes them over.
+        executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
+        workers: with --executor: how many processes or actors.
+        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
 
     Examples:
         goalscope capture runs/baseline

@@ -40,21 +40,21 @@ def attribute(
     actions are then scored. Called again on the same directory it repeats no answer.
 
     Args:
-        agent (AGENT|RUN): An agent, as goalscope evaluate takes it, or a run directory.
-        hypotheses (FILE|NAMES): Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+        agent (AGENT|RUN): an agent, as goalscope evaluate takes it, or a run directory.
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
             forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
-        worlds (STUDY|KIND): The worlds in which an agent is asked, as goalscope separate takes them; none for a run.
-        separating (STUDY|KIND|RUN): Worlds in which the claim is tested, opened once it is frozen; for a run another
+        worlds (STUDY|KIND): the worlds in which an agent is asked, as goalscope separate takes them; none for a run.
+        separating (STUDY|KIND|RUN): worlds in which the claim is tested, opened once it is frozen; for a run another
             run of the same agent.
-        out: Directory of answers, claim and result; a run needs none.
-        methods (NAMES): Such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.
-        by (TAGS): Also a verdict for each value of these tags of worlds, e.g. size.
-        name: The agent, where a run holds several.
-        episodes: Episodes on each world.
-        seed: Added to the seeds of the worlds; root seed of resamples.
-        workers: Calls of the agent at the same time.
-        dry: Ask nothing, say what it costs at most.
-        as_json: Print JSON.
+        out: directory of answers, claim and result; a run needs none.
+        methods (NAMES): such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.
+        by (TAGS): also a verdict for each value of these tags of worlds, e.g. size.
+        name: the agent, where a run holds several.
+        episodes: episodes on each world.
+        seed: added to the seeds of the worlds; root seed of resamples.
+        workers: calls of the agent at the same time.
+        dry: ask nothing, say what it costs at most.
+        as_json: print JSON.
         changes: of the worlds, see `WorldOptions`.
 
     Examples:

@@ -132,9 +132,9 @@ def ledger(
     """Print the claims of an evaluation: question, answer, estimate with interval, threshold, worlds.
 
     Args:
-        path (DIR): The directory of an evaluation, or its ledger.json.
-        as_json: Everything, as JSON.
-        card: One paragraph for a model card.
+        path (DIR): the directory of an evaluation, or its ledger.json.
+        as_json: everything, as JSON.
+        card: one paragraph for a model card.
 
     Examples:
         goalscope ledger runs/theseus

@@ -22,7 +22,7 @@ def demo(
     """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report.
 
     Args:
-        out: The run directory to write.
+        out: the run directory to write.
 
     Examples:
         goalscope demo --out runs/demo

@@ -67,17 +67,17 @@ def doctor(
     answers, and what that means for run and probe. With --server: what the server can do.
 
     Args:
-        run ([RUN]): A run directory: say what is damaged, and can be rebuilt.
-        repair: With RUN: rebuild it; the damaged file is kept beside it.
-        folder: Where runs are to be written.
-        model (NAME): Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.
-        device (NAME): With --model: cpu, cuda, cuda:1.
-        chat_template (NAME): With --model: the name of its chat template, if it has several.
-        server (URL): Try what a server can do: its address up to /v1.
-        mode: With --server: chat, or completions.
-        tokenizer (DIR): With --server: the tokenizer of mode completions.
-        key_env (VARIABLE): With --server: the variable that holds its key.
-        as_json: With --model or --server: print one JSON object.
+        run ([RUN]): a run directory: say what is damaged, and can be rebuilt.
+        repair: with RUN: rebuild it; the damaged file is kept beside it.
+        folder: where runs are to be written.
+        model (NAME): try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.
+        device (NAME): with --model: cpu, cuda, cuda:1.
+        chat_template (NAME): with --model: the name of its chat template, if it has several.
+        server (URL): try what a server can do: its address up to /v1.
+        mode: with --server: chat, or completions.
+        tokenizer (DIR): with --server: the tokenizer of mode completions.
+        key_env (VARIABLE): with --server: the variable that holds its key.
+        as_json: with --model or --server: print one JSON object.
 
     Examples:
         goalscope doctor --folder /data/runs

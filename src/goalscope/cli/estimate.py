@@ -62,16 +62,16 @@ def estimate(
     longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
 
     Args:
-        study: A study file (YAML), or the name of a registered study, see below.
-        output_tokens: Also say what N output tokens a call would cost.
-        power: Also say which effects and which equivalence margins it can show.
-        pilot (RUN): A run that says what is expected: calls, tokens, hours; and the variances of --power.
-        measure: Ask some first turns, 30 s at most, and say what is expected: hours, tokens, USD, memory.
-        out: With --measure: keep the answers; run goes on with them.
-        assume_mean (SHARE): Mean that --power assumes without a pilot (0.8).
-        assume_between (SD): Deviation over grids of the true difference that --power assumes (0.05).
+        study: a study file (YAML), or the name of a registered study, see below.
+        output_tokens: also say what N output tokens a call would cost.
+        power: also say which effects and which equivalence margins it can show.
+        pilot (RUN): a run that says what is expected: calls, tokens, hours; and the variances of --power.
+        measure: ask some first turns, 30 s at most, and say what is expected: hours, tokens, USD, memory.
+        out: with --measure: keep the answers; run goes on with them.
+        assume_mean (SHARE): mean that --power assumes without a pilot (0.8).
+        assume_between (SD): deviation over grids of the true difference that --power assumes (0.05).
         changes: of the study, see `StudyOptions`.
-        as_json: Print costs, what --measure expects and --power shows, as JSON.
+        as_json: print costs, what --measure expects and --power shows, as JSON.
 
     Examples:
         goalscope estimate study.yaml --output-tokens 400

@@ -39,31 +39,31 @@ def evaluate(
     something failed.
 
     Args:
-        out: The directory to write, or to go on with.
-        models (MODEL ...): theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or
-            completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
+        out: the directory to write, or to go on with.
+        models (MODEL ...): a bundled model (theseus or ariadne); a folder, a GGUF file or a hub name; openai:NAME@URL
+            or completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
             agent kind and its parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file
             here.
-        budget (LIMIT): What it may take: 20m, 2h, 5usd or 200k-tokens (7m).
-        quick: The smallest size that still answers something.
-        arms (NAMES): Only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, hypotheses,
+        budget (LIMIT): what it may take: 20m, 2h, 5usd or 200k-tokens (7m).
+        quick: the smallest size that still answers something.
+        arms (NAMES): only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, hypotheses,
             depends, inside, patching, reasoning, plans, beliefs.
-        sizes (LIST): Other side lengths of the grids, e.g. 7 or 7,9.
-        worlds (STUDY): Ask in the environments (toy-text) or grids of a study alone, by its phases.
-        hypotheses (FILE|NAMES): Other hypotheses than goal and corners, as goalscope separate takes them.
-        answer (HOW): Language models: generated (an action is read out of the text), or likelihood of each action.
-        template (FORM): Language models: example (a filled-in answer in the prompt), schema, or completion.
-        temperature (T): Language models: 0 takes the most likely.
-        dtype (TYPE): Models here: auto, float32, bfloat16 or float16.
-        device (NAME): Models here: auto, cpu, cuda, cuda:1.
-        batch: Models here: most requests that are decoded at once.
-        settings (KEY=VALUE): Any parameter of the language models, e.g. max_tokens=64, or key of the arms' studies,
+        sizes (LIST): other side lengths of the grids, e.g. 7 or 7,9.
+        worlds (STUDY): ask in the environments (toy-text) or grids of a study alone, by its phases.
+        hypotheses (FILE|NAMES): other hypotheses than goal and corners, as goalscope separate takes them.
+        answer (HOW): language models: generated (an action is read out of the text), or likelihood of each action.
+        template (FORM): language models: example (a filled-in answer in the prompt), schema, or completion.
+        temperature (T): language models: 0 takes the most likely.
+        dtype (TYPE): models here: auto, float32, bfloat16 or float16.
+        device (NAME): models here: auto, cpu, cuda, cuda:1.
+        batch: models here: most requests that are decoded at once.
+        settings (KEY=VALUE): any parameter of the language models, e.g. max_tokens=64, or key of the arms' studies,
             e.g. horizon.factor=2. Repeatable.
-        seed: Root seed of the worlds.
-        workers: Calls of a model at the same time.
-        dry: Ask and keep first turns alone, say what all of it takes.
-        plan (FILE): A plan, as --dry-run --json prints and evaluation.json holds one, not models.
-        as_json: With --dry-run: print the plan of what would be asked.
+        seed: root seed of the worlds.
+        workers: calls of a model at the same time.
+        dry: ask and keep first turns alone, say what all of it takes.
+        plan (FILE): a plan, as --dry-run --json prints and evaluation.json holds one, not models.
+        as_json: with --dry-run: print the plan of what would be asked.
 
     Examples:
         goalscope evaluate theseus --quick --out runs/theseus

@@ -24,11 +24,11 @@ def export(
     """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use.
 
     Args:
-        run: The run directory (it holds run.db).
-        out: The folder to write to.
-        activations (FORMATS): Also the activations that were captured: parquet, safetensors, or both with a comma.
-        capture (IDS): With --activations: these captures only, separated by commas.
-        format (NAME): In place of tables, what a package writes, e.g. inspect: logs for its viewer and Scout.
+        run: the run directory (it holds run.db).
+        out: the folder to write to.
+        activations (FORMATS): also the activations that were captured: parquet, safetensors, or both with a comma.
+        capture (IDS): with --activations: these captures only, separated by commas.
+        format (NAME): in place of tables, what a package writes, e.g. inspect: logs for its viewer and Scout.
 
     Examples:
         goalscope export runs/demo --out tables

@@ -26,11 +26,11 @@ def figure(
     """Write a figure or a table of the page of a run or of an evaluation, list their names, or write all of them.
 
     Args:
-        run: The directory of a run, or of an evaluation.
-        name: The name below the figure on the page, or see --list.
-        out: Write it there: .svg, .pdf, .png or .csv; a table as .tex, .md or .csv.
-        listed: List the names of all figures and tables.
-        everything: Write all there: figures as SVG and CSV, tables as LaTeX, Markdown, CSV.
+        run: the directory of a run, or of an evaluation.
+        name: the name below the figure on the page, or see --list.
+        out: write it there: .svg, .pdf, .png or .csv; a table as .tex, .md or .csv.
+        listed: list the names of all figures and tables.
+        everything: write all there: figures as SVG and CSV, tables as LaTeX, Markdown, CSV.
 
     Examples:
         goalscope figure runs/demo --list

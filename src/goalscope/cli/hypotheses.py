@@ -34,14 +34,14 @@ def separate(
     """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables.
 
     Args:
-        hypotheses (FILE|NAMES): Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
             forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
-        worlds (STUDY|KIND): The worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
+        worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
             entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
-        phase (NAME): Only the worlds of this phase.
-        lapse (RATE): Lapse rate of the agents: probability of an action drawn from all.
-        level (RATE): Error rate that the number of episodes is counted for.
-        as_json: Print JSON.
+        phase (NAME): only the worlds of this phase.
+        lapse (RATE): lapse rate of the agents: probability of an action drawn from all.
+        level (RATE): error rate that the number of episodes is counted for.
+        as_json: print JSON.
         changes: of the worlds, see `WorldOptions`.
 
     Examples:
@@ -86,15 +86,15 @@ def design(
     """Choose worlds that tell hypotheses apart, and say what is gained over as many random ones.
 
     Args:
-        hypotheses (FILE|NAMES): Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
             forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
-        worlds (STUDY|KIND): The worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
+        worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
             entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
-        phase (NAME): Only the worlds of this phase.
-        choose: Worlds to choose among those.
-        lapse (RATE): Lapse rate of the agents: probability of an action drawn from all.
-        seed: Root seed of the random choices that they are compared with.
-        out: Write a study of them there (.yaml), with a twin of each hypothesis.
+        phase (NAME): only the worlds of this phase.
+        choose: worlds to choose among those.
+        lapse (RATE): lapse rate of the agents: probability of an action drawn from all.
+        seed: root seed of the random choices that they are compared with.
+        out: write a study of them there (.yaml), with a twin of each hypothesis.
         changes: of the worlds, see `WorldOptions`.
 
     Examples:

@@ -20,10 +20,10 @@ def import_path(
     """Import recorded trajectories, every recorded label compared with ours. Exit status 1 where there are problems.
 
     Args:
-        path: A file or folder: JSONL, logs of Inspect, or the authors' layout.
-        out: The run directory to write.
-        check: Check everything, write nothing.
-        reader (MODULE:FUNCTION): Logs of Inspect of other people's tasks: a function that returns an episode.
+        path: a file or folder: JSONL, logs of Inspect, or the authors' layout.
+        out: the run directory to write.
+        check: check everything, write nothing.
+        reader (MODULE:FUNCTION): logs of Inspect of other people's tasks: a function that returns an episode.
 
     Examples:
         goalscope import logs.jsonl --out runs/logs

@@ -161,11 +161,11 @@ def measure(
     """Measure all episodes of a run, store the rows, print the main estimates with their intervals.
 
     Args:
-        run: The run directory (it holds run.db).
-        by (TAGS): Group by agent and these tags, e.g. size,density; by all conditions if left out.
-        measures (NAMES): Print these only, separated by ';' (all are stored); listed below.
-        everything: Print all measures, with n and method.
-        as_json: Print all estimates, or those of --measures, as JSON.
+        run: the run directory (it holds run.db).
+        by (TAGS): group by agent and these tags, e.g. size,density; by all conditions if left out.
+        measures (NAMES): print these only, separated by ';' (all are stored); listed below.
+        everything: print all measures, with n and method.
+        as_json: print all estimates, or those of --measures, as JSON.
 
     Examples:
         goalscope measure runs/demo
@@ -238,9 +238,9 @@ def report(
     """Write the report of a run as one page; a run that is not measured yet is measured first.
 
     Args:
-        run: The run directory (it holds run.db).
-        out: The page; RUN/report.html by default.
-        ledger: Write all numbers as JSON there, too.
+        run: the run directory (it holds run.db).
+        out: the page; RUN/report.html by default.
+        ledger: write all numbers as JSON there, too.
 
     Examples:
         goalscope report runs/demo --out demo.html

@@ -49,21 +49,21 @@ def meg(
     Of a run, rows and figures are stored, and reports show them.
 
     Args:
-        path (FILE|RUN): A decision process and an agent in it (.json, .npz), or a run.
-        unknown: Also the best of all utilities over states; of runs, held out.
-        confidence (C): Confidence of the intervals.
-        as_json: Print JSON.
-        by (TAGS): Runs: also by these tags, e.g. size,density.
-        hypotheses (NAMES): Runs: written hypotheses such as goal, key, key held, corner top-left, corner top-right,
+        path (FILE|RUN): a decision process and an agent in it (.json, .npz), or a run.
+        unknown: also the best of all utilities over states; of runs, held out.
+        confidence (C): confidence of the intervals.
+        as_json: print JSON.
+        by (TAGS): runs: also by these tags, e.g. size,density.
+        hypotheses (NAMES): runs: written hypotheses such as goal, key, key held, corner top-left, corner top-right,
             corner bottom-left, corner bottom-right, 'cell ROW COL' or 'beside goal', or names of goals that
             environments give, with commas or ';' between them. By default goal, key, key held and the four corners
             where they make sense, or the goals that the environments name.
-        utility (WHICH): Runs: steps (spent there, the default) or arrival (being there last).
-        invalid (WHICH): Runs: a turn without an action is a step in place (no-op, the default) or an action (action).
-        ridge (R): Runs: penalty of --unknown; 1 by default.
-        beliefs (SITE:LAYER): Runs: also towards the goal that captured activations speak of, beside a random network
+        utility (WHICH): runs: steps (spent there, the default) or arrival (being there last).
+        invalid (WHICH): runs: a turn without an action is a step in place (no-op, the default) or an action (action).
+        ridge (R): runs: penalty of --unknown; 1 by default.
+        beliefs (SITE:LAYER): runs: also towards the goal that captured activations speak of, beside a random network
             and shuffled.
-        draws: Runs: shuffles of --beliefs; 20 by default.
+        draws: runs: shuffles of --beliefs; 20 by default.
 
     Examples:
         goalscope meg world.json

@@ -41,15 +41,15 @@ def run(
     A changed study is another study: it has its own id and needs a directory of its own.
 
     Args:
-        study: A study file (YAML), or the name of a registered study, see below.
-        out: The run directory to write.
-        workers: Calls of an agent at the same time: threads, processes, actors.
-        executor (NAME): Where agents act: threads, processes, ray (extra ray), or auto: what suits them.
-        gpus (N): With --executor ray: GPUs of each actor; .5 lets two share one.
-        shard (K/N): Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.
-        full: Studies of activations: the complete table, all heads and controls.
+        study: a study file (YAML), or the name of a registered study, see below.
+        out: the run directory to write.
+        workers: calls of an agent at the same time: threads, processes, actors.
+        executor (NAME): where agents act: threads, processes, ray (extra ray), or auto: what suits them.
+        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
+        shard (K/N): only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.
+        full: studies of activations: the complete table, all heads and controls.
         changes: of the study, see `StudyOptions`.
-        as_json: Print JSON: directory, study, agents, episodes.
+        as_json: print JSON: directory, study, agents, episodes.
 
     Examples:
         goalscope run study.yaml --out runs/first
@@ -81,8 +81,8 @@ def merge(
     Evaluations with the same plan become one with the models of each, which are judged together.
 
     Args:
-        directory (OUT): The directory to write; must be new.
-        shards (SHARD ...): The run directories of all shards, in any order; or evaluations.
+        directory (OUT): the directory to write; must be new.
+        shards (SHARD ...): the run directories of all shards, in any order; or evaluations.
 
     Examples:
         goalscope merge runs/whole shards/1 shards/2

@@ -74,15 +74,15 @@ def show(
     """Show an episode step by step: prompt, reasoning, answer, whether it was valid and optimal; or list episodes.
 
     Args:
-        run: The run directory (it holds run.db).
-        episode: How its id begins; a list of episodes if left out.
-        agent (NAME): Only episodes of this agent.
-        world (ID): Only episodes in worlds whose id begins so.
-        outcome (WHICH): Only episodes that ended so: goal, horizon, failure, stopped or ended.
-        failures: Only episodes with turns that held no action.
-        full: Every line of every prompt, also those that did not change.
-        limit: Most episodes of the list.
-        as_json: Print JSON: the list, or an episode with all steps.
+        run: the run directory (it holds run.db).
+        episode: how its id begins; a list of episodes if left out.
+        agent (NAME): only episodes of this agent.
+        world (ID): only episodes in worlds whose id begins so.
+        outcome (WHICH): only episodes that ended so: goal, horizon, failure, stopped or ended.
+        failures: only episodes with turns that held no action.
+        full: every line of every prompt, also those that did not change.
+        limit: most episodes of the list.
+        as_json: print JSON: the list, or an episode with all steps.
 
     Examples:
         goalscope show runs/demo --agent Theseus --outcome horizon

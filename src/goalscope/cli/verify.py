@@ -39,9 +39,9 @@ def verify(
     opened.
 
     Args:
-        run: The run directory (it holds run.db).
-        expect (HASH): The content hash that the run must have.
-        as_json: Print JSON.
+        run: the run directory (it holds run.db).
+        expect (HASH): the content hash that the run must have.
+        as_json: print JSON.
 
     Examples:
         goalscope verify runs/first

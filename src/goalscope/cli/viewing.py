@@ -23,10 +23,10 @@ def view(
     It is one file to send to somebody, and works without a server. Above 20 MB a folder of its name lies beside it.
 
     Args:
-        paths (RUN|EVALUATION ...): Directories of runs or of evaluations.
-        out: The page; view.html in the directory by default.
-        serve: Also serve it on this machine alone, until Ctrl-C.
-        port: With --serve: the port; 0 takes a free one.
+        paths (RUN|EVALUATION ...): directories of runs or of evaluations.
+        out: the page; view.html in the directory by default.
+        serve: also serve it on this machine alone, until Ctrl-C.
+        port: with --serve: the port; 0 takes a free one.
 
     Examples:
         goalscope view runs/theseus

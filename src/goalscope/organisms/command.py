@@ -46,17 +46,17 @@ def organisms(
 
     Args:
         action: one of make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.
-        methods ([METHODS]...): With judge and claim: attribution methods; all by default.
-        at: Directory of the organisms, a folder each; with claim, open and score of the challenge.
-        out: With judge, gate, inside: results; with seal: the challenge.
-        key: With seal and open: salts and truths, not to be given away.
-        name: With claim: who claims.
-        families (NAMES): Only these families, with commas between them.
-        kinds (NAMES): Only kinds: table, network, language, adapter; make: the first two.
-        seed: With make: root seed of the set.
-        each: With make: networks of each family and agreement.
-        workers: With judge and gate: processes at the same time.
-        as_json: Print JSON.
+        methods ([METHODS]...): with judge and claim: attribution methods; all by default.
+        at: directory of the organisms, a folder each; with claim, open and score of the challenge.
+        out: with judge, gate, inside: results; with seal: the challenge.
+        key: with seal and open: salts and truths, not to be given away.
+        name: with claim: who claims.
+        families (NAMES): only these families, with commas between them.
+        kinds (NAMES): only kinds: table, network, language, adapter; make: the first two.
+        seed: with make: root seed of the set.
+        each: with make: networks of each family and agreement.
+        workers: with judge and gate: processes at the same time.
+        as_json: print JSON.
 
     Examples:
         goalscope organisms make --at organisms

@@ -33,17 +33,17 @@ def reproduce(
     On the same directory it goes on where it stopped.
 
     Args:
-        item: A figure or table, e.g. 'telos table 2'; --list prints all.
-        out: The run directory to write.
-        listed: Print all items with what they work with, run nothing.
-        everything: Run all items whose name begins with ITEM, or go on with them; one table and one page.
-        markdown: With --all: write the table into FILE, between its marks if it has them.
-        model (NAME): A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.
-        scale (PART): Part of the published size, e.g. 0.1; small: all items together in less than an hour.
-        logs (PATH): Read these in place of a run: recorded logs, or a run directory.
-        template (FILE): Your copy of the prompt that the paper prints; once for each prompt.
-        workers: Calls at the same time.
-        settings (KEY=VALUE): Another value of any key, e.g. worlds.0.count=3. Repeatable.
+        item: a figure or table, e.g. 'telos table 2'; --list prints all.
+        out: the run directory to write.
+        listed: print all items with what they work with, run nothing.
+        everything: run all items whose name begins with ITEM, or go on with them; one table and one page.
+        markdown: with --all: write the table into FILE, between its marks if it has them.
+        model (NAME): a ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.
+        scale (PART): part of the published size, e.g. 0.1; small: all items together in less than an hour.
+        logs (PATH): read these in place of a run: recorded logs, or a run directory.
+        template (FILE): your copy of the prompt that the paper prints; once for each prompt.
+        workers: calls at the same time.
+        settings (KEY=VALUE): another value of any key, e.g. worlds.0.count=3. Repeatable.
 
     Examples:
         goalscope reproduce --list

@@ -95,15 +95,15 @@ def compare(
 
     Args:
         paths (RUN_A RUN_B ...): one run, to compare its agents, or several; or evaluations, one to compare its models.
-        measures (NAMES): The measures of the family, separated by ';'; those of --margin, else success;action accuracy.
-        agents (NAMES): Compare these agents only, separated by ';'.
-        margin (MEASURE=NUMBER): Also test equivalence within these margins, separated by ';'.
-        where (TAG=VALUE): Compare rows with these tags only, separated by ';', e.g. of probes head=mlp.
-        between (TAG): One run: compare the values of this tag, e.g. site, in place of agents.
-        transforms: Compare each agent of one run with itself on the transformed grids.
-        over (TAG): A curve over training: the tag of episodes that says their checkpoint, e.g. checkpoint.
-        at (NUMBERS): A curve over training: the number of each run's checkpoint, separated by ','.
-        other_horizons: Also compare runs whose episodes may last differently long.
+        measures (NAMES): the measures of the family, separated by ';'; those of --margin, else success;action accuracy.
+        agents (NAMES): compare these agents only, separated by ';'.
+        margin (MEASURE=NUMBER): also test equivalence within these margins, separated by ';'.
+        where (TAG=VALUE): compare rows with these tags only, separated by ';', e.g. of probes head=mlp.
+        between (TAG): one run: compare the values of this tag, e.g. site, in place of agents.
+        transforms: compare each agent of one run with itself on the transformed grids.
+        over (TAG): a curve over training: the tag of episodes that says their checkpoint, e.g. checkpoint.
+        at (NUMBERS): a curve over training: the number of each run's checkpoint, separated by ','.
+        other_horizons: also compare runs whose episodes may last differently long.
         stage: shows the progress of a piece of work.
 
     Raises:
@@ -262,7 +262,7 @@ def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Sta
     level = declared.level if declared is not None else LEVEL
     compared = compare_transforms(rows, margin=settings.margin, measures=names, agents=agents, level=level)
     families = {
-        agent: RunComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
+        agent: runComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
         for agent in agents
     }
     return Comparisons(families=families, by="agent", level=level)

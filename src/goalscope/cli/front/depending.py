@@ -106,26 +106,26 @@ def depends(
     turns.
 
     Args:
-        models (MODEL ...): theseus or ariadne; a folder, a GGUF file or a hub name; openai:NAME@URL or
-            completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
+        models (MODEL ...): a bundled model (theseus or ariadne); a folder, a GGUF file or a hub name; openai:NAME@URL
+            or completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
             agent kind and its parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file
             here.
-        out: The run directory to write.
+        out: the run directory to write.
         worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
-            entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}', or a list of entries. They are
-            grids whose start is the state; `WORLDS` by default.
-        moved (THINGS): What is changed: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
+            entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}', from Python also a list of
+            entries. They must be grids, whose start is the state; by default 100 of the sizes 7 and 9.
+        moved (THINGS): what is changed: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
             agent; of the prompt alone names (symbols of the cells), order (of legend and moves), words (paraphrases).
             By default what the worlds have of goal, key, door, wall, corner, agent.
-        changes: Most changed versions of a state for each thing.
-        states: Of a run: most states, one of each grid.
-        sizes (LIST): Other grid sizes, e.g. 7,9.
-        densities (LIST): Other wall densities, e.g. 0,0.6.
-        count: Worlds of each kind, size and density.
-        settings (KEY=VALUE): A parameter of the language models, e.g. temperature=1 or caps.usd=2. Repeatable.
-        seed: Root seed of worlds and changes.
-        workers: Calls of an agent at the same time.
-        dry: Ask and keep first turns alone, say what all of it takes.
+        changes: most changed versions of a state for each thing.
+        states: of a run: most states, one of each grid.
+        sizes (LIST): other grid sizes, e.g. 7,9.
+        densities (LIST): other wall densities, e.g. 0,0.6.
+        count: worlds of each kind, size and density.
+        settings (KEY=VALUE): a parameter of the language models, e.g. temperature=1 or caps.usd=2. Repeatable.
+        seed: root seed of worlds and changes.
+        workers: calls of an agent at the same time.
+        dry: ask and keep first turns alone, say what all of it takes.
         confidence (C): coverage of the intervals.
         stage: shows the progress of a piece of work.
 

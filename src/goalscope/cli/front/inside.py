@@ -52,22 +52,22 @@ def probe(
     """Capture activations of a run, fit probes beside their controls, store rows and probes.
 
     Args:
-        run: The run directory (it holds run.db).
-        reads (LIST): Analyses, listed below; those of the study, else the built-in ones.
-        sites (LIST): pre, post (before and after the reasoning), action; those of the study, else those of pre,post
+        run: the run directory (it holds run.db).
+        reads (LIST): analyses, listed below; those of the study, else the built-in ones.
+        sites (LIST): some of pre, post (before and after the reasoning), action; those of the study, else those of pre,post
             that the run has.
-        layers (LIST): Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all. The study's, else
+        layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all. The study's, else
             thirds.
-        agent (NAME): Whose activations, where several have token ids.
-        random_kinds (LIST): Random networks beside the model: initial, permuted, default-init, or none.
-        random_seeds: Random networks of each kind (5).
-        full: The complete table: all probes everywhere.
-        model (NAME): A folder or a hub name; the model of the run's study if left out.
-        device (NAME): Where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.
-        settings (KEY=VALUE): Any key of analysis.inside, e.g. probes.hidden=1024.
-        executor (NAME): Where it is computed: threads (here), processes, or ray (extra ray).
-        workers: With --executor: how many processes or actors.
-        gpus (N): With --executor ray: GPUs of each actor; .5 lets two share one.
+        agent (NAME): whose activations, where several have token ids.
+        random_kinds (LIST): random networks beside the model: initial, permuted, default-init, or none.
+        random_seeds: random networks of each kind (5).
+        full: the complete table: all probes everywhere.
+        model (NAME): a folder or a hub name; the model of the run's study if left out.
+        device (NAME): where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.
+        settings (KEY=VALUE): any key of analysis.inside, e.g. probes.hidden=1024.
+        executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
+        workers: with --executor: how many processes or actors.
+        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
         stage: shows the progress of a piece of work.
 
     Raises:
@@ -127,15 +127,15 @@ def patch(
     """Find counterfactual pairs, change activations, store rows, and yield what each experiment found.
 
     Args:
-        run: The run directory (it holds run.db).
-        kind (NAME): A registered intervention, e.g. patching; those of the study if left out.
-        layers (LIST): Blocks (-1: embedding), e.g. -1,0,3; thirds; all; auto: all of at most 12, else thirds.
-        sites (LIST): grid, changed, pre, post, action.
-        pairs: Counterfactual pairs of each grid size, an equal share of each thing moved.
-        agent (NAME): Whose activations, where several have token ids.
-        model (NAME): A folder or a hub name; the model of the run's study if left out.
-        device (NAME): With --model: auto (the default), cpu, cuda, cuda:1.
-        settings (KEY=VALUE): Any key of the intervention, e.g. pairs.controls=0.
+        run: the run directory (it holds run.db).
+        kind (NAME): a registered intervention, e.g. patching; those of the study if left out.
+        layers (LIST): blocks (-1: embedding), e.g. -1,0,3; thirds; all; auto: all of at most 12, else thirds.
+        sites (LIST): some of grid, changed, pre, post, action.
+        pairs: counterfactual pairs of each grid size, an equal share of each thing moved.
+        agent (NAME): whose activations, where several have token ids.
+        model (NAME): a folder or a hub name; the model of the run's study if left out.
+        device (NAME): with --model: auto (the default), cpu, cuda, cuda:1.
+        settings (KEY=VALUE): any key of the intervention, e.g. pairs.controls=0.
         stage: shows the progress of a piece of work.
 
     Raises:

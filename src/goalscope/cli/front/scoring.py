@@ -131,11 +131,11 @@ def score(
     """Score a log of episodes of task worlds, without any model; return the errors of each agent.
 
     Args:
-        path (FILE): Episodes of task worlds as JSON lines.
-        out: Write the score of each episode there, as JSON lines.
-        steps: Write every step to --out, too.
-        distances (GRAPH): Where distances are measured: known, map or observed.
-        report: Also keep the episodes as a run there, and write its report.
+        path (FILE): episodes of task worlds as JSON lines.
+        out: write the score of each episode there, as JSON lines.
+        steps: write every step to --out, too.
+        distances (GRAPH): where distances are measured: known, map or observed.
+        report: also keep the episodes as a run there, and write its report.
         stage: shows the progress of a piece of work.
 
     Raises:
