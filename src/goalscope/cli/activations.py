@@ -60,8 +60,8 @@ def capture(
     Args:
         run: the run directory (it holds run.db).
         layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all.
-        sites (LIST): some of pre, post (before and after the reasoning), grid (cells), action; else those of pre,post that the
-            run has.
+        sites (LIST): some of pre, post (before and after the reasoning), grid (cells), action; else those of
+            pre,post that the run has.
         model (NAME): a folder or a hub name; the model of the run's study if left out.
         agent (NAME): whose steps, where several have token ids.
         untrained (SEED): the control: the same architecture with random weights.

@@ -262,7 +262,7 @@ def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Sta
     level = declared.level if declared is not None else LEVEL
     compared = compare_transforms(rows, margin=settings.margin, measures=names, agents=agents, level=level)
     families = {
-        agent: runComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
+        agent: RunComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
         for agent in agents
     }
     return Comparisons(families=families, by="agent", level=level)

@@ -54,8 +54,8 @@ def probe(
     Args:
         run: the run directory (it holds run.db).
         reads (LIST): analyses, listed below; those of the study, else the built-in ones.
-        sites (LIST): some of pre, post (before and after the reasoning), action; those of the study, else those of pre,post
-            that the run has.
+        sites (LIST): some of pre, post (before and after the reasoning), action; those of the study, else those
+            of pre,post that the run has.
         layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all. The study's, else
             thirds.
         agent (NAME): whose activations, where several have token ids.
