@@ -156,7 +156,7 @@ def _argument(
     limits = said.get(Between, Between())
     numbers = {"min": limits.least, "max": limits.most} if scalar in (int, float) and not lists else {}
     if positional:
-        declared: any = typer.Argument(metavar=metavar, help=help)
+        declared: Any = typer.Argument(metavar=metavar, help=help)
     elif scalar is bool:
         declared = typer.Option(option, help=help)
     else:
