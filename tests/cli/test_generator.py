@@ -86,7 +86,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 USUAL: dict[str, Any] = {
-    "paths": (),
+    "paths": (Path("a"),),
     "by": (),
     "names": None,
     "at": None,
@@ -103,7 +103,7 @@ USUAL: dict[str, Any] = {
     ("words", "values"),
     [
         ((), {}),
-        (("a", "b"), {"paths": (Path("a"), Path("b"))}),
+        (("b",), {"paths": (Path("a"), Path("b"))}),
         (("--by", "size, density"), {"by": ["size", "density"]}),
         (("--names", "a,b(1, 2)"), {"names": ["a", "b(1, 2)"]}),
         (("--names", "a, b;c"), {"names": ["a, b", "c"]}),
@@ -116,7 +116,7 @@ USUAL: dict[str, Any] = {
     ],
 )
 def test_what_is_typed_arrives_as_the_types_say(call: Any, words: tuple[str, ...], values: dict[str, Any]) -> None:
-    call(*words)
+    call("a", *words)
     assert ARRIVED.pop() == USUAL | values | {"json": False, "csv": None}
 
 
@@ -138,12 +138,16 @@ def test_what_is_typed_arrives_as_the_types_say(call: Any, words: tuple[str, ...
     ],
 )
 def test_a_wrong_value_is_refused_with_the_name_of_its_option(call: Any, words: tuple[str, ...]) -> None:
-    told = call(*words, status=2)
+    told = call("a", *words, status=2)
     assert "Traceback" not in told and ("run.db" if words[0] == "--csv" else words[0]) in told
 
 
+def test_an_argument_that_is_missing_is_named(call: Any) -> None:
+    assert "RUN ..." in call(status=2) and not ARRIVED
+
+
 def test_the_exit_status_is_1_where_the_printer_returns_false(call: Any) -> None:
-    call("--json", "--csv", "a.csv", status=1)
+    call("a", "--json", "--csv", "a.csv", status=1)
     assert ARRIVED.pop() == USUAL | {"json": True, "csv": Path("a.csv")}
 
 

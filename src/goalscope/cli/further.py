@@ -16,8 +16,8 @@ from goalscope.cli.generator import Body, generated
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("demo:demo", "Run the bundled model beside agents with known goals, write a report."),
     "evaluate": ("evaluating:evaluate", "Say whether a model is goal-directed: one command, one verdict."),
-    "run": ("studies:run", "Run a study, a file or a shipped one, or go on with it."),
     "ledger": ("claims:ledger", "Print the claims of an evaluation."),
+    "run": ("studies:run", "Run a study, a file or a shipped one, or go on with it."),
     "merge": ("studies:merge", "Put the shards of a study together into one run."),
     "depends": ("depending:show_dependences", "Say what the actions of agents depend on, one thing changed."),
     "separate": ("hypotheses:separate", "Say which hypotheses some worlds can tell apart."),
@@ -106,6 +106,7 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
+        own = {name: summary for name, (_, summary) in COMMANDS.items()}
         further = {name: registry.resolve("command", name).summary for name in registry.names("command")}
         with formatter.section("Commands"):
-            formatter.write_dl([*{**further, **{name: text for name, (_, text) in COMMANDS.items()}}.items()])
+            formatter.write_dl([*own.items(), *((name, text) for name, text in further.items() if name not in own)])

@@ -149,7 +149,7 @@ def _argument(
     scalar = next((kind for kind in (bool, int, float) if kind in kinds), Path if Path in kinds and not named else str)
     typed: Any = list[scalar] if several else str if lists else scalar  # type: ignore[valid-type]
     default = parameter.default
-    required = default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+    required = default is parameter.empty  # also of several directories at least one
     option = _OPTIONS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
     form = said[Writes].form if Writes in said else ""
     metavar = shown or {"file": "FILE", "directory": "DIR"}.get(form, "N" if typed is int else parameter.name.upper())
@@ -165,7 +165,7 @@ def _argument(
 
     def read(value: Any) -> Any:
         if value is None and not required:
-            return () if parameter.kind is parameter.VAR_POSITIONAL else default
+            return default
         found = entries_of(option, value, lists[0], separator) if lists and not several else value
         if default is None and (found == [] or found == {}):
             raise ValueError(f"{option} must be given a value, got an empty one: leave it out")
