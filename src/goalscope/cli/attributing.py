@@ -1,115 +1,67 @@
 """The command `attribute`, and what it prints."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
-
-from goalscope._ground.arguments import Positive, Reads, Writes
-from goalscope._ground.folder import Folder
-from goalscope.cli.console import json_text, progress, say, table
+from goalscope.cli.console import json_text, say, table
 from goalscope.cli.estimate import print_cost
-from goalscope.cli.front import attributing
+from goalscope.cli.front.attributing import Attributed, attribute, plain, planned, summary
+from goalscope.cli.generator import prints
 from goalscope.cli.hypotheses import bound, needs_of
-from goalscope.cli.overrides import WorldOptions, worlds_of
+from goalscope.cli.overrides import WorldOptions
 from goalscope.goals.hypotheses import load_hypotheses
 from goalscope.goals.hypotheses.need import LAPSES, sentences
 from goalscope.goals.reading import by_phase
-from goalscope.runs import Study
 
 
-def attribute(
-    agent: Annotated[str, Reads("run", "agent", "model")],
+def say_costs(
     *,
-    hypotheses: Annotated[str, Reads("hypotheses")],
-    worlds: Annotated[str | None, Reads("study")] = None,
-    separating: Annotated[str | None, Reads("study", "run")] = None,
-    out: Annotated[Path | None, Writes("directory")] = None,
-    methods: Sequence[str] = (),
-    by: Sequence[str] = (),
-    name: str = "",
-    episodes: Positive = 1,
-    seed: int = 0,
-    workers: Positive = 1,
-    dry: bool = False,
-    as_json: bool = False,
+    agent: str,
+    hypotheses: str,
+    worlds: str | None,
+    separating: str | None,
+    episodes: int,
+    seed: int,
     changes: WorldOptions,
 ) -> None:
+    """Say what asking an agent costs at most, and what hypotheses need in these worlds, phase by phase."""
+    if worlds is None:
+        raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
+    study = planned(agent, worlds, changes, episodes=episodes, seed=seed)
+    say("worlds: each step that has an action is answered twice")
+    print_cost(study)
+    if separating is not None:
+        say("separating worlds: each step that has an action is answered twice")
+        print_cost(planned(agent, separating, episodes=episodes, seed=seed))
+    bank = bound(load_hypotheses(hypotheses), study)
+    for phase, of_phase in by_phase(study.worlds()).items():
+        for line in sentences(needs_of(bank, of_phase, study, LAPSES[0], episodes)):
+            say(f"phase {phase}: {line}" if phase else line)
+
+
+@prints(attribute, dry=say_costs)
+def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
     """Say which of some hypotheses an agent's actions follow, or that none does; each step is answered twice.
 
     The claim is frozen, and its hash printed, before the worlds that separate are opened; its predictions of single
     actions are then scored. Called again on the same directory it repeats no answer.
 
     Args:
-        agent (AGENT|RUN): an agent, as goalscope evaluate takes it, or a run directory.
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
-            forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
-        worlds (STUDY|KIND): the worlds in which an agent is asked, as goalscope separate takes them; none for a run.
-        separating (STUDY|KIND|RUN): worlds in which the claim is tested, opened once it is frozen; for a run another
-            run of the same agent.
-        out: directory of answers, claim and result; a run needs none.
-        methods (NAMES): such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.
-        by (TAGS): also a verdict for each value of these tags of worlds, e.g. size.
-        name: the agent, where a run holds several.
-        episodes: episodes on each world.
-        seed: added to the seeds of the worlds; root seed of resamples.
-        workers: calls of the agent at the same time.
         dry: ask nothing, say what it costs at most.
         as_json: print JSON.
-        changes: of the worlds, see `WorldOptions`.
 
     Examples:
         goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after
         goalscope attribute runs/first --hypotheses 'grids;key' --methods meg
     """
-    is_run = Folder(agent).is_there() and worlds is None
-    first = worlds if worlds is None else worlds_of(worlds, changes)
-    later: Any = separating if separating is None or is_run else worlds_of(separating, WorldOptions())
-    if dry:
-        if is_run or first is None:
-            raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
-        studies = [attributing.planned(agent, each, episodes=episodes, seed=seed) for each in (first, later) if each]
-        _print_costs(studies)
-        _print_needs(hypotheses, studies[0], episodes)
-        return
-    found = attributing.attribute(
-        agent,
-        out,
-        hypotheses=hypotheses,
-        worlds=first,
-        separating=later,
-        methods=methods,
-        by=by,
-        name=name,
-        episodes=episodes,
-        seed=seed,
-        workers=workers,
-        stage=progress,
-    )
     if as_json:
-        say(json_text(attributing.plain(found)))
+        say(json_text(plain(found)))
         return
     say(found.sentence)
-    for line in attributing.summary(found):
+    for line in summary(found):
         say(line)
     _print_scores(found)
     _print_tests(found)
 
 
-def _print_costs(studies: list[Any]) -> None:
-    for label, study in zip(("worlds", "separating worlds"), studies, strict=False):
-        say(f"{label}: each step that has an action is answered twice")
-        print_cost(study)
-
-
-def _print_needs(hypotheses: str, study: Study, episodes: int) -> None:
-    """Print what names need in the worlds of a study, phase by phase."""
-    bank = bound(load_hypotheses(hypotheses), study)
-    for phase, worlds in by_phase(study.worlds()).items():
-        for line in sentences(needs_of(bank, worlds, study, LAPSES[0], episodes)):
-            say(f"phase {phase}: {line}" if phase else line)
-
-
-def _print_scores(found: attributing.Attributed) -> None:
+def _print_scores(found: Attributed) -> None:
     for stratum in found.claim.strata:
         for said in stratum.attributions:
             rows = [
@@ -127,7 +79,7 @@ def _print_scores(found: attributing.Attributed) -> None:
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
-def _print_tests(found: attributing.Attributed) -> None:
+def _print_tests(found: Attributed) -> None:
 
     rows = [
         [

@@ -22,7 +22,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "depends": ("depending:show_dependences", "Say what the actions of agents depend on, one thing changed."),
     "separate": ("hypotheses:separate", "Say which hypotheses some worlds can tell apart."),
     "design": ("hypotheses:design", "Choose worlds that tell hypotheses apart."),
-    "attribute": ("attributing:attribute", "Say which hypothesis an agent's actions follow, or that none does."),
+    "attribute": ("attributing:show_attributed", "Say which hypothesis an agent's actions follow, or that none does."),
     "estimate": ("estimate:estimate", "Say beforehand what a study costs, with --power what it can show."),
     "import": ("importing:import_path", "Check recorded trajectories and store them as a run."),
     "measure": ("measuring:measure", "Measure a run, print estimates with intervals."),

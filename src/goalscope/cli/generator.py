@@ -38,16 +38,16 @@ _NAMED: Final = {"study", "hypotheses", "agent", "model"}
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
 
-def prints(front: Callable[..., Any]) -> Callable[[Body], Body]:
+def prints(front: Callable[..., Any], *, dry: Callable[..., None] | None = None) -> Callable[[Body], Body]:
     """Return a decorator for the function that prints what ``front`` returns; both together make a command.
 
     The printer takes the result first. Those of its other parameters that ``front`` has, too, get the same values.
     ``seconds`` is the time that ``front`` took, and all others are further options. It returns False where the exit
-    status is to be 1.
+    status is to be 1. With ``--dry-run``, the function ``dry`` is called instead of both.
     """
 
     def add(printer: Body) -> Body:
-        printer.front = front  # type: ignore[attr-defined]
+        printer.front, printer.dry = front, dry  # type: ignore[attr-defined]
         return printer
 
     return add
@@ -109,6 +109,9 @@ def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
             values["stage"] = progress
             for name, group in groups.items():
                 values[name] = group(**{each: values[each] for each in inspect.signature(group).parameters})
+            if (instead := getattr(body, "dry", None)) is not None and values["dry"]:
+                instead(**{each: values[each] for each in inspect.signature(instead).parameters})
+                return
             results, began = list[Any](), time.monotonic()  # results of the front function
             for function, own in zip(functions, taken, strict=True):
                 known = {each.name: values[each.name] for each in own[len(results) :]}

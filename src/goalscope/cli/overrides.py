@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from goalscope._ground import registry
 from goalscope._ground.arguments import Reads, Settings
@@ -135,6 +135,10 @@ class WorldOptions:
             fields["model"] = find_out(model, network=network, chat_template=templates[-1] if templates else None)
             say(fields["model"].line)
         return Overrides(**{name: value for name, value in fields.items() if value is not None})
+
+
+UNCHANGED: Final = WorldOptions()
+"""Worlds as they stand in their study."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
