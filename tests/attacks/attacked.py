@@ -33,12 +33,12 @@ def shorten() -> None:
     """
     from samples import STUDY
 
-    from goalscope.cli import commands
+    from goalscope.cli import demo
     from goalscope.organisms import cards, challenge, families, judging, learners, making
     from goalscope.papers import all_items, items
     from goalscope.runs import Study
 
-    commands.load_study = lambda name: Study.parse(STUDY)  # type: ignore[attr-defined, assignment, misc]
+    demo.load_study = lambda name: Study.parse(STUDY)  # type: ignore[attr-defined, assignment, misc]
 
     exact = {name: item for name, item in items().items() if name.startswith("exploration table")}
     all_items.items = lambda: exact  # type: ignore[attr-defined, assignment]

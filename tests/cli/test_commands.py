@@ -219,7 +219,7 @@ def test_ctrl_c_says_how_to_go_on(study: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_of_its_name_does_not_hide_a_shipped_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from goalscope.cli.studies import load_study
+    from goalscope.cli.overrides import load_study
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plans").mkdir()
@@ -229,7 +229,7 @@ def test_a_folder_of_its_name_does_not_hide_a_shipped_study(tmp_path: Path, monk
 
 @pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 150), ("scripted", 6, 300), ("baseline", 5, 300)])
 def test_shipped_studies_cover_the_sizes_and_densities_of_the_paper(name: str, agents: int, count: int) -> None:
-    from goalscope.cli.studies import load_study
+    from goalscope.cli.overrides import load_study
 
     study = load_study(name)
     assert len(study.agents()) == agents

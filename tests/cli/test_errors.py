@@ -7,7 +7,6 @@ import pytest
 import typer
 
 from goalscope._ground.parts import TRACEBACK
-from goalscope.agents import parse_action
 from goalscope.cli.errors import guarded
 from goalscope.runs import Study
 
@@ -15,8 +14,8 @@ from goalscope.runs import Study
 def raised(call: object, capsys: pytest.CaptureFixture[str]) -> str:
     """What stands on standard error after a command that fails."""
     assert callable(call)
-    with pytest.raises(typer.Exit) as caught:
-        guarded(call)()
+    with pytest.raises(typer.Exit) as caught, guarded([]):
+        call()
     assert caught.value.exit_code == 2
     return capsys.readouterr().err
 
@@ -34,15 +33,11 @@ def test_an_error_that_no_check_raises_names_the_way_to_its_traceback(capsys: py
 
 
 def test_a_module_of_goalscope_that_is_missing_is_no_wrong_input() -> None:
-    def broken() -> None:
+    with pytest.raises(ModuleNotFoundError), guarded([]):
         import goalscope.nowhere  # type: ignore[import-not-found]  # noqa: F401
-
-    with pytest.raises(ModuleNotFoundError):
-        guarded(broken)()
 
 
 def test_every_error_keeps_its_traceback_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TRACEBACK, "1")
-    with pytest.raises(ValueError, match="not a valid study"):
-        guarded(lambda: Study.parse({"worlds": 1}))()
-    assert guarded(lambda: parse_action("").failure)() == "empty"
+    with pytest.raises(ValueError, match="not a valid study"), guarded([]):
+        Study.parse({"worlds": 1})

@@ -7,8 +7,7 @@ import pytest
 
 from command_line import call
 from families import long_after
-from goalscope.cli.overrides import Overrides
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
 from goalscope.measures.behaviour import conditions_of, mixed
 from goalscope.runs import run
 from goalscope.stats.rows import Row, Rows, Tag

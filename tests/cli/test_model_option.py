@@ -8,8 +8,7 @@ import pytest
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
-from goalscope.cli.overrides import Overrides
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
 from goalscope.runs import Store
 from goalscope.verdict.preflight.model_defaults import MAX_TOKENS, find_out
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.cli.overrides import Overrides, layers_of, split_names
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.parsing import layers_of, split_names
 from goalscope.runs import Store
 from goalscope.verdict.preflight import study_files as studies
 

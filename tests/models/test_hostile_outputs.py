@@ -186,8 +186,8 @@ def check_shown(text: str) -> None:
         say(text[:2000])
         fail(text[:2000], title="Stopped")
         table(("answer",), [(text[:2000],)], title=text[:200])
-        with pytest.raises(typer.Exit):
-            guarded(raising)(text[:2000])
+        with pytest.raises(typer.Exit), guarded([]):
+            raising(text[:2000])
     for letter in set(written.getvalue() + errors.getvalue()) - {"\n"}:
         assert letter.isprintable() or unicodedata.category(letter) == "Zs", hex(ord(letter))
 

@@ -7,8 +7,7 @@ import goalscope
 
 SOURCE = Path(goalscope.__file__).parent
 SEAMS = {
-    "cli/hypotheses.py": "entries of worlds that --worlds holds",
-    "cli/overrides.py": "values of --set",
+    "cli/overrides.py": "values of --set, and entries of worlds that --worlds holds",
     "worlds/environments/world.py": "the argument of EnvironmentWorld.make",
     "verdict/choices.py": "values of --set",
     "verdict/subject.py": "models on the command line, and files with a model",

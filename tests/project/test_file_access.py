@@ -61,7 +61,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "path.lexists": "asks whether a shipped name is a path, too; opens nothing, and Folder stands above it",
     },
     "cli/doctor.py": {"sqlite3.connect": _SQLITE},
-    "cli/help.py": {"write_text": "a method of Click's formatter of help texts, not of a path"},
+    "cli/generator.py": {"write_text": "a method of Click's formatter of help texts, not of a path"},
     "integrations/gymnasium/textworld.py": {
         "mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"
     },

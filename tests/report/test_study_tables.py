@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.cli.overrides import Overrides
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
 from goalscope.measures import measure_episodes
 from goalscope.measures.exploration import score_fogged_episode
 from goalscope.report import AgentGroups, Declared, RunData, definition_of, sections_of

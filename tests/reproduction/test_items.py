@@ -8,8 +8,7 @@ import pytest
 from planted_rows import item_of, rows_of
 
 from goalscope._ground import registry
-from goalscope.cli.overrides import Overrides
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
 from goalscope.inside.probing import beliefs
 from goalscope.papers import ItemReading, ReadAgents, find, items, read, scaled
 from goalscope.papers.claims import TESTS

@@ -18,8 +18,7 @@ import pytest
 
 from command_line import call
 from goalscope.agents import Observation
-from goalscope.cli.overrides import Overrides
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
 from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
 from goalscope.runs.dispatch import Caller
 from goalscope.runs.episode import LiveEpisode

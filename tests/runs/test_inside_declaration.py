@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import load_study
 from goalscope.runs import Study
 from goalscope.runs.probing_config import READS, Inside, RandomNetworks
 from goalscope.verdict.preflight import study_files as studies

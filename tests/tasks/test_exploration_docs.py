@@ -14,8 +14,7 @@ from goalscope.agents import STRATEGIES, TASK_SCRIPTED
 from goalscope.agents.models import TEMPLATE_FORMS
 from goalscope.agents.prompts import system_prompt
 from goalscope.cli import app
-from goalscope.cli.overrides import Overrides
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import Overrides, load_study
 from goalscope.measures import behaviour_measures
 from goalscope.measures.task_log import score_task_log
 from goalscope.runs import Study

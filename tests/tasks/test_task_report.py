@@ -13,7 +13,7 @@ from task_run_agents import TaskDice, task_study
 from goalscope._ground.rng import stream
 from goalscope.cli.front.measuring import measured_rows
 from goalscope.cli.measuring import report as report_run
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import load_study
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
@@ -118,7 +118,7 @@ def test_a_measured_run_becomes_a_page_with_all_its_parts(tmp_path: Path) -> Non
         analysis={"pairs": [["noisy-greedy(0.2)", "noisy-greedy(0.5)"], ["greedy", "not run"]]},
     )
     run(study, tmp_path)
-    report_run(tmp_path, None, tmp_path / "ledger.json")
+    report_run(tmp_path, ledger=tmp_path / "ledger.json")
     text = (tmp_path / "report.html").read_text()
     anchors = re.findall(r'<section id="([^"]+)">', text)
     assert anchors == ["results", "pairs", "relation", "demand", "progress", "examples", "run"]
@@ -126,7 +126,7 @@ def test_a_measured_run_becomes_a_page_with_all_its_parts(tmp_path: Path) -> Non
     assert folded == ["undefined", "definitions", "numbers"]
     assert "<script>alert" not in text and "optimal policies" not in text
     assert "noisy-greedy(0.5) against noisy-greedy(0.2): success:" in text
-    report_run(tmp_path, tmp_path / "again.html", None)
+    report_run(tmp_path, out=tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text() == text
     with Store(tmp_path) as store:
         rows = store.rows()
@@ -140,7 +140,7 @@ def test_twins_are_compared_with_each_other_and_never_averaged(tmp_path: Path) -
         worlds=[{"kind": "cooking", "starts": 2}], agents=[{"kind": "task-greedy"}, {"kind": "task-random-walk"}]
     )
     run(study, tmp_path)
-    report_run(tmp_path, None, None)
+    report_run(tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert "Success and errors – semantic names" in text and "Success and errors – symbolic names" in text
     # Greedy reads no names: nothing differs between twins.
@@ -158,7 +158,7 @@ def test_prompts_are_tabled_by_their_sentence(tmp_path: Path) -> None:
 
     agents = [Told(name=name) for name in ("exploration", "base")]
     run(task_study(), tmp_path, agents=agents)
-    report_run(tmp_path, None, None)
+    report_run(tmp_path)
     text = (tmp_path / "report.html").read_text()
     table = text[text.index("dice by strategy sentence") :]
     assert table.index(">base<") < table.index(">exploration<")
@@ -208,7 +208,7 @@ def test_strategies_with_and_without_the_summary_are_never_averaged(tmp_path: Pa
 
     agents = [Told(name=f"{name}{after}") for name in ("base", "balance") for after in ("", " memory")]
     run(task_study(), tmp_path, agents=agents)
-    report_run(tmp_path, None, None)
+    report_run(tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert "dice by strategy sentence" in text and "dice with the memory summary by strategy sentence" in text
     assert text.count('aria-label="Exploration error of dice by strategy sentence"') == 2

@@ -9,7 +9,7 @@ import pytest
 
 from families import long_after
 from goalscope.agents import ChatAgent, Turn, build_agent
-from goalscope.cli.studies import load_study
+from goalscope.cli.overrides import load_study
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds import ACTIONS

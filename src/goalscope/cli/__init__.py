@@ -4,14 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from goalscope.cli.further import Reads as Reads
+    from goalscope.cli.further import RunDirectory as RunDirectory
+    from goalscope.cli.further import Writes as Writes
     from goalscope.cli.further import command as command
     from goalscope.cli.program import app as app
     from goalscope.cli.program import main as main
 
-_LATER: Final = {"app": "program", "command": "further", "main": "program"}
+_LATER: Final = {
+    "Reads": "further",
+    "RunDirectory": "further",
+    "Writes": "further",
+    "app": "program",
+    "command": "further",
+    "main": "program",
+}
 """Name -> its module. The commands are built when they are first asked for: `goalscope.run` needs none of them."""
 
-__all__ = ["app", "command", "main"]
+__all__ = ["Reads", "RunDirectory", "Writes", "app", "command", "main"]
 
 
 def __getattr__(name: str) -> Any:

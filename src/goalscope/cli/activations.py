@@ -4,79 +4,89 @@
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from goalscope._ground import registry
+from goalscope._ground.arguments import Between, Positive, Reads, RunDirectory
 from goalscope._ground.folder import Folder
-from goalscope.cli.help import LAYERS, Executor, Gpus, Reads, RunDirectory, Workers, flag, option
-
-if TYPE_CHECKING:
-    from goalscope.inside.probing.pipeline import InsideSummary
-    from goalscope.report.sections.probing import ProbeRows
-    from goalscope.stats.rows import Rows
+from goalscope._ground.progress import duration
+from goalscope._ground.words import counted
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.cli.console import progress, say, table
+from goalscope.cli.front.inside import check_workers, probe
+from goalscope.cli.generator import lists, prints
+from goalscope.cli.measuring import written
+from goalscope.cli.parsing import layers_of
+from goalscope.inside.activations import CaptureSettings
+from goalscope.inside.activations import capture as replay
+from goalscope.inside.activations.capture import capture_elsewhere
+from goalscope.inside.activations.hooks import DecoderBlocks
+from goalscope.inside.activations.replay_target import find_target, model_of
+from goalscope.inside.probing.pipeline import InsideSummary
+from goalscope.inside.probing.scores import paired_rows, summarise
+from goalscope.report.blocks import size_in_words
+from goalscope.report.sections.probing import ProbeRows
+from goalscope.report.verdicts import MADE_RULE, strictest
+from goalscope.runs import Store, StudyShard
+from goalscope.stats.rows import Rows
 
 
 def capture(
     run: RunDirectory,
-    layers: Annotated[str, option("LIST", LAYERS)] = "thirds",
-    sites: Annotated[
-        str,
-        option(
-            "LIST",
-            "pre, post (before and after the reasoning), grid (cells), action; else those of pre,post that the run "
-            "has.",
-        ),
-    ] = "",
-    model: Annotated[
-        str | None, Reads("model"), option("NAME", "A folder or a hub name; the model of the run's study if left out.")
-    ] = None,
-    agent: Annotated[str | None, option("NAME", "Whose steps, where several have token ids.")] = None,
-    untrained: Annotated[int | None, option("SEED", "The control: the same architecture with random weights.")] = None,
-    random_weights: Annotated[
-        str, option("KIND", "With --untrained: default-init (the library's), initial (a bundled model's), permuted.")
-    ] = "default-init",
-    scope: Annotated[
-        str, option("WHICH", "all steps, the first of each episode, or N:SEED for N drawn steps of each grid.")
-    ] = "all",
-    other_weights: Annotated[
-        bool, flag("--other-weights", "The model's weights need not be those that generated the run.")
-    ] = False,
-    batch_tokens: Annotated[
-        int | None,
-        option(
-            "N",
-            "Most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.",
-            min=1,
-        ),
-    ] = None,
-    device: Annotated[str, option("NAME", "With --model: auto (the default), cpu, cuda, cuda:1.")] = "",
-    dtype: Annotated[str, option("NAME", "With --model: auto (the default), float32, bfloat16, float16.")] = "",
-    revision: Annotated[str, option("NAME", "With --model: commit, tag or branch on the hub.")] = "",
-    reasoning: Annotated[
-        str, option("STYLE", "With --model: harmony, think, none; the tokenizer is asked where left out.")
-    ] = "",
-    shard: Annotated[
-        str | None, option("K/N", "Only the K-th of N parts of the files; the same command without it takes them over.")
-    ] = None,
-    executor: Executor = "threads",
-    workers: Workers = 1,
-    gpus: Gpus = 0.0,
+    *,
+    layers: str = "thirds",
+    sites: Sequence[str] = (),
+    model: Annotated[str | None, Reads("model")] = None,
+    agent: str | None = None,
+    untrained: int | None = None,
+    random_weights: str = "default-init",
+    scope: str = "all",
+    other_weights: bool = False,
+    batch_tokens: Positive | None = None,
+    device: str = "",
+    dtype: str = "",
+    revision: str = "",
+    reasoning: str = "",
+    shard: str | None = None,
+    executor: str = "threads",
+    workers: Positive = 1,
+    gpus: Annotated[float, Between(0)] = 0.0,
 ) -> None:
-    """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
-    from goalscope._ground.progress import duration
-    from goalscope._ground.words import counted
-    from goalscope.agents.models.local import LocalModel
-    from goalscope.cli.console import progress, say, table
-    from goalscope.cli.overrides import layers_of, split
-    from goalscope.inside.activations import CaptureSettings
-    from goalscope.inside.activations import capture as replay
-    from goalscope.inside.activations.capture import capture_elsewhere
-    from goalscope.inside.activations.hooks import DecoderBlocks
-    from goalscope.report.blocks import size_in_words
-    from goalscope.runs import StudyShard
+    """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption.
 
-    _check_workers(executor, workers, gpus)
+    Args:
+        run: the run directory (it holds run.db).
+        layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all.
+        sites (LIST): some of pre, post (before and after the reasoning), grid (cells), action; else those of
+            pre,post that the run has.
+        model (NAME): a folder or a hub name; the model of the run's study if left out.
+        agent (NAME): whose steps, where several have token ids.
+        untrained (SEED): the control: the same architecture with random weights.
+        random_weights (KIND): with --untrained: default-init (the library's), initial (a bundled model's), permuted.
+        scope (WHICH): which steps: all, the first of each episode, or N:SEED for N drawn steps of each grid.
+        other_weights: the model's weights need not be those that generated the run.
+        batch_tokens: most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.
+        device (NAME): with --model: auto (the default), cpu, cuda, cuda:1.
+        dtype (NAME): with --model: auto (the default), float32, bfloat16, float16.
+        revision (NAME): with --model: commit, tag or branch on the hub.
+        reasoning (STYLE): with --model: harmony, think, none; the tokenizer is asked where left out.
+        shard (K/N): only the K-th of N parts of the files; the same command without it takes them over.
+        executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
+        workers: with --executor: how many processes or actors.
+        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
+
+    Examples:
+        goalscope capture runs/baseline
+        goalscope capture runs/baseline --untrained 0
+        goalscope capture runs/baseline --shard 3/16
+        goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post
+    """
+    from goalscope.agents.models.local import LocalModel
+
+    check_workers(executor, workers, gpus)
     if executor != "threads" and shard is not None:
         raise ValueError(
             "--shard is a part of the work for one process, --executor gives parts to several: leave one out"
@@ -97,16 +107,13 @@ def capture(
     layer_numbers = None if isinstance(requested, str) else requested
     if requested == "all":
         if local_model is None:
-            from goalscope.inside.activations.replay_target import find_target, model_of
-            from goalscope.runs import Store
-
             with Store(run) as store:
                 local_model = model_of(store, find_target(store, agent, ()), untrained, random_weights)
         layer_numbers = DecoderBlocks(local_model.model).layers
     began = time.monotonic()
     with progress("steps" if executor == "threads" else "parts") as show:
         options: dict[str, Any] = {
-            "sites": split(sites) if sites else None,
+            "sites": [*sites] or None,
             "layers": layer_numbers,
             "agent": agent,
             "untrained": untrained if model_settings is None else None,
@@ -142,74 +149,26 @@ def capture(
         say(f"{counted(done.reconstructed, 'step')} of them with ids that were made again from text (reconstructed)")
 
 
-def _check_workers(executor: str, workers: int, gpus: float) -> None:
-    if executor == "threads" and (workers > 1 or gpus):
-        raise ValueError("--workers and --gpus must come with --executor processes or ray: add it")
+def _analyses() -> list[tuple[str, str]]:
+    return [(name, registry.resolve("analysis", name).title) for name in registry.names("analysis")]
 
 
-def probe(
-    run: RunDirectory,
-    reads: Annotated[str, option("LIST", "Analyses, listed below; those of the study, else the built-in ones.")] = "",
-    sites: Annotated[
-        str,
-        option(
-            "LIST",
-            "pre, post (before and after the reasoning), action; those of the study, else those of pre,post that the "
-            "run has.",
-        ),
-    ] = "",
-    layers: Annotated[str, option("LIST", f"{LAYERS} The study's, else thirds.")] = "",
-    agent: Annotated[str, option("NAME", "Whose activations, where several have token ids.")] = "",
-    random_kinds: Annotated[
-        str, option("LIST", "Random networks beside the model: initial, permuted, default-init, or none.")
-    ] = "",
-    random_seeds: Annotated[int | None, option("N", "Random networks of each kind (5).", min=1)] = None,
-    full: Annotated[bool, flag("--full", "The complete table: all probes everywhere.")] = False,
-    model: Annotated[
-        str, Reads("model"), option("NAME", "A folder or a hub name; the model of the run's study if left out.")
-    ] = "",
-    device: Annotated[
-        str, option("NAME", "Where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.")
-    ] = "cpu",
-    settings: Annotated[
-        list[str] | None, option("KEY=VALUE", "Any key of analysis.inside, e.g. probes.hidden=1024.", "--set")
-    ] = None,
-    executor: Executor = "threads",
-    workers: Workers = 1,
-    gpus: Gpus = 0.0,
-) -> None:
-    """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
-    from goalscope.cli.console import progress, say
-    from goalscope.cli.front.inside import probe as read_inside
-    from goalscope.cli.overrides import layers_of, split
+@lists("Analyses", _analyses)
+@prints(probe)
+def show_probed(done: InsideSummary, *, run: Path, seconds: float) -> None:
+    """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again.
 
-    given: dict[str, tuple[str, Callable[[str], Any]]] = {
-        "reads": (reads, split),
-        "sites": (sites, split),
-        "layers": (layers, layers_of),
-        "agent": (agent, str),
-    }
-    changes = {name: read(text) for name, (text, read) in given.items() if text}
-    if random_kinds == "none":
-        changes["random"] = None
-    elif random_kinds or random_seeds is not None:
-        kinds = {"kinds": split(random_kinds)} if random_kinds else {}
-        changes["random"] = {**kinds, **({} if random_seeds is None else {"seeds": random_seeds})}
-    _check_workers(executor, workers, gpus)
-    where: dict[str, Any] = {"executor": executor, "workers": workers, "gpus": gpus}
-    began = time.monotonic()
-    done = read_inside(run, changes, settings or (), full=full, model=model, device=device, stage=progress, **where)
-    show_inside(done, time.monotonic() - began)
+    Examples:
+        goalscope probe runs/gpt --reads cognitive-map,beliefs --sites pre,post --layers 7,15,23
+        goalscope probe runs/inside --full
+        goalscope probe runs/gpt --model openai/gpt-oss-20b --set probes.hidden=1024 --set probes.epochs=50
+    """
+    show_inside(done, seconds)
     say(f"next: goalscope report {quote(str(run))}")
 
 
-def show_inside(done: "InsideSummary", seconds: float) -> None:
+def show_inside(done: InsideSummary, seconds: float) -> None:
     """Print what probes found: numbers of probes, and the headline of each reading."""
-    from goalscope._ground.progress import duration
-    from goalscope._ground.words import counted
-    from goalscope.cli.console import say
-    from goalscope.report.verdicts import MADE_RULE
-
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
@@ -225,12 +184,8 @@ def show_inside(done: "InsideSummary", seconds: float) -> None:
     say(MADE_RULE)
 
 
-def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
+def _print(name: str, rows: Rows, sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site, and its difference to the random networks."""
-    from goalscope._ground import registry
-    from goalscope.cli.console import table
-    from goalscope.report.sections.probing import ProbeRows
-
     lines = []
     found = registry.resolve("analysis", name)
     for label, tags in found.headline:
@@ -242,13 +197,8 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
 
 
-def _compared(selected: "ProbeRows") -> tuple[str, str, str, str]:
+def _compared(selected: ProbeRows) -> tuple[str, str, str, str]:
     """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
-    from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
-    from goalscope.cli.measuring import written
-    from goalscope.inside.probing.scores import paired_rows, summarise
-    from goalscope.report.verdicts import strictest
-
     own_rows = selected.where(control="none").rows
     if not len(own_rows):
         return "–", "–", "–", "0"

@@ -1,137 +1,67 @@
-"""The command `attribute`: its options, and what it prints."""
+"""The command `attribute`, and what it prints."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-
-from goalscope._ground.folder import Folder
-from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.cli.hypotheses import Bank
-from goalscope.cli.studies import Count, Densities, Settings, Sizes
-
-if TYPE_CHECKING:
-    from goalscope.cli.front.attributing import Attributed
-    from goalscope.runs import Study
+from goalscope.cli.console import json_text, say, table
+from goalscope.cli.estimate import print_cost
+from goalscope.cli.front.attributing import Attributed, attribute, plain, planned, summary
+from goalscope.cli.generator import prints
+from goalscope.cli.hypotheses import bound, needs_of
+from goalscope.cli.overrides import WorldOptions
+from goalscope.goals.hypotheses import load_hypotheses
+from goalscope.goals.hypotheses.need import LAPSES, sentences
+from goalscope.goals.reading import by_phase
 
 
-def attribute(
-    agent: Annotated[
-        str,
-        Reads("run", "agent", "model"),
-        typer.Argument(metavar="AGENT|RUN", help="An agent, as goalscope evaluate takes it, or a run directory."),
-    ],
-    hypotheses: Bank,
-    worlds: Annotated[
-        str | None,
-        Reads("study"),
-        option(
-            "STUDY|KIND", "The worlds in which an agent is asked, as goalscope separate takes them; none for a run."
-        ),
-    ] = None,
-    separating: Annotated[
-        str | None,
-        Reads("study", "run"),
-        option(
-            "STUDY|KIND|RUN",
-            "Worlds in which the claim is tested, opened once it is frozen; for a run another run of the same agent.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Writes("directory"),
-        option("DIR", "Directory of answers, claim and result; a run needs none.", "--out", "-o"),
-    ] = None,
-    methods: Annotated[
-        str,
-        option(
-            "NAMES",
-            "Such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.",
-        ),
-    ] = "",
-    by: Annotated[str, option("TAGS", "Also a verdict for each value of these tags of worlds, e.g. size.")] = "",
-    name: Annotated[str, option("NAME", "The agent, where a run holds several.")] = "",
-    episodes: Annotated[int, option("N", "Episodes on each world.", min=1)] = 1,
-    seed: Annotated[int, option("N", "Added to the seeds of the worlds; root seed of resamples.")] = 0,
-    workers: Annotated[int, option("N", "Calls of the agent at the same time.", min=1)] = 1,
-    dry: Annotated[bool, flag("--dry-run", "Ask nothing, say what it costs at most.")] = False,
-    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
-    sizes: Sizes = None,
-    densities: Densities = None,
-    count: Count = None,
-    settings: Settings = None,
+def say_costs(
+    *,
+    agent: str,
+    hypotheses: str,
+    worlds: str | None,
+    separating: str | None,
+    episodes: int,
+    seed: int,
+    changes: WorldOptions,
 ) -> None:
+    """Say what asking an agent costs at most, and what hypotheses need in these worlds, phase by phase."""
+    if worlds is None:
+        raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
+    study = planned(agent, worlds, changes, episodes=episodes, seed=seed)
+    say("worlds: each step that has an action is answered twice")
+    print_cost(study)
+    if separating is not None:
+        say("separating worlds: each step that has an action is answered twice")
+        print_cost(planned(agent, separating, episodes=episodes, seed=seed))
+    bank = bound(load_hypotheses(hypotheses), study)
+    for phase, of_phase in by_phase(study.worlds()).items():
+        for line in sentences(needs_of(bank, of_phase, study, LAPSES[0], episodes)):
+            say(f"phase {phase}: {line}" if phase else line)
+
+
+@prints(attribute, dry=say_costs)
+def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
     """Say which of some hypotheses an agent's actions follow, or that none does; each step is answered twice.
 
     The claim is frozen, and its hash printed, before the worlds that separate are opened; its predictions of single
     actions are then scored. Called again on the same directory it repeats no answer.
+
+    Args:
+        dry: ask nothing, say what it costs at most.
+        as_json: print JSON.
+
+    Examples:
+        goalscope attribute epsilon-greedy:epsilon=0.3 --hypotheses grids --worlds grid --out runs/after
+        goalscope attribute runs/first --hypotheses 'grids;key' --methods meg
     """
-    from goalscope.cli.console import json_text, progress, say
-    from goalscope.cli.front import attributing
-    from goalscope.cli.hypotheses import study_of
-    from goalscope.cli.overrides import split
-
-    is_run = Folder(agent).is_there() and worlds is None
-
-    first = worlds if worlds is None else study_of(worlds, sizes, densities, count, settings)
-    later: Any = separating if separating is None or is_run else study_of(separating, None, None, None, None)
-    if dry:
-        if is_run or first is None:
-            raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
-        studies = [attributing.planned(agent, each, episodes=episodes, seed=seed) for each in (first, later) if each]
-        _print_costs(studies)
-        _print_needs(hypotheses, studies[0], episodes)
-        return
-    found = attributing.attribute(
-        agent,
-        out,
-        hypotheses=hypotheses,
-        worlds=first,
-        separating=later,
-        methods=split(methods),
-        by=split(by),
-        name=name,
-        episodes=episodes,
-        seed=seed,
-        workers=workers,
-        stage=progress,
-    )
     if as_json:
-        say(json_text(attributing.plain(found)))
+        say(json_text(plain(found)))
         return
     say(found.sentence)
-    for line in attributing.summary(found):
+    for line in summary(found):
         say(line)
     _print_scores(found)
     _print_tests(found)
 
 
-def _print_costs(studies: list[Any]) -> None:
-    from goalscope.cli.console import say
-    from goalscope.cli.estimate import print_cost
-
-    for label, study in zip(("worlds", "separating worlds"), studies, strict=False):
-        say(f"{label}: each step that has an action is answered twice")
-        print_cost(study)
-
-
-def _print_needs(hypotheses: str, study: "Study", episodes: int) -> None:
-    """Print what names need in the worlds of a study, phase by phase."""
-    from goalscope.cli.console import say
-    from goalscope.cli.hypotheses import bound, needs_of
-    from goalscope.goals.hypotheses import load_hypotheses
-    from goalscope.goals.hypotheses.need import LAPSES, sentences
-    from goalscope.goals.reading import by_phase
-
-    bank = bound(load_hypotheses(hypotheses), study)
-    for phase, worlds in by_phase(study.worlds()).items():
-        for line in sentences(needs_of(bank, worlds, study, LAPSES[0], episodes)):
-            say(f"phase {phase}: {line}" if phase else line)
-
-
-def _print_scores(found: "Attributed") -> None:
-    from goalscope.cli.console import table
-
+def _print_scores(found: Attributed) -> None:
     for stratum in found.claim.strata:
         for said in stratum.attributions:
             rows = [
@@ -149,8 +79,7 @@ def _print_scores(found: "Attributed") -> None:
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
-def _print_tests(found: "Attributed") -> None:
-    from goalscope.cli.console import table
+def _print_tests(found: Attributed) -> None:
 
     rows = [
         [

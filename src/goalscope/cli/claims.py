@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Annotated, Final
 
+from goalscope._ground.arguments import Reads
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import duration
 from goalscope._ground.words import counted
@@ -122,8 +123,23 @@ def threshold(claim: Claim) -> str:
     return "–" if claim.threshold is None else f"{claim.threshold:.3g}"
 
 
-def ledger(path: Path, *, as_json: bool = False, card: bool = False) -> None:
-    """Print the ledger of an evaluation: as a table, as JSON, or as a paragraph for a model card."""
+def ledger(
+    path: Annotated[Path, Reads("evaluation")],
+    *,
+    as_json: bool = False,
+    card: bool = False,
+) -> None:
+    """Print the claims of an evaluation: question, answer, estimate with interval, threshold, worlds.
+
+    Args:
+        path (DIR): the directory of an evaluation, or its ledger.json.
+        as_json: everything, as JSON.
+        card: one paragraph for a model card.
+
+    Examples:
+        goalscope ledger runs/theseus
+        goalscope ledger runs/theseus --card
+    """
     if as_json and card:
         raise ValueError("--json prints everything and --card a paragraph: give one of them")
     result = read_ledger(path)

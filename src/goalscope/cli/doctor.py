@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
+from goalscope._ground.arguments import Reads, Writes
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder
 from goalscope.cli.console import table
 from goalscope.cli.errors import WRONG_INPUT
-from goalscope.cli.help import Reads, Writes, flag, option
 
 NEEDS = {
     "": ("numpy", "scipy", "pydantic", "PyYAML", "typer", "rich"),
@@ -48,42 +48,48 @@ class Diagnosis:
 
 
 def doctor(
-    run: Annotated[
-        Path | None,
-        Reads("run"),
-        typer.Argument(metavar="[RUN]", help="A run directory: say what is damaged, and can be rebuilt."),
-    ] = None,
-    repair: Annotated[bool, flag("--repair", "With RUN: rebuild it; the damaged file is kept beside it.")] = False,
-    folder: Annotated[Path, Writes("directory"), option("DIR", "Where runs are to be written.")] = Path(),
-    model: Annotated[
-        str | None,
-        Reads("model"),
-        option("NAME", "Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves."),
-    ] = None,
-    device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
-    chat_template: Annotated[
-        str | None, option("NAME", "With --model: the name of its chat template, if it has several.")
-    ] = None,
-    server: Annotated[str | None, option("URL", "Try what a server can do: its address up to /v1.")] = None,
-    mode: Annotated[str, option("MODE", "With --server: chat, or completions.")] = "chat",
-    tokenizer: Annotated[
-        str | None, Reads("model"), option("DIR", "With --server: the tokenizer of mode completions.")
-    ] = None,
-    key_env: Annotated[str | None, option("VARIABLE", "With --server: the variable that holds its key.")] = None,
-    as_json: Annotated[bool, flag("--json", "With --model or --server: print one JSON object.")] = False,
-) -> None:
+    run: Annotated[Path | None, Reads("run")] = None,
+    *,
+    repair: bool = False,
+    folder: Annotated[Path, Writes("directory")] = Path(),
+    model: Annotated[str | None, Reads("model")] = None,
+    device: str = "auto",
+    chat_template: str | None = None,
+    server: str | None = None,
+    mode: str = "chat",
+    tokenizer: Annotated[str | None, Reads("model")] = None,
+    key_env: str | None = None,
+    as_json: bool = False,
+) -> bool:
     """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
 
     With RUN: what of it is sound, and what can be rebuilt. With --model: how it is asked, how fast it is, three
     answers, and what that means for run and probe. With --server: what the server can do.
+
+    Args:
+        run ([RUN]): a run directory: say what is damaged, and can be rebuilt.
+        repair: with RUN: rebuild it; the damaged file is kept beside it.
+        folder: where runs are to be written.
+        model (NAME): try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.
+        device (NAME): with --model: cpu, cuda, cuda:1.
+        chat_template (NAME): with --model: the name of its chat template, if it has several.
+        server (URL): try what a server can do: its address up to /v1.
+        mode: with --server: chat, or completions.
+        tokenizer (DIR): with --server: the tokenizer of mode completions.
+        key_env (VARIABLE): with --server: the variable that holds its key.
+        as_json: with --model or --server: print one JSON object.
+
+    Examples:
+        goalscope doctor --folder /data/runs
+        goalscope doctor runs/first --repair
+        goalscope doctor --model models/mine
     """
     if run is not None:
         from goalscope.cli.verify import doctor_run
 
         if server or model or as_json or device != "auto":
             raise ValueError("RUN must come alone or with --repair: leave --model, --server, --device and --json out")
-        doctor_run(run, write=repair)
-        return
+        return doctor_run(run, write=repair)
     if repair:
         raise ValueError("--repair must come with a run directory: goalscope doctor RUN --repair")
     if server is None and (tokenizer or key_env or mode != "chat"):
@@ -104,6 +110,7 @@ def doctor(
         raise ValueError("--json and --device must come with --model NAME or --server URL: add it")
     elif not print_findings(folder):
         raise typer.Exit(WRONG_INPUT)
+    return True
 
 
 def print_findings(folder: Path) -> bool:

@@ -1,16 +1,15 @@
 """Errors of commands: one clear block for a user's error, a traceback only for an error of this package."""
 
 import errno
-import functools
 import os
 import shutil
 import sqlite3
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import typer
 
@@ -19,58 +18,54 @@ from goalscope.cli.console import cut, fail, say
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def guarded(command: Command) -> Command:
+@contextmanager
+def guarded(arguments: Collection[object]) -> Iterator[None]:
     """Turn the errors that a user can cause into one block on standard error and an exit status.
 
     2 for wrong input and for errors of files, stores, missing extras and the code of other packages; 1 where a part of
     another package was left out and all else was done (`PartWarning`); 130 for Ctrl-C. All other errors are faults of
     goalscope and keep their traceback. An error that was not raised by a check of goalscope may be either: the block
     then says how to see the traceback.
+
+    Args:
+        arguments: values of the command's arguments; files and directories among them are named where that helps.
     """
+    from goalscope._ground.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
+    from goalscope._ground.progress import TALLY
 
-    @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> Any:
-        from goalscope._ground.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
-        from goalscope._ground.progress import TALLY
-
-        hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
-        left_out = list[str]()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("always", PartWarning)
-                warnings.showwarning = _notices(left_out)
-                with TALLY.heard_by(lambda line: say(line, error=True)):
-                    result = command(*arguments, **options)
-        except KeyboardInterrupt as stop:
-            text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
-            fail(text, title="Stopped")
-            raise typer.Exit(INTERRUPTED) from None
-        except (ValueError, OSError, ImportError, sqlite3.Error) as error:
-            if full := _full_disk(error, [each for each in (*arguments, *options.values()) if isinstance(each, Path)]):
-                fail(full)
-                raise typer.Exit(WRONG_INPUT) from None
-            missing = error.name or "" if isinstance(error, ImportError) else ""
-            if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
-                raise
-            theirs = blamed(error)
-            clear = raised_by_a_check(error) or bool(isinstance(error, OSError) and error.filename)
-            absent = _absent_packages(error, [*arguments, *options.values()])
-            fail((theirs or _message(error)) + absent + ("" if clear and not theirs else hint))
+    hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
+    left_out = list[str]()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PartWarning)
+            warnings.showwarning = _notices(left_out)
+            with TALLY.heard_by(lambda line: say(line, error=True)):
+                yield
+    except KeyboardInterrupt as stop:
+        text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
+        fail(text, title="Stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    except (ValueError, OSError, ImportError, sqlite3.Error) as error:
+        if full := _full_disk(error, [each for each in arguments if isinstance(each, Path)]):
+            fail(full)
             raise typer.Exit(WRONG_INPUT) from None
-        except (Exception, SystemExit) as error:
-            theirs = blamed(error)
-            if not theirs or os.environ.get(TRACEBACK) == "1":
-                raise
-            fail(theirs + hint)
-            raise typer.Exit(WRONG_INPUT) from None
-        if left_out:
-            raise typer.Exit(PROBLEMS)
-        return result
-
-    return run  # type: ignore[return-value]
+        missing = error.name or "" if isinstance(error, ImportError) else ""
+        if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
+            raise
+        theirs = blamed(error)
+        clear = raised_by_a_check(error) or bool(isinstance(error, OSError) and error.filename)
+        absent = _absent_packages(error, arguments)
+        fail((theirs or _message(error)) + absent + ("" if clear and not theirs else hint))
+        raise typer.Exit(WRONG_INPUT) from None
+    except (Exception, SystemExit) as error:
+        theirs = blamed(error)
+        if not theirs or os.environ.get(TRACEBACK) == "1":
+            raise
+        fail(theirs + hint)
+        raise typer.Exit(WRONG_INPUT) from None
+    if left_out:
+        raise typer.Exit(PROBLEMS)
 
 
 def _notices(left_out: list[str]) -> Callable[..., None]:
@@ -102,7 +97,7 @@ def check_outputs(*paths: Path | None) -> None:
             Folder(path.parent).file(path.name, content=False)
 
 
-def _absent_packages(error: Exception, given: Sequence[object]) -> str:
+def _absent_packages(error: Exception, given: Collection[object]) -> str:
     """Return a line for each run in the arguments that has parts of packages which are not installed here."""
     from goalscope.runs import Store
     from goalscope.runs.opening import unmade
@@ -133,7 +128,7 @@ _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
 )
 
 
-def _full_disk(error: Exception, paths: Sequence[Path]) -> str:
+def _full_disk(error: Exception, paths: Collection[Path]) -> str:
     """Return the message for a full disk or a limit of files, "" for another error; paths: those of the command."""
     from goalscope.runs.sqlite_errors import reached_limit
 

@@ -4,14 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from goalscope._ground.arguments import Between, Reads, Writes
 from goalscope._ground.folder import temporary_folder
 from goalscope._ground.words import counted, short
 from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.front.expected import measure_and_say
 from goalscope.cli.front.measuring import measured_rows
 from goalscope.cli.front.running import size_of
+from goalscope.cli.generator import lists
+from goalscope.cli.overrides import StudyOptions, load_study, study_entries
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 from goalscope.verdict.preflight import beyond_reach
@@ -37,6 +40,61 @@ _POWER = (
     *("measure", "grids", "trajectories", "mean", "SD between grids of the difference", "SD within", "effect seen"),
     *("margin shown", "declared margin", "its power"),
 )
+
+
+@lists("Studies", study_entries)
+def estimate(
+    study: Annotated[str, Reads("study")],
+    *,
+    output_tokens: Annotated[int | None, Between(0)] = None,
+    power: bool = False,
+    pilot: Annotated[Path | None, Reads("run")] = None,
+    measure: bool = False,
+    out: Annotated[Path | None, Writes("directory")] = None,
+    assume_mean: float | None = None,
+    assume_between: float | None = None,
+    changes: StudyOptions,
+    as_json: bool = False,
+) -> None:
+    """Say what a study costs at most, calls, tokens and USD, before anything is spent.
+
+    Needs no network and no weights. With --measure it asks some first turns, 30 s at most unless one answer takes
+    longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
+
+    Args:
+        study: a study file (YAML), or the name of a registered study, see below.
+        output_tokens: also say what N output tokens a call would cost.
+        power: also say which effects and which equivalence margins it can show.
+        pilot (RUN): a run that says what is expected: calls, tokens, hours; and the variances of --power.
+        measure: ask some first turns, 30 s at most, and say what is expected: hours, tokens, USD, memory.
+        out: with --measure: keep the answers; run goes on with them.
+        assume_mean (SHARE): mean that --power assumes without a pilot (0.8).
+        assume_between (SD): deviation over grids of the true difference that --power assumes (0.05).
+        changes: of the study, see `StudyOptions`.
+        as_json: print costs, what --measure expects and --power shows, as JSON.
+
+    Examples:
+        goalscope estimate study.yaml --output-tokens 400
+        goalscope estimate baseline --agents Theseus --measure
+        goalscope estimate iso-difficulty --power --pilot runs/pilot
+    """
+    assumed_values = {
+        name: value for name, value in (("mean", assume_mean), ("between", assume_between)) if value is not None
+    }
+    if assumed_values and not power:
+        raise ValueError("--assume-mean and --assume-between must come with --power, which assumes them: add --power")
+    if "mean" in assumed_values and pilot is not None:
+        raise ValueError("--assume-mean takes the place of a pilot, whose means count: leave one of the two out")
+    assumptions = Assumptions(**assumed_values)
+    planned = load_study(study, changes.read())
+    if out is not None and not measure:
+        raise ValueError("--out must come with --measure, whose answers it keeps: add --measure")
+    if as_json:
+        print_json(planned, output_tokens, pilot, assumptions if power else None, measure=measure, out=out)
+        return
+    print_cost(planned, output_tokens, pilot=pilot, measure=measure, out=out)
+    if power:
+        print_power(planned, pilot, assumptions)
 
 
 def print_cost(

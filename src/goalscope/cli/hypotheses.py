@@ -1,63 +1,55 @@
 """The commands `separate` and `design`: what worlds can tell of hypotheses before any data, and better worlds."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from goalscope._ground.folder import anything_at
-from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.cli.studies import Count, Densities, Settings, Sizes
+import numpy as np
+import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from goalscope.goals.hypotheses import Hypothesis
-    from goalscope.goals.hypotheses.need import Need
-    from goalscope.goals.hypotheses.separability import Separability
-    from goalscope.runs import Study
-    from goalscope.worlds import World
+from goalscope._ground.arguments import OutFile, Positive, Reads
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.words import counted
+from goalscope.cli.console import json_text, say, table
+from goalscope.cli.overrides import WorldOptions, worlds_of
+from goalscope.goals.hypotheses import Hypothesis, bind, load_hypotheses
+from goalscope.goals.hypotheses.design import design as designed
+from goalscope.goals.hypotheses.need import LAPSES, Need, needed, sentences
+from goalscope.goals.hypotheses.separability import Separability, separability
+from goalscope.runs import Study
+from goalscope.worlds import World
 
 _ROWS = 12  # pairs of the table of those that are told apart least
-Bank = Annotated[
-    str,
-    Reads("hypotheses"),
-    option(
-        "FILE|NAMES",
-        "Files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written forms such as 'corner "
-        "top-right' or 'goal within 5 steps', with ';' between them.",
-    ),
-]
-Worlds = Annotated[
-    str,
-    Reads("study"),
-    option(
-        "STUDY|KIND",
-        "The worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an entry of a study: "
-        "'{kind: grid, sizes: [9], densities: [0.6], count: 40}'.",
-    ),
-]
-Phase = Annotated[str, option("NAME", "Only the worlds of this phase.")]
-Lapse = Annotated[float, option("RATE", "Lapse rate of the agents: probability of an action drawn from all.")]
 
 
 def separate(
-    hypotheses: Bank,
-    worlds: Worlds,
-    phase: Phase = "",
-    lapse: Lapse = 0.1,
-    level: Annotated[float, option("RATE", "Error rate that the number of episodes is counted for.")] = 0.05,
-    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
-    sizes: Sizes = None,
-    densities: Densities = None,
-    count: Count = None,
-    settings: Settings = None,
+    *,
+    hypotheses: Annotated[str, Reads("hypotheses")],
+    worlds: Annotated[str, Reads("study")],
+    phase: str = "",
+    lapse: float = 0.1,
+    level: float = 0.05,
+    as_json: bool = False,
+    changes: WorldOptions,
 ) -> None:
-    """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables."""
-    from goalscope.cli.console import json_text, say
-    from goalscope.goals.hypotheses import load_hypotheses
-    from goalscope.goals.hypotheses.need import sentences
-    from goalscope.goals.hypotheses.separability import separability
+    """Say what worlds can tell of hypotheses about an agent's goal, before any data: exact, from their tables.
 
-    study = study_of(worlds, sizes, densities, count, settings)
+    Args:
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+            forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
+        worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
+            entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
+        phase (NAME): only the worlds of this phase.
+        lapse (RATE): lapse rate of the agents: probability of an action drawn from all.
+        level (RATE): error rate that the number of episodes is counted for.
+        as_json: print JSON.
+        changes: of the worlds, see `WorldOptions`.
+
+    Examples:
+        goalscope separate --hypotheses grids --worlds baseline --count 10
+        goalscope separate --hypotheses 'goal;beside goal;corner top-right' --worlds grid
+        goalscope separate --hypotheses mine.yaml --worlds key-door
+    """
+    study = worlds_of(worlds, changes)
     bank, given = bound(load_hypotheses(hypotheses), study), _of_phase(study, phase)
     found = separability(bank, given, horizon=study.horizon.of, lapse=lapse, level=level)
     needs = needs_of(bank, given, study, lapse)
@@ -81,35 +73,34 @@ def separate(
 
 
 def design(
-    hypotheses: Bank,
-    worlds: Worlds,
-    phase: Phase = "",
-    choose: Annotated[int, option("N", "Worlds to choose among those.", min=1)] = 8,
-    lapse: Lapse = 0.1,
-    seed: Annotated[int, option("N", "Root seed of the random choices that they are compared with.")] = 0,
-    out: Annotated[
-        Path | None,
-        Writes("file"),
-        option("FILE", "Write a study of them there (.yaml), with a twin of each hypothesis.", "--out", "-o"),
-    ] = None,
-    sizes: Sizes = None,
-    densities: Densities = None,
-    count: Count = None,
-    settings: Settings = None,
+    *,
+    hypotheses: Annotated[str, Reads("hypotheses")],
+    worlds: Annotated[str, Reads("study")],
+    phase: str = "",
+    choose: Positive = 8,
+    lapse: float = 0.1,
+    seed: int = 0,
+    out: OutFile = None,
+    changes: WorldOptions,
 ) -> None:
-    """Choose worlds that tell hypotheses apart, and say what is gained over as many random ones."""
-    import numpy as np
+    """Choose worlds that tell hypotheses apart, and say what is gained over as many random ones.
 
-    from goalscope._ground.folder import NamedFile
-    from goalscope.cli.console import say
-    from goalscope.cli.errors import check_outputs
-    from goalscope.goals.hypotheses import load_hypotheses
-    from goalscope.goals.hypotheses.design import design as designed
-    from goalscope.goals.hypotheses.need import sentences
-    from goalscope.runs import Study
+    Args:
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+            forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
+        worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
+            entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
+        phase (NAME): only the worlds of this phase.
+        choose: worlds to choose among those.
+        lapse (RATE): lapse rate of the agents: probability of an action drawn from all.
+        seed: root seed of the random choices that they are compared with.
+        out: write a study of them there (.yaml), with a twin of each hypothesis.
+        changes: of the worlds, see `WorldOptions`.
 
-    check_outputs(out)
-    study = study_of(worlds, sizes, densities, count, settings)
+    Examples:
+        goalscope design --hypotheses grids --worlds grid --choose 8 --out study.yaml
+    """
+    study = worlds_of(worlds, changes)
     bank = bound(load_hypotheses(hypotheses), study)
     found = designed(bank, _of_phase(study, phase), choose, horizon=study.horizon.of, lapse=lapse, seed=seed)
     low, middle, high = np.quantile(found.random, (0.025, 0.5, 0.975))
@@ -136,25 +127,21 @@ def design(
 
 
 def needs_of(
-    bank: "Mapping[str, Hypothesis]", worlds: "Sequence[World]", study: "Study", lapse: float, episodes: int = 1
-) -> list["Need"]:
+    bank: Mapping[str, Hypothesis], worlds: Sequence[World], study: Study, lapse: float, episodes: int = 1
+) -> list[Need]:
     """Return what names need in worlds of a study, also with a lapse rate of one's own; nothing of a single world."""
-    from goalscope.goals.hypotheses.need import LAPSES, needed
-
     if len({world.cluster or world.id for world in worlds}) < 2:
         return []
     rates = sorted({*LAPSES, min(lapse, 0.95)})
     return needed(bank, worlds, horizon=study.horizon.of, lapses=rates, episodes=episodes)
 
 
-def bound(bank: "Mapping[str, Hypothesis]", study: "Study") -> "dict[str, Hypothesis]":
+def bound(bank: Mapping[str, Hypothesis], study: Study) -> dict[str, Hypothesis]:
     """Return a bank whose places of a phase have the cells of all worlds of a study, whichever phase is looked at."""
-    from goalscope.goals.hypotheses import bind
-
     return {name: bind(one, study.worlds()) for name, one in bank.items()}
 
 
-def _of_phase(study: "Study", phase: str) -> list["World"]:
+def _of_phase(study: Study, phase: str) -> list[World]:
     """Return the worlds of a phase of a study, all of them where none is named."""
     worlds = [world for world in study.worlds() if not phase or world.tags.get("phase") == phase]
     if not worlds:
@@ -163,34 +150,7 @@ def _of_phase(study: "Study", phase: str) -> list["World"]:
     return worlds
 
 
-def study_of(
-    text: str, sizes: str | None, densities: str | None, count: int | None, settings: list[str] | None
-) -> "Study":
-    """Return a study of the worlds that an option names, with the changes of others."""
-    from goalscope._ground import registry
-    from goalscope._ground.yaml_text import read_yaml_text
-    from goalscope.cli.overrides import read_overrides
-    from goalscope.cli.studies import load_study
-    from goalscope.runs import Study
-    from goalscope.verdict.preflight.study_files import names
-
-    changes = read_overrides(sizes, densities, settings, None, network=False, count=count)
-    if text in names() or anything_at(text) or text.endswith((".yaml", ".yml")):
-        return load_study(text, changes)
-    entries = read_yaml_text(text, "--worlds") if text.lstrip().startswith(("{", "[")) else None
-    if entries is None:
-        if text not in registry.names("world"):
-            return load_study(text, changes)  # which says what studies there are
-        fields = registry.resolve("world", text).settings.model_fields
-        usual: dict[str, Any] = {"sizes": [7, 9], "densities": [0.2, 0.6], "count": 40}
-        entries = {"kind": text, **{key: value for key, value in usual.items() if key in fields}}
-    listed = entries if isinstance(entries, list) else [entries]
-    return changes.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
-
-
-def _print_pairs(found: "Separability") -> None:
-    from goalscope._ground.words import counted
-    from goalscope.cli.console import table
+def _print_pairs(found: Separability) -> None:
 
     lapse, size = found.lapse, len(found.names)
     rows = [
@@ -223,7 +183,6 @@ def _short(value: float) -> str:
 
 def _as_yaml(plain: dict[str, Any]) -> str:
     """Return plain values as YAML, texts of several lines as blocks."""
-    import yaml
 
     class Blocks(yaml.SafeDumper):
         """A dumper of its own, so that no other one changes."""

@@ -3,15 +3,23 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import Annotated, Any
 
-from goalscope._ground.words import short
-from goalscope.cli.console import progress, say, table
-from goalscope.cli.errors import check_outputs
-from goalscope.cli.front.measuring import write_page_of
+import numpy as np
+
+from goalscope._ground.arguments import OutFile, RunDirectory, Separated
+from goalscope._ground.words import counted, listed, short
+from goalscope.cli.console import json_text, progress, say, table
+from goalscope.cli.front.measuring import check_tags, measure_run, write_page_of
+from goalscope.cli.front.measuring import measure as measure_rows
+from goalscope.cli.generator import lists
+from goalscope.measures.behaviour import BEHAVIOUR, behaviour_measures, conditions_of, mixed
 from goalscope.report.blocks import SPARSE, few_of, interval, number
-from goalscope.report.definitions import HEADLINE, title_of
-from goalscope.report.measured import MeasuredRows
+from goalscope.report.definitions import HEADLINE, explain_failed_turns, shown_accuracies, title_of
+from goalscope.report.measured import MeasuredRows, episodes_by_agent
+from goalscope.report.pairings import check_measures
+from goalscope.report.sections.about import format_lines, unfinished
+from goalscope.runs import Store
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows
 
@@ -124,7 +132,118 @@ def warn_of_few(estimates: Iterable[Estimate]) -> None:
         say(SPARSE)
 
 
-def report(path: Path, out: Path | None, ledger: Path | None) -> None:
-    """Write the report of a run, which is measured first where its rows do not cover its episodes."""
-    check_outputs(out, ledger)
-    say(f"Report: {write_page_of(path, out, ledger, progress).resolve()}")
+def _definitions() -> list[tuple[str, str]]:
+    """Return the definitions of all registered measures, a measure with its variants, for the help of a command."""
+    entries, variants = dict[str, str](), dict[str, list[str]]()
+    for measure in behaviour_measures():
+        base = getattr(measure, "base", "")
+        if base:
+            variants.setdefault(base, []).append(measure.name)
+        else:
+            text = getattr(measure, "text", "not defined by its package")
+            low, high = measure.bounds
+            entries[measure.name] = f"{text} ({measure.unit}, {low:g} to {high:g})"
+    return [
+        (name, f"{text}. Also: {'; '.join(variants[name])}" if name in variants else text)
+        for name, text in entries.items()
+    ]
+
+
+@lists("Measures", _definitions)
+def measure(
+    run: RunDirectory,
+    *,
+    by: Sequence[str] = (),
+    measures: Annotated[Sequence[str], Separated(";")] = (),
+    everything: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Measure all episodes of a run, store the rows, print the main estimates with their intervals.
+
+    Args:
+        run: the run directory (it holds run.db).
+        by (TAGS): group by agent and these tags, e.g. size,density; by all conditions if left out.
+        measures (NAMES): print these only, separated by ';' (all are stored); listed below.
+        everything: print all measures, with n and method.
+        as_json: print all estimates, or those of --measures, as JSON.
+
+    Examples:
+        goalscope measure runs/demo
+        goalscope measure runs/demo --by size,density --measures 'success;action accuracy'
+    """
+    if as_json:
+        found = measure_rows(run, by=("agent", *by), measures=measures or None, stage=progress)
+        say(json_text(found.records))
+        return
+    measure_run(run, progress)
+    with Store(run) as store:
+        state, about_format = unfinished(store), format_lines(episodes_by_agent(store))
+        agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
+        for line in about_format:
+            say(line)
+        if state:
+            say(f"{run}: {state}", error=True)
+        study = store.study()
+        setting = study.analysis.failed_turns if study is not None and study.analysis is not None else "wrong"
+        measured = MeasuredRows(store, BEHAVIOUR)
+        _show_measured(measured, run, agents, by, measures, everything=everything, failed_turns=setting)
+
+
+def _show_measured(
+    measured: MeasuredRows,
+    path: Path,
+    agents: Sequence[str],
+    by: Sequence[str],
+    measures: Sequence[str],
+    *,
+    everything: bool,
+    failed_turns: str,
+) -> None:
+    """Print the results of `measure`; ``failed_turns``: see `goalscope.runs.probing_config.Analysis`."""
+    check_measures(measures, list(measured.measures), "this run")
+    check_tags(by, measured)
+    episodes = measured.of("success")
+    conditions = conditions_of(episodes)
+    tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
+    shown_measures = measures or list(measured.measures)
+    if not measures:
+        screen = shown_accuracies(SCREEN, failed_turns)
+        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=screen)
+        without_action = measured.of("invalid turns", "withheld turns", episodes=False)
+        if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
+            say(explain_failed_turns(failed_turns))
+        if (own := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
+            estimates_table(measured.estimated(tags, own), tags, agents, measured.noun)
+    if measures or everything:
+        estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
+    if not by and conditions:
+        say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
+    if over := mixed(episodes, conditions, tags):
+        mixed_tags = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
+        say(f"these averages mix conditions: {listed(mixed_tags)}; without --by they are shown apart")
+    if measures or everything:
+        rows = sum(measured.counts[name] for name in shown_measures)
+        say(f"{counted(rows, 'row')} behind these estimates; all rows are stored in {path}")
+    else:
+        total = counted(len(measured.measures), "measure")
+        say(f"{total} in all: --all prints them with n and method; rows are stored in {path}")
+
+
+def report(
+    run: RunDirectory,
+    *,
+    out: OutFile = None,
+    ledger: OutFile = None,
+) -> None:
+    """Write the report of a run as one page; a run that is not measured yet is measured first.
+
+    Args:
+        run: the run directory (it holds run.db).
+        out: the page; RUN/report.html by default.
+        ledger: write all numbers as JSON there, too.
+
+    Examples:
+        goalscope report runs/demo --out demo.html
+        goalscope report runs/demo --ledger numbers.json
+    """
+    say(f"Report: {write_page_of(run, out, ledger, progress).resolve()}")

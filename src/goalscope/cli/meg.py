@@ -3,11 +3,13 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from goalscope._ground.arguments import Between, Reads, Separated
+from goalscope._ground.folder import Folder
 from goalscope._ground.progress import duration
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
@@ -28,7 +30,74 @@ from goalscope.worlds.planning.soft import passes_reported_to
 _QUIET = 5.0  # seconds between two progress messages of a long computation
 
 
-def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
+def meg(
+    path: Annotated[Path, Reads("process", "run")],
+    *,
+    unknown: bool = False,
+    confidence: float = 0.95,
+    as_json: bool = False,
+    by: Sequence[str] = (),
+    hypotheses: Annotated[Sequence[str], Separated(";,")] = (),
+    utility: str = "",
+    invalid: str = "",
+    ridge: Annotated[float | None, Between(0)] = None,
+    beliefs: str = "",
+    draws: Annotated[int | None, Between(1, 1000)] = None,
+) -> None:
+    """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
+
+    Of a run, rows and figures are stored, and reports show them.
+
+    Args:
+        path (FILE|RUN): a decision process and an agent in it (.json, .npz), or a run.
+        unknown: also the best of all utilities over states; of runs, held out.
+        confidence (C): confidence of the intervals.
+        as_json: print JSON.
+        by (TAGS): runs: also by these tags, e.g. size,density.
+        hypotheses (NAMES): runs: written hypotheses such as goal, key, key held, corner top-left, corner top-right,
+            corner bottom-left, corner bottom-right, 'cell ROW COL' or 'beside goal', or names of goals that
+            environments give, with commas or ';' between them. By default goal, key, key held and the four corners
+            where they make sense, or the goals that the environments name.
+        utility (WHICH): runs: steps (spent there, the default) or arrival (being there last).
+        invalid (WHICH): runs: a turn without an action is a step in place (no-op, the default) or an action (action).
+        ridge (R): runs: penalty of --unknown; 1 by default.
+        beliefs (SITE:LAYER): runs: also towards the goal that captured activations speak of, beside a random network
+            and shuffled.
+        draws: runs: shuffles of --beliefs; 20 by default.
+
+    Examples:
+        goalscope meg world.json
+        goalscope meg world.npz --unknown --json
+        goalscope meg runs/demo --by size,density
+        goalscope meg runs/demo --hypotheses 'goal,corner top-right'
+        goalscope meg runs/inside --beliefs pre:7
+    """
+    if ridge is not None and not unknown:
+        raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
+    only_runs: dict[str, Any] = {
+        "by": by,
+        "hypotheses": hypotheses,
+        "utility": utility,
+        "invalid": invalid,
+        "ridge": ridge,
+        "beliefs": beliefs,
+        "draws": draws,
+    }
+    if Folder(path).is_there():
+        only_runs["ridge"] = 1.0 if ridge is None else ridge
+        measured = towards(path, unknown=unknown, confidence=confidence, stage=progress, **only_runs)
+        if as_json:
+            say(json.dumps(measured.to_plain(), indent=2, allow_nan=False))
+            return
+        _show_findings(measured)
+        say(f"{counted(len(measured.rows), 'row')} stored in {path}")
+        return
+    if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", (), [], None)]:
+        raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
+    _show_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
+
+
+def _show_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
     """Print the MEG of the agent that a `.json` or `.npz` file describes (docs/meg.md)."""
     with passes_reported_to(_pass_reporter()):
         found = meg_of_file(path, unknown=unknown, confidence=confidence)
@@ -100,16 +169,6 @@ def _lines(found: FileMEG) -> list[tuple[str, float, str, str]]:
 
 def _number(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.6g}" if math.isfinite(value) else f"{value}"
-
-
-def meg_run(path: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Measure the goals of the agents of a run, see `goalscope.cli.front.goals.towards`, and print them."""
-    measured = towards(path, stage=progress, **options)
-    if as_json:
-        say(json.dumps(measured.to_plain(), indent=2, allow_nan=False))
-        return
-    _show_findings(measured)
-    say(f"{counted(len(measured.rows), 'row')} stored in {path}")
 
 
 def _show_findings(measured: RunDirectedness) -> None:

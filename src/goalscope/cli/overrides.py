@@ -1,19 +1,22 @@
 """Changes to a study by options of the command line: other sizes, counts, agents, models, or any key."""
 
+import dataclasses
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final
 
+from goalscope._ground import registry
+from goalscope._ground.arguments import Reads, Settings
 from goalscope._ground.checks import did_you_mean, near_miss
+from goalscope._ground.folder import anything_at
 from goalscope._ground.own import consent
-from goalscope._ground.untrusted import shorten
 from goalscope._ground.yaml_text import key_path, read_yaml_text, set_key
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.models.base import TEMPLATE_FORMS
 from goalscope.cli.console import say
+from goalscope.cli.parsing import split_names
 from goalscope.runs import Study
 from goalscope.verdict.preflight import study_files
 from goalscope.verdict.preflight.model_defaults import ModelDefaults, find_out, ready_models
@@ -28,8 +31,6 @@ _QUESTION_KEYS = frozenset(
 )
 _MAX_MODEL_NAME = 80
 _MAX_NAME = 200
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,67 +96,80 @@ class Overrides:
         return Study.assemble(mapping)
 
 
-def read_overrides(
-    sizes: str | None,
-    densities: str | None,
-    settings: Sequence[str] | None,
-    model: str | None,
-    network: bool,
-    **fields: Any,
-) -> Overrides:
-    """Return the changes of the options of a command; print the defaults of a model.
+def load_study(name: str, changes: Overrides | None = None) -> Study:
+    """Return a study from a file, or the shipped study of that name, with changes."""
+    return study_files.load(name, None if changes is None else changes.apply)
 
-    ``network`` allows fetching the tokenizer of a model on the hub, ``fields`` are further fields of `Overrides`.
+
+def study_entries() -> list[tuple[str, str]]:
+    """Return the names of the registered studies for the help of a command."""
+    return [(name, "") for name in sorted(registry.names("study"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """Options that change the worlds of a study.
+
+    Attributes:
+        sizes (LIST): other grid sizes, e.g. 7,9.
+        densities (LIST): other wall densities, e.g. 0,0.6.
+        count: worlds of each kind, size and density.
+        settings (KEY=VALUE): another value of any key, e.g. worlds.0.count=3. Repeatable.
     """
-    # The chat template of a new model is needed to read how it is asked, before settings are made in the study.
-    templates = [
-        text
-        for key, _, text in (setting.partition("=") for setting in settings or ())
-        if key.rpartition(".")[2] == "chat_template"
-    ]
-    chat_template = templates[-1] if templates else None
-    model_defaults = None if model is None else find_out(model, network=network, chat_template=chat_template)
-    if model_defaults is not None:
-        say(model_defaults.line)
-    return Overrides(
-        sizes=numbers("--sizes", sizes, int),
-        densities=numbers("--densities", densities, float),
-        settings=tuple(settings or ()),
-        model=model_defaults,
-        **fields,
-    )
+
+    sizes: Sequence[int] | None = None
+    densities: Sequence[float] | None = None
+    count: int | None = None
+    settings: Settings = ()
+
+    def read(self, *, network: bool = False) -> Overrides:
+        """Return the changes; print the defaults of a model, whose tokenizer may be fetched over the network."""
+        fields: dict[str, Any] = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        if (model := fields.pop("model", None)) is not None:
+            # The chat template of a new model is needed to read how it is asked, before settings are made in the study.
+            templates = [
+                text
+                for key, _, text in (setting.partition("=") for setting in self.settings)
+                if key.rpartition(".")[2] == "chat_template"
+            ]
+            fields["model"] = find_out(model, network=network, chat_template=templates[-1] if templates else None)
+            say(fields["model"].line)
+        return Overrides(**{name: value for name, value in fields.items() if value is not None})
 
 
-def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, ...]:
-    """Return the numbers of an option, separated by commas; none where it is not given."""
-    if text is None:
-        return ()
-    try:
-        values = tuple(kind(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        expected = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"{option} must be {expected} separated by commas, got {shorten(text)}") from error
-    if not values:
-        raise ValueError(f"{option} must be given a value, got an empty one: leave it out to change nothing")
-    return values
+UNCHANGED: Final = WorldOptions()
+"""Worlds as they stand in their study."""
 
 
-def layers_of(text: str, *, first: int = 0) -> str | tuple[int, ...]:
-    """Return the layers of an option: "thirds", "all", or the numbers of decoder blocks from ``first`` on."""
-    if text in ("thirds", "all"):
-        return text
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(re.fullmatch("-?[0-9]{1,9}", part) and int(part) >= first for part in parts):
-        raise ValueError(
-            f"--layers must be numbers >= {first} of blocks such as 7,15,23, or thirds, or all; got {shorten(text)}"
-        )
-    return tuple(map(int, parts))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions(WorldOptions):
+    """Options that change a study and its worlds.
+
+    Attributes:
+        trajectories: episodes of each agent on each world.
+        agents (NAMES): only these agents of the study, in this order, separated by , or ;.
+        model (NAME): this model in the place of those of the chat agents: a folder, a GGUF file or a hub name.
+    """
+
+    trajectories: int | None = None
+    agents: str | None = None
+    model: Annotated[str | None, Reads("model")] = None
 
 
-def split_names(text: str) -> list[str]:
-    """Return names that are separated by semicolons, or by commas outside of brackets where there is no semicolon."""
-    parts = text.split(";") if ";" in text else re.split(r",(?![^(]*\))", text)
-    return [part.strip() for part in parts if part.strip()]
+def worlds_of(text: str, options: WorldOptions) -> Study:
+    """Return a study of the worlds that a text names, with the changes of options."""
+    changes = options.read()
+    if text in study_files.names() or anything_at(text) or text.endswith((".yaml", ".yml")):
+        return load_study(text, changes)
+    entries = read_yaml_text(text, "--worlds") if text.lstrip().startswith(("{", "[")) else None
+    if entries is None:
+        if text not in registry.names("world"):
+            return load_study(text, changes)  # which says what studies there are
+        fields = registry.resolve("world", text).settings.model_fields
+        usual: dict[str, Any] = {"sizes": [7, 9], "densities": [0.2, 0.6], "count": 40}
+        entries = {"kind": text, **{key: value for key, value in usual.items() if key in fields}}
+    listed = entries if isinstance(entries, list) else [entries]
+    return changes.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
 
 
 def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -171,11 +185,6 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
     if not names:
         raise ValueError("--agents must name at least one agent, got none: leave it out to change nothing")
     return [entries[name] for name in names]
-
-
-def split(text: str, separator: str = ",") -> list[str]:
-    """Return the parts of a list written as one text, without surrounding blanks and empty parts."""
-    return [part.strip() for part in text.split(separator) if part.strip()]
 
 
 # `--model NAME`: another language model in place of the study's own

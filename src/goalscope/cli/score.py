@@ -1,12 +1,11 @@
-"""`goalscope score`: exploration and exploitation errors of a user's log, without any model."""
+"""What the command `score` prints: exploration and exploitation errors of a user's log, without any model."""
 
 import math
 from pathlib import Path
 
-from goalscope.cli.console import json_text, progress, say, table
-from goalscope.cli.errors import check_outputs
-from goalscope.cli.front.scoring import COUNTED, ScoredLog
-from goalscope.cli.front.scoring import score as scored
+from goalscope.cli.console import json_text, say, table
+from goalscope.cli.front.scoring import COUNTED, ScoredLog, score
+from goalscope.cli.generator import prints
 from goalscope.cli.measuring import warn_of_few
 from goalscope.report.blocks import few_of
 from goalscope.stats import Estimate
@@ -15,10 +14,18 @@ _ERRORS = ("agent", "error", "mean over episodes", "pooled", "pooled, valid move
 _EPISODES = ("agent", "episodes", "maps", "success", *COUNTED)
 
 
-def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances: str, report: Path | None) -> bool:
-    """Score a log, print the errors by agent, and return whether every line could be used."""
-    check_outputs(out)
-    found = scored(path, out, steps=steps, distances=distances, report=report, stage=progress)
+@prints(score)
+def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
+    """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused.
+
+    Args:
+        as_json: print one JSON object in place of the table.
+
+    Examples:
+        goalscope score log.jsonl
+        goalscope score log.jsonl --report runs/log
+        goalscope score log.jsonl --out scores.jsonl --steps
+    """
     if as_json:
         say(json_text(found.to_plain()))
     elif not found.agents:

@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, get_args
 
+from goalscope._ground.arguments import Positive, RunDirectory
 from goalscope._ground.checks import did_you_mean
 from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent
@@ -58,13 +59,41 @@ class Filter:
                 yield head.id, head.agent, head.world_id, head.outcome, head.length, head.failed
 
 
-def show(path: Path, prefix: str | None, selection: Filter, limit: int, *, full: bool, as_json: bool) -> None:
-    """List the episodes of a run or of the arms of an evaluation, or print one step by step."""
-    folders = list(run_folders(path).values())
+def show(
+    run: RunDirectory,
+    episode: str | None = None,
+    *,
+    agent: str | None = None,
+    world: str | None = None,
+    outcome: str | None = None,
+    failures: bool = False,
+    full: bool = False,
+    limit: Positive = 20,
+    as_json: bool = False,
+) -> None:
+    """Show an episode step by step: prompt, reasoning, answer, whether it was valid and optimal; or list episodes.
+
+    Args:
+        run: the run directory (it holds run.db).
+        episode: how its id begins; a list of episodes if left out.
+        agent (NAME): only episodes of this agent.
+        world (ID): only episodes in worlds whose id begins so.
+        outcome (WHICH): only episodes that ended so: goal, horizon, failure, stopped or ended.
+        failures: only episodes with turns that held no action.
+        full: every line of every prompt, also those that did not change.
+        limit: most episodes of the list.
+        as_json: print JSON: the list, or an episode with all steps.
+
+    Examples:
+        goalscope show runs/demo --agent Theseus --outcome horizon
+        goalscope show runs/demo 5b9409 --full
+    """
+    selection = Filter(agent=agent, world=world, outcome=outcome, failures=failures)
+    folders = list(run_folders(run).values())
     if len(folders) > 1 and selection.agent is not None:  # not every arm is asked of every model
         folders = [folder for folder in folders if selection.agent in Run(folder).agents] or folders
-    if prefix is not None:
-        _show_episode(path, folders, prefix, selection, full=full, as_json=as_json)
+    if episode is not None:
+        _show_episode(run, folders, episode, selection, full=full, as_json=as_json)
     elif as_json:
         records = []
         for folder in folders:

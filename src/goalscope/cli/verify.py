@@ -7,34 +7,45 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
+from goalscope._ground.arguments import RunDirectory
 from goalscope.cli.console import json_text, progress, say, table
-from goalscope.cli.errors import PROBLEMS
-from goalscope.cli.help import RunDirectory, flag, option
-
-if TYPE_CHECKING:
-    from goalscope.runs import Store
-    from goalscope.runs.verify import VerifiedPart
-    from goalscope.verdict.judging import Reopened
+from goalscope.cli.front.measuring import measure_run
+from goalscope.inside.activations.load import SHARD
+from goalscope.inside.activations.shards import Artifact, artifacts, open_shard, place
+from goalscope.inside.probing.probe import Probe
+from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.runs import Store, content_hash
+from goalscope.runs.repair import DAMAGED, lines, repair
+from goalscope.runs.verify import VerifiedPart
+from goalscope.runs.verify import verify as check
+from goalscope.verdict.judging import Reopened, reopened
+from goalscope.verdict.opening import AGAIN, compare_claims, is_evaluation, run_folders
+from goalscope.verdict.page import compare_page
 
 
 def verify(
     run: RunDirectory,
-    expect: Annotated[str, option("HASH", "The content hash that the run must have.")] = "",
-    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
-) -> None:
+    *,
+    expect: str = "",
+    as_json: bool = False,
+) -> bool:
     """Compare everything that a run holds with its checksums, files beside run.db included; print the content hash.
 
     Of an evaluation: the runs of all arms; then all claims are decided again from them and compared with the ledger,
     and report.html is compared with its digest in the ledger, and with the page that ledger and runs give. Exit status
     1 where something is damaged, or a claim, the page or the content hash is another one, 2 where the run cannot be
     opened.
-    """
-    from goalscope.verdict.opening import is_evaluation, run_folders
 
+    Args:
+        run: the run directory (it holds run.db).
+        expect (HASH): the content hash that the run must have.
+        as_json: print JSON.
+
+    Examples:
+        goalscope verify runs/first
+    """
     if expect and is_evaluation(run):
         raise ValueError("--expect is the hash of one run, got an evaluation: give the run of an arm")
     found = {name: _verified(path, as_json) for name, path in run_folders(run).items()}
@@ -48,15 +59,11 @@ def verify(
         hashed = found[""]["content_hash"]
         say(f"the content hash must be {expect}, got {hashed}: this is another run, or a changed one", error=True)
         sound = False
-    if not sound:
-        raise typer.Exit(PROBLEMS)
+    return sound
 
 
 def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool) -> bool:
     """Compare the claims and the page of an evaluation with its runs, which are opened and measured once for both."""
-    from goalscope.verdict.judging import reopened
-    from goalscope.verdict.opening import AGAIN, compare_claims
-
     with reopened(directory) as evaluation:
         checked = compare_claims(evaluation)
         record |= asdict(checked)
@@ -72,11 +79,8 @@ def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool)
         return _sound_page(evaluation, record, rebuild=same and not checked.added) and same
 
 
-def _sound_page(evaluation: "Reopened", record: dict[str, Any], *, rebuild: bool) -> bool:
+def _sound_page(evaluation: Reopened, record: dict[str, Any], *, rebuild: bool) -> bool:
     """Compare the page of an evaluation with its ledger and runs; say and record what was found."""
-    from goalscope.verdict.opening import AGAIN
-    from goalscope.verdict.page import compare_page
-
     found = compare_page(evaluation, rebuild=rebuild)
     record |= {"page": found.deviation, "page_compared_with": found.basis}
     say(f"{found.deviation}: {AGAIN}" if found.deviation else f"the page was compared with {found.basis}", error=True)
@@ -85,9 +89,6 @@ def _sound_page(evaluation: "Reopened", record: dict[str, Any], *, rebuild: bool
 
 def _verified(run: Path, as_json: bool) -> dict[str, Any]:
     """Check a run, say what was found, and return it as plain values; the content hash is "" where it is damaged."""
-    from goalscope.runs import Store, content_hash
-    from goalscope.runs.verify import verify as check
-
     with Store(run) as store:
         parts = [*check(store), *files(store)]
         sound = not any(part.damaged for part in parts)
@@ -95,7 +96,7 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
     if not as_json:
         table(("what", "looked at", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
 
-    def listed(part: "VerifiedPart") -> str:
+    def listed(part: VerifiedPart) -> str:
         rest = f" and {len(part.damaged) - 5} more" if len(part.damaged) > 5 else ""
         return f"{part.what}: {'; '.join(part.damaged[:5])}{rest}\n  {part.mend.replace('RUN', quote(str(run)))}"
 
@@ -107,11 +108,8 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
     return {"run": str(run), "parts": [asdict(part) for part in parts], "content_hash": digest}
 
 
-def files(store: "Store") -> Iterator["VerifiedPart"]:
+def files(store: Store) -> Iterator[VerifiedPart]:
     """Check the files of a run: activations against their digests, probes against their content ids."""
-    from goalscope.inside.activations.load import SHARD
-    from goalscope.inside.activations.shards import Artifact, artifacts, open_shard, place
-    from goalscope.runs.verify import VerifiedPart
 
     def shard(artifact: Artifact) -> None:
         with open_shard(
@@ -120,49 +118,43 @@ def files(store: "Store") -> Iterator["VerifiedPart"]:
             opened.check()
 
     def probe(artifact: Artifact) -> None:
-        from goalscope.inside.probing.probe import Probe
-
         path = place(store, artifact)
         if (loaded := Probe.load(path)).id != artifact.tags.get("content"):
             raise ValueError(f"{path} must hold {artifact.tags.get('content')}, it holds {loaded.id}")
 
     checks = {SHARD: shard, "probe": probe, "plan decoder": probe}
-    for kind, check in checks.items():
+    for kind, sound in checks.items():
         found_artifacts, damaged = list(artifacts(store, kind)), list[str]()
         for artifact in found_artifacts:
             try:
-                check(artifact)
+                sound(artifact)
             except (ValueError, OSError) as error:
                 damaged.append(str(error)[:300])
         if found_artifacts:
             yield VerifiedPart(what=f"files: {kind}", checked=len(found_artifacts), damaged=tuple(damaged))
 
 
-def _row(part: "VerifiedPart") -> tuple[str, ...]:
+def _row(part: VerifiedPart) -> tuple[str, ...]:
     return part.what, f"{part.checked:,}", f"{len(part.damaged):,}"
 
 
-def doctor_run(path: Path, *, write: bool) -> None:
+def doctor_run(path: Path, *, write: bool) -> bool:
     """Print which parts of a run are sound or can be rebuilt; with ``write``, rebuild them.
 
     Exit status 1 where something stays lost, or is damaged and ``write`` is false.
     """
-    from goalscope.cli.front.measuring import measure_run
-    from goalscope.measures.behaviour import BEHAVIOUR
-    from goalscope.runs.repair import DAMAGED, lines, repair
-
     result = repair(path, write=write)
     for line in lines(result):
         say(line)
     if result.sound:
         say(f"nothing is damaged in {path}: goalscope verify {quote(str(path))} also looks at the files beside run.db")
-        return
+        return True
     rows = result.lost.get("rows", [])
     if not write:
         if BEHAVIOUR in rows:
             say("rows of measure can be made again from the episodes")
         say(f"next: goalscope doctor {quote(str(path))} --repair")
-        raise typer.Exit(PROBLEMS)
+        return False
     say(f"rebuilt in {path}; the damaged file is kept as {DAMAGED}")
     if BEHAVIOUR in rows:
         measure_run(path, progress)
@@ -181,4 +173,4 @@ def doctor_run(path: Path, *, write: bool) -> None:
             say(advice)
     if result.unplayed:
         say(f"next: goalscope run STUDY --out {quote(str(path))}, which runs what is lacking")
-        raise typer.Exit(PROBLEMS)
+    return not result.unplayed

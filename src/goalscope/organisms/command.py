@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope.cli.further import command
-from goalscope.cli.help import Reads, Writes, flag, option
 from goalscope.organisms.agent import Organism  # noqa: F401, which registers the agent
 
 if TYPE_CHECKING:
@@ -23,63 +23,54 @@ _WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "ins
 @command(
     "organisms",
     summary="Make agents whose goal is known, judge methods by them.",
-    examples=(
-        "goalscope organisms make --at organisms",
-        "goalscope organisms list --at organisms",
-        "goalscope organisms check --at organisms",
-        "goalscope organisms judge score meg --at organisms --out judged",
-        "goalscope organisms gate --at organisms --out gate",
-        "goalscope organisms inside --at organisms --out inside",
-        "goalscope organisms seal --at organisms --out challenge --key key.json",
-        "goalscope organisms claim score --at challenge",
-        "goalscope organisms open --at challenge --key key.json",
-        "goalscope organisms score --at challenge",
-    ),
 )
 def organisms(
-    action: Annotated[
-        str,
-        typer.Argument(
-            metavar="ACTION",
-            help="make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.",
-        ),
-    ],
-    methods: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[METHODS]...", help="With judge and claim: attribution methods; all by default."),
-    ] = None,
-    at: Annotated[
-        Path,
-        Reads("organisms", "challenge"),
-        Writes("directory"),
-        option("DIR", "Directory of the organisms, a folder each; with claim, open and score of the challenge."),
-    ] = Path("organisms"),
-    out: Annotated[
-        Path | None,
-        Writes("directory"),
-        option("DIR", "With judge, gate, inside: results; with seal: the challenge.", "--out", "-o"),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        Reads("key"),
-        Writes("file"),
-        option("FILE", "With seal and open: salts and truths, not to be given away."),
-    ] = None,
-    name: Annotated[str, option("NAME", "With claim: who claims.")] = "ours",
-    families: Annotated[str, option("NAMES", "Only these families, with commas between them.")] = "",
-    kinds: Annotated[str, option("NAMES", "Only kinds: table, network, language, adapter; make: the first two.")] = "",
-    seed: Annotated[int, option("N", "With make: root seed of the set.")] = 0,
-    each: Annotated[int, option("N", "With make: networks of each family and agreement.", min=1)] = 2,
-    workers: Annotated[int, option("N", "With judge and gate: processes at the same time.", min=1)] = 1,
-    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    action: str,
+    methods: Sequence[str] = (),
+    *,
+    at: Annotated[Path, Reads("organisms", "challenge"), Writes("directory")] = Path("organisms"),
+    out: Annotated[Path | None, Writes("directory")] = None,
+    key: Annotated[Path | None, Reads("key"), Writes("file")] = None,
+    name: str = "ours",
+    families: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    seed: int = 0,
+    each: Positive = 2,
+    workers: Positive = 1,
+    as_json: bool = False,
 ) -> None:
     """Make small agents that learned a known goal, and judge by them whatever claims to find an agent's goal.
 
     What each does is measured, not meant, and stands on its card. Called again on the same directories it goes on where
     it stopped.
+
+    Args:
+        action: one of make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.
+        methods ([METHODS]...): with judge and claim: attribution methods; all by default.
+        at: directory of the organisms, a folder each; with claim, open and score of the challenge.
+        out: with judge, gate, inside: results; with seal: the challenge.
+        key: with seal and open: salts and truths, not to be given away.
+        name: with claim: who claims.
+        families (NAMES): only these families, with commas between them.
+        kinds (NAMES): only kinds: table, network, language, adapter; make: the first two.
+        seed: with make: root seed of the set.
+        each: with make: networks of each family and agreement.
+        workers: with judge and gate: processes at the same time.
+        as_json: print JSON.
+
+    Examples:
+        goalscope organisms make --at organisms
+        goalscope organisms list --at organisms
+        goalscope organisms check --at organisms
+        goalscope organisms judge score meg --at organisms --out judged
+        goalscope organisms gate --at organisms --out gate
+        goalscope organisms inside --at organisms --out inside
+        goalscope organisms seal --at organisms --out challenge --key key.json
+        goalscope organisms claim score --at challenge
+        goalscope organisms open --at challenge --key key.json
+        goalscope organisms score --at challenge
     """
     from goalscope.cli.console import json_text, progress, say
-    from goalscope.cli.overrides import split
     from goalscope.organisms import folders, make, planned, problems, read_card
 
     if action not in _ACTIONS:
@@ -90,18 +81,18 @@ def organisms(
         if (option_given is None) == (action in needs):
             raise ValueError(f"{what} belongs to {', '.join(needs)}, and they need it: got {action}")
     if action == "make":
-        cards = make(at, planned(seed=seed, families=split(families), kinds=split(kinds), each=each), stage=progress)
+        cards = make(at, planned(seed=seed, families=families, kinds=kinds, each=each), stage=progress)
         followed = sum(bool(card.rule) for card in cards)
         say(f"{len(cards)} organisms in {at}: {followed} follow a rule of their bank, {_as_meant(cards)} the one meant")
         return
     if action in ("claim", "open", "score"):
-        _challenge(action, at, key, methods or [], name, as_json=as_json)
+        _challenge(action, at, key, [*methods], name, as_json=as_json)
         return
     specs = {path: read_card(path).spec for path in folders(at)}
     chosen = [
         path
         for path, spec in specs.items()
-        if (not families or spec.family in split(families)) and (not kinds or spec.kind in split(kinds))
+        if (not families or spec.family in families) and (not kinds or spec.kind in kinds)
     ]
     if action == "check":
         found = [problem for path in chosen for problem in problems(path)]
@@ -118,7 +109,7 @@ def organisms(
         from goalscope.organisms.judging import judge
 
         assert out is not None
-        rows = judge(chosen, methods or list(registry.names("attribution")), out, workers=workers, stage=progress)
+        rows = judge(chosen, [*methods] or list(registry.names("attribution")), out, workers=workers, stage=progress)
         say(json_text([row.plain() for row in rows])) if as_json else _tables(rows)
     elif action == "inside":
         from goalscope._ground.folder import Folder
@@ -149,7 +140,7 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
     from goalscope.organisms import challenge
 
     if action == "claim":
-        made = challenge.claim(at, methods or list(registry.names("attribution")), name)
+        made = challenge.claim(at, [*methods] or list(registry.names("attribution")), name)
         say(json_text([one.id for one in made]) if as_json else "\n".join(f"{one.agent}: {one.id}" for one in made))
         refused = {(method, why) for one in made for stratum in one.strata for method, why in stratum.refused.items()}
         for method, why in sorted(refused) if not as_json else ():

@@ -1,74 +1,61 @@
 """`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from goalscope._ground.arguments import Positive, Reads, Separated, Settings, Writes
 from goalscope.cli.console import say, table
 from goalscope.cli.further import command
-from goalscope.cli.help import Reads, Writes, flag, option
-from goalscope.cli.studies import Settings
 from goalscope.papers.working import reproduce as reproduce_item
 
 
 @command(
     "reproduce",
     summary="Make one figure or table of a paper, beside the printed one.",
-    examples=(
-        "goalscope reproduce --list",
-        "goalscope reproduce --all --scale small --out runs/all",
-        "goalscope reproduce 'meg table k' --out runs/cliff",
-        "goalscope reproduce 'telos table 1 rooms' --scale 0.1 --out runs/rooms",
-        "goalscope reproduce 'telos table 2' --model openai/gpt-oss-20b --out runs/table-2",
-        "goalscope reproduce 'telos figure 12' --logs recorded --out runs/recorded",
-    ),
 )
 def reproduce(
-    item: Annotated[
-        str, typer.Argument(metavar="ITEM", help="A figure or table, e.g. 'telos table 2'; --list prints all.")
-    ] = "",
-    out: Annotated[
-        Path | None, Writes("directory"), option("DIR", "The run directory to write.", "--out", "-o")
-    ] = None,
-    listed: Annotated[bool, flag("--list", "Print all items with what they work with, run nothing.")] = False,
-    every: Annotated[
-        bool, flag("--all", "Run all items whose name begins with ITEM, or go on with them; one table and one page.")
-    ] = False,
-    markdown: Annotated[
-        Path | None,
-        Reads("prompt"),
-        Writes("file"),
-        option("FILE", "With --all: write the table into FILE, between its marks if it has them."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        Reads("model"),
-        option("NAME", "A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name."),
-    ] = None,
-    scale: Annotated[
-        str, option("PART", "Part of the published size, e.g. 0.1; small: all items together in less than an hour.")
-    ] = "1",
-    logs: Annotated[
-        Path | None,
-        Reads("log", "run"),
-        option("PATH", "Read these in place of a run: recorded logs, or a run directory."),
-    ] = None,
-    template: Annotated[
-        list[Path] | None,
-        Reads("prompt"),
-        option("FILE", "Your copy of the prompt that the paper prints; once for each prompt.", "--template"),
-    ] = None,
-    workers: Annotated[int, option("N", "Calls at the same time.", min=1)] = 1,
-    settings: Settings = None,
+    item: str = "",
+    *,
+    out: Annotated[Path | None, Writes("directory")] = None,
+    listed: bool = False,
+    everything: bool = False,
+    markdown: Annotated[Path | None, Reads("prompt"), Writes("file")] = None,
+    model: Annotated[str | None, Reads("model")] = None,
+    scale: str = "1",
+    logs: Annotated[Path | None, Reads("log", "run")] = None,
+    template: Annotated[Sequence[Path], Reads("prompt"), Separated("")] = (),
+    workers: Positive = 1,
+    settings: Settings = (),
 ) -> None:
     """Make one figure or table of a paper: its study at its size, measured, reported, beside the printed numbers.
 
     On the same directory it goes on where it stopped.
+
+    Args:
+        item: a figure or table, e.g. 'telos table 2'; --list prints all.
+        out: the run directory to write.
+        listed: print all items with what they work with, run nothing.
+        everything: run all items whose name begins with ITEM, or go on with them; one table and one page.
+        markdown: with --all: write the table into FILE, between its marks if it has them.
+        model (NAME): a ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.
+        scale (PART): part of the published size, e.g. 0.1; small: all items together in less than an hour.
+        logs (PATH): read these in place of a run: recorded logs, or a run directory.
+        template (FILE): your copy of the prompt that the paper prints; once for each prompt.
+        workers: calls at the same time.
+        settings (KEY=VALUE): another value of any key, e.g. worlds.0.count=3. Repeatable.
+
+    Examples:
+        goalscope reproduce --list
+        goalscope reproduce --all --scale small --out runs/all
+        goalscope reproduce 'meg table k' --out runs/cliff
+        goalscope reproduce 'telos table 1 rooms' --scale 0.1 --out runs/rooms
+        goalscope reproduce 'telos table 2' --model openai/gpt-oss-20b --out runs/table-2
+        goalscope reproduce 'telos figure 12' --logs recorded --out runs/recorded
     """
     if listed:
         list_items()
-    elif every and out is not None:
+    elif everything and out is not None:
         from goalscope.papers.all_items import reproduce_all
 
         if model or logs or template or settings:
@@ -85,8 +72,8 @@ def reproduce(
             model=model,
             scale=scale,
             logs=logs,
-            templates=template or (),
-            settings=settings or (),
+            templates=template,
+            settings=settings,
             workers=workers,
         )
 

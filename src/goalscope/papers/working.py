@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import duration
 from goalscope.cli.console import progress, say, show
-from goalscope.cli.studies import load_study, run_study_of
 
 if TYPE_CHECKING:
     from goalscope.papers.claims import Tested
@@ -70,7 +69,7 @@ def reproduce(
 
 def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
     """Compute an item from recorded logs, which are imported first, or from an existing run."""
-    from goalscope.cli.commands import import_path
+    from goalscope.cli.importing import import_path
     from goalscope.runs.tables import DATABASE
 
     path = logs
@@ -80,7 +79,7 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
                 f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
                 "do not hold what it needs"
             )
-        import_path(logs, out)
+        import_path(logs, out=out)
         path = out
     Folder(out).make()
     return read_run(item, path, out, [])
@@ -120,17 +119,19 @@ def asked_in(study: "Study") -> list[str]:
 
 def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
     """Return the study of an item at a part of its published size."""
-    from goalscope.cli.overrides import read_overrides
+    from goalscope.cli.overrides import StudyOptions, load_study
     from goalscope.papers.items import scaled
 
-    changes = read_overrides(None, None, [*item.changes], model, network=True)
-    return scaled(load_study(item.study, changes), scale, least=item.least)
+    options = StudyOptions(settings=item.changes, model=model)
+    return scaled(load_study(item.study, options.read(network=True)), scale, least=item.least)
 
 
 def run_item(
     item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, passed: Mapping[str, Any] | None = None
 ) -> None:
     """Run the study of an item, or go on with it."""
+    from goalscope.cli.studies import run_study_of
+
     full = item.full and scale == 1
     given = {"item": item.name, "scale": scale, **(passed or {})}
     run_study_of(study, out, workers, passed=given, full=full, guide=False, command="reproduce")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from goalscope.cli import command
+from goalscope.cli import RunDirectory, command
 from goalscope.runs import Episode, Store
 from goalscope.runs.importers import Context, Format, importer
 from goalscope.verdict import register_studies
@@ -13,9 +13,16 @@ from goalscope.verdict import register_studies
 register_studies(__package__)  # each YAML file in the folder of the package, under the name of its file
 
 
-@command("agents-of", summary="Print the agents of a run.", examples=("goalscope agents-of runs/ice",))
-def agents_of(run: Path) -> None:
-    """Print the agents of a run."""
+@command("agents-of", summary="Print the agents of a run.")
+def agents_of(run: RunDirectory) -> None:
+    """Print the agents of a run.
+
+    Args:
+        run: the run directory.
+
+    Examples:
+        goalscope agents-of runs/ice
+    """
     with Store(run) as store:
         typer.echo(", ".join(store.agent_names()))
 

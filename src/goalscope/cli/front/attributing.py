@@ -4,15 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from goalscope._ground import registry
+from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted
 from goalscope.cli.front.running import run
+from goalscope.cli.overrides import UNCHANGED, WorldOptions, worlds_of
 from goalscope.goals.attribution import (
     Asking,
     FrozenClaim,
@@ -39,7 +41,6 @@ from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.stats.records import Records
-from goalscope.verdict.preflight import study_files
 from goalscope.verdict.subject import subject_of
 
 RESULT = "attribution.json"
@@ -113,37 +114,41 @@ Worlds = str | Path | Mapping[str, Any] | Study
 
 
 def attribute(
-    agent: str | Path | Run,
-    out: str | Path | None = None,
+    agent: Annotated[str | Path | Run, Reads("run", "agent", "model")],
+    out: Annotated[str | Path | None, Writes("directory")] = None,
     *,
-    hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis],
-    worlds: Worlds | None = None,
-    separating: Worlds | None = None,
+    hypotheses: Annotated[str | Sequence[Any] | Mapping[str, Hypothesis], Reads("hypotheses")],
+    worlds: Annotated[Worlds | None, Reads("study")] = None,
+    separating: Annotated[Worlds | None, Reads("study", "run")] = None,
     methods: Sequence[str] = (),
     by: Sequence[str] = (),
     name: str = "",
-    episodes: int = 1,
+    episodes: Positive = 1,
     seed: int = 0,
-    workers: int = 1,
+    workers: Positive = 1,
+    changes: WorldOptions = UNCHANGED,
     stage: Display = lines,
 ) -> Attributed:
     """Say which of some hypotheses an agent's actions follow, or that none does, and test the claim on new worlds.
 
-    Called again on the same directory it goes on where it stopped; nothing that was answered is asked again.
+    Called again on the same directory it goes on where it stopped; nothing that was answered is asked again. From
+    Python, hypotheses may also be a list as in a file, or hypotheses by name, and worlds the plain values of a study.
 
     Args:
-        agent: one that can be asked, as `goalscope evaluate` takes it; or a run directory.
-        out: directory of the runs, the claim and the result; for a run it may be left out.
-        hypotheses: as `goalscope separate` takes them, a list as in a file, or name -> hypothesis.
-        worlds: a study, its file or its plain values, whose worlds and horizon are used; none for a run.
-        separating: the worlds that the claim is tested on, opened once it is frozen: the same, or for a run another run
-            of the same agent.
-        methods: names of `@attribution` methods; empty for all that ask the agent for nothing more.
-        by: tags of worlds, such as size: also a verdict for each of their values. Phases are never judged together.
-        name: of the agent, where a run holds several.
-        episodes: on each world.
-        seed: root seed of the episodes and of resamples.
-        workers: maximum number of simultaneous calls.
+        agent (AGENT|RUN): an agent, as goalscope evaluate takes it, or a run directory.
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
+            forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
+        worlds (STUDY|KIND): the worlds in which an agent is asked, as goalscope separate takes them; none for a run.
+        separating (STUDY|KIND|RUN): worlds in which the claim is tested, opened once it is frozen; for a run another
+            run of the same agent.
+        out: directory of answers, claim and result; a run needs none.
+        methods (NAMES): such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.
+        by (TAGS): also a verdict for each value of these tags of worlds, e.g. size.
+        name: the agent, where a run holds several.
+        episodes: episodes on each world.
+        seed: added to the seeds of the worlds; root seed of resamples.
+        workers: calls of the agent at the same time.
+        changes: of the worlds, see `WorldOptions`.
         stage: shows the progress of a piece of work.
 
     Raises:
@@ -167,7 +172,7 @@ def attribute(
                 raise ValueError(
                     f"an agent must be asked in worlds, with a directory for its answers, got {str(agent)!r}: give both"
                 )
-            study = planned(str(agent), worlds, episodes=episodes, seed=seed)
+            study = planned(str(agent), worlds, changes, episodes=episodes, seed=seed)
             later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
             results = Folder(out)
             check_names(bank, study.worlds)  # before anything is asked
@@ -216,7 +221,9 @@ def _is_no_run(path: Path) -> bool:
     return NamedFile(path).is_there() or unmade(path / DATABASE)
 
 
-def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> Study:
+def planned(
+    agent: str, worlds: Worlds, changes: WorldOptions = UNCHANGED, *, episodes: int = 1, seed: int = 0
+) -> Study:
     """Return the study in which an agent is asked: each step twice."""
     subject = subject_of(agent)
     if subject.logs is not None:
@@ -226,7 +233,7 @@ def planned(agent: str, worlds: Worlds, *, episodes: int = 1, seed: int = 0) -> 
         if isinstance(worlds, Study)
         else Study.parse(worlds)
         if isinstance(worlds, Mapping)
-        else study_files.load(worlds)
+        else worlds_of(str(worlds), changes)
     )
     plain = base.dump()
     kept: dict[str, Any] = {key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain}

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from goalscope._ground.arguments import Reads, Separated
 from goalscope._ground.folder import Folder
 from goalscope._ground.parts import raised_by_a_check
 from goalscope._ground.progress import TALLY, Stage, aloud, lines
@@ -29,6 +30,7 @@ from goalscope.report.pairings import (
 from goalscope.report.reading import Run
 from goalscope.report.sections.meg import untold_in
 from goalscope.runs import Store
+from goalscope.runs.probing_config import check_margin
 from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows
 from goalscope.verdict.claims import Evaluation
@@ -48,6 +50,7 @@ class Comparisons(Records):
         left_out: name of an arm that cannot be compared -> why.
         directed: of evaluations, name of an arm -> its comparison of goal-directedness: nats of MEG towards the goal.
         findings: of evaluations, what each model is after, in words from their ledgers.
+        curve: what checkpoints do over training, where that is asked for; then there are no families.
     """
 
     families: Mapping[str, RunComparison]
@@ -56,6 +59,7 @@ class Comparisons(Records):
     left_out: Mapping[str, str] = field(default_factory=dict)
     directed: Mapping[str, RunComparison] = field(default_factory=dict)
     findings: Sequence[Mapping[str, str]] = ()
+    curve: CheckpointCurve | None = None
 
     @property
     def named(self) -> list[tuple[str, RunComparison]]:
@@ -65,6 +69,8 @@ class Comparisons(Records):
     @property
     def records(self) -> list[dict[str, Any]]:
         """A record each: the sides, the difference with its interval, p, note; goal-directedness first."""
+        if self.curve is not None:
+            return self.curve.records
         return [
             {**({self.by: name} if self.by else {}), **record}
             for name, family in self.named
@@ -73,28 +79,31 @@ class Comparisons(Records):
 
 
 def compare(
-    *paths: str | Path | Run | Evaluation,
-    measures: Sequence[str] | None = None,
-    agents: Sequence[str] = (),
+    *paths: Annotated[str | Path | Run | Evaluation, Reads("run", "evaluation")],
+    measures: Annotated[Sequence[str] | None, Separated(";")] = None,
+    agents: Annotated[Sequence[str] | None, Separated(";,")] = None,
     margin: Mapping[str, float] | None = None,
     where: Mapping[str, Sequence[str]] | None = None,
     between: str = "",
     transforms: bool = False,
+    over: str = "",
+    at: Sequence[float] | None = None,
     other_horizons: bool = False,
     stage: Stage = lines,
 ) -> Comparisons:
     """Compare agents and runs on the worlds that they share; evaluations arm by arm, goal-directedness first.
 
     Args:
-        paths: one run, to compare its agents, or several; or evaluations, one to compare its models.
-        measures: the family; None for those of ``margin``, else success and action accuracy.
-        agents: those that are compared; empty for all.
-        margin: measure -> equivalence margin that is tested, too.
-        where: tag -> values: rows with other ones stay out.
-        between: of one run, the tag whose values are compared in place of agents.
-        transforms: of one run, whether each agent is compared with itself on the transformed grids. Its family and
-            margins are those of the run's study, unless measures or margins are given.
-        other_horizons: whether runs whose episodes may last differently long are compared.
+        paths (RUN_A RUN_B ...): one run, to compare its agents, or several; or evaluations, one to compare its models.
+        measures (NAMES): the measures of the family, separated by ';'; those of --margin, else success;action accuracy.
+        agents (NAMES): compare these agents only, separated by ';'.
+        margin (MEASURE=NUMBER): also test equivalence within these margins, separated by ';'.
+        where (TAG=VALUE): compare rows with these tags only, separated by ';', e.g. of probes head=mlp.
+        between (TAG): one run: compare the values of this tag, e.g. site, in place of agents.
+        transforms: compare each agent of one run with itself on the transformed grids.
+        over (TAG): a curve over training: the tag of episodes that says their checkpoint, e.g. checkpoint.
+        at (NUMBERS): a curve over training: the number of each run's checkpoint, separated by ','.
+        other_horizons: also compare runs whose episodes may last differently long.
         stage: shows the progress of a piece of work.
 
     Raises:
@@ -102,8 +111,8 @@ def compare(
     """
     settings = ComparisonSettings(
         measures=measures,
-        agents=agents,
-        margin=margin or {},
+        agents=agents or (),
+        margin={name: check_margin(name, number) for name, number in (margin or {}).items()},
         horizons=other_horizons,
         where=where or {},
         between=between,
@@ -114,10 +123,16 @@ def compare(
         for one in paths
     ]
     with aloud():
-        return compare_places(places, settings, stage)
+        if not over and at is None:
+            return _compared_places(places, settings, stage)
+        if transforms or (over and at is not None):
+            raise ValueError(
+                "a curve over training must be asked for by --over TAG or --at NUMBERS, without --transforms"
+            )
+        return Comparisons(families={}, curve=_curve(places, settings, over or "checkpoint", at or (), stage))
 
 
-def compare_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage = lines) -> Comparisons:
+def _compared_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> Comparisons:
     """Compare runs or evaluations by their directories, see `compare`."""
     if settings.transforms:
         return _transformed(paths, settings, stage)
@@ -193,31 +208,20 @@ def _measured(
         yield list(zip(paths, rows, strict=True)), untold
 
 
-def compare_checkpoints(
-    paths: Sequence[str | Path],
-    settings: ComparisonSettings,
-    *,
-    over: str = "checkpoint",
-    places: Sequence[float] = (),
-    stage: Stage = lines,
+def _curve(
+    paths: Sequence[Path], settings: ComparisonSettings, over: str, places: Sequence[float], stage: Stage
 ) -> CheckpointCurve:
     """Return what checkpoints of a model do over its training, in the worlds that all of them met.
 
-    Args:
-        paths: the run directories.
-        settings: measures (success and action accuracy where none are named), agents and tags.
-        over: the tag of episodes that is the place of their checkpoint; with ``places`` the name of these.
-        places: a number for each run; by default the tag says it.
-        stage: shows the progress of a piece of work.
-
-    Raises:
-        ValueError: as `goalscope.report.pairings.curve_of`; not as many places as runs.
+    ``over`` is the tag of episodes that is the place of their checkpoint; with places (a number for each run) their
+    name.
     """
-    given = [Path(path) for path in paths]
-    if places and len(places) != len(given):
-        raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(given)}")
+    if settings.between or settings.margin:
+        raise ValueError("a curve over training must come without --between and --margin: leave out one")
+    if places and len(places) != len(paths):
+        raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(paths)}")
     measures = settings.family(COMPARED)
-    with _measured(given, stage) as (measured, untold):
+    with _measured(paths, stage) as (measured, untold):
         found = curve_of(measured, settings, measures, over=over, places=places)
         return replace(found, notes=[*found.notes, *untold(measures)])
 

@@ -5,11 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from goalscope._ground.arguments import Positive, Reads, Settings, Writes
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope.cli.front.expected import measure_and_say
 from goalscope.cli.front.running import size_of, stages
+from goalscope.cli.overrides import WorldOptions, worlds_of
 from goalscope.goals.counterfactual.changes import Thing
 from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
 from goalscope.goals.counterfactual.turns import asked_of, rows_of, visited_states
@@ -80,17 +82,21 @@ class Dependences(Records):
 
 
 def depends(
-    models: str | Sequence[str],
-    out: str | Path,
+    models: Annotated[str | Sequence[str], Reads("model", "agent", "run")],
+    out: Annotated[str | Path, Writes("directory")],
     *,
-    worlds: Sequence[Mapping[str, Any]] = (),
+    worlds: Annotated[str | Sequence[Mapping[str, Any]], Reads("study")] = "",
     moved: Sequence[Thing] = (),
-    changes: int = 2,
-    states: int = STATES,
-    settings: Sequence[str] = (),
+    changes: Positive = 2,
+    states: Positive = STATES,
+    sizes: Sequence[int] | None = None,
+    densities: Sequence[float] | None = None,
+    count: int | None = None,
+    settings: Settings = (),
     seed: int = 0,
-    workers: int = 1,
+    workers: Positive = 1,
     confidence: float = 0.95,
+    dry: bool = False,
     stage: Display = lines,
 ) -> Dependences:
     """Say what the actions of agents depend on: one thing is changed, everything else the same, one turn is asked.
@@ -100,41 +106,52 @@ def depends(
     turns.
 
     Args:
-        models: agents, each as `goalscope evaluate` takes it; a run directory stands for its agents, in states that
-            they came through.
-        out: the run directory.
-        worlds: entries of worlds as a study has them, grids whose start is the state; `WORLDS` by default.
-        moved: what is changed, see `goals.counterfactual.changes.THINGS`; by default what the worlds have of goal,
-            key, door, wall, corner and agent.
-        changes: most versions of a state for each thing.
-        states: most states that are taken from a run, one a grid.
-        settings: parameters of language models, KEY=VALUE each.
+        models (MODEL ...): a bundled model (theseus or ariadne); a folder, a GGUF file or a hub name; openai:NAME@URL
+            or completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
+            agent kind and its parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file
+            here.
+        out: the run directory to write.
+        worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
+            entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}', from Python also a list of
+            entries. They must be grids, whose start is the state; by default 100 of the sizes 7 and 9.
+        moved (THINGS): what is changed: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
+            agent; of the prompt alone names (symbols of the cells), order (of legend and moves), words (paraphrases).
+            By default what the worlds have of goal, key, door, wall, corner, agent.
+        changes: most changed versions of a state for each thing.
+        states: of a run: most states, one of each grid.
+        sizes (LIST): other grid sizes, e.g. 7,9.
+        densities (LIST): other wall densities, e.g. 0,0.6.
+        count: worlds of each kind, size and density.
+        settings (KEY=VALUE): a parameter of the language models, e.g. temperature=1 or caps.usd=2. Repeatable.
         seed: root seed of worlds and changes.
-        workers: maximum number of simultaneous calls.
-        confidence: coverage of the intervals.
+        workers: calls of an agent at the same time.
+        dry: ask and keep first turns alone, say what all of it takes.
+        confidence (C): coverage of the intervals.
         stage: shows the progress of a piece of work.
+
+    Returns:
+        One dependence for each agent and thing; none for ``dry``.
 
     Raises:
         ValueError: an agent or an option does not fit, or the directory holds another study.
     """
-    study = study_of(models, worlds=worlds, moved=moved, changes=changes, states=states, settings=settings, seed=seed)
+    entries = [dict(entry) for entry in worlds] if not isinstance(worlds, str) else []
+    if isinstance(worlds, str) and (worlds or sizes or densities or count):
+        options = WorldOptions(sizes=sizes, densities=densities, count=count)
+        entries = worlds_of(worlds or json.dumps(dict(WORLDS)), options).dump()["worlds"]
+    study = study_of(models, worlds=entries, moved=moved, changes=changes, states=states, settings=settings, seed=seed)
+    passed = _passed(models, study)
     with aloud():
-        for done in stages(
-            study, Path(out), workers, passed=_passed(models, study), guide=False, command="depends", stage=stage
-        ):
+        if dry:
+            TALLY.tell(size_of(study))
+            measure_and_say(study, Path(out), workers=workers, patient=True, arguments=passed)
+            return Dependences(())
+        for done in stages(study, Path(out), workers, passed=passed, guide=False, command="depends", stage=stage):
             TALLY.tell(str(done))
     with Store(out, "w") as store:
         asked = asked_of(store.episodes())
         store.put_rows(rows_of(asked), source=SOURCE)
     return Dependences(dependences(asked, confidence=confidence))
-
-
-def expect(models: str | Sequence[str], out: str | Path, *, workers: int = 1, **options: Any) -> None:
-    """Say what `depends` with these arguments asks and is expected to take; first turns are asked, and kept."""
-    study = study_of(models, **options)
-    with aloud():
-        TALLY.tell(size_of(study))
-        measure_and_say(study, Path(out), workers=workers, patient=True, arguments=_passed(models, study))
 
 
 def study_of(

@@ -1,7 +1,9 @@
 """Import of recorded trajectories into a run directory."""
 
 from pathlib import Path
+from typing import Annotated
 
+from goalscope._ground.arguments import Reads, Writes
 from goalscope._ground.folder import anything_at
 from goalscope._ground.own import consent, load_function
 from goalscope._ground.progress import TALLY, aloud
@@ -11,14 +13,17 @@ from goalscope.runs.importers.problems import ImportResult, SampleReader
 
 
 def import_logs(
-    path: str | Path, out: str | Path | None = None, *, reader: str | SampleReader | None = None
+    path: Annotated[str | Path, Reads("log")],
+    out: Annotated[str | Path | None, Writes("directory")] = None,
+    *,
+    reader: str | SampleReader | None = None,
 ) -> ImportResult:
     """Import a file or a folder into a run directory, or check all of it; `goalscope import` prints the result.
 
     Args:
-        path: the file or folder.
-        out: the run directory; None to check alone and write nothing.
-        reader: reads the samples of a format whose logs hold other tasks than goalscope's; or ``module:function``.
+        path: a file or folder: JSONL, logs of Inspect, or the authors' layout.
+        out: the run directory to write; without it, everything is checked and nothing is written.
+        reader (MODULE:FUNCTION): logs of Inspect of other people's tasks: a function that returns an episode.
 
     Raises:
         FileNotFoundError: there is no such file or folder.

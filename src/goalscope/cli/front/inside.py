@@ -1,15 +1,17 @@
 """Activations of a run are read by probes, and changed: as its study declares it, with changes of the caller's."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ValidationError
 
 from goalscope._ground import registry
+from goalscope._ground.arguments import Between, Positive, Reads, Settings
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.untrusted import explain
 from goalscope._ground.yaml_text import set_key
+from goalscope.cli.parsing import layers_of
 from goalscope.inside.interventions import experiment
 from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.inside.probing import pipeline
@@ -23,38 +25,66 @@ if TYPE_CHECKING:
     from goalscope.agents.models.local import LocalModel
 
 
+def check_workers(executor: str, workers: int, gpus: float) -> None:
+    """Raise a ValueError for options of processes without an executor that has them."""
+    if executor == "threads" and (workers > 1 or gpus):
+        raise ValueError("--workers and --gpus must come with --executor processes or ray: add it")
+
+
 def probe(
-    run: str | Path,
-    changes: Mapping[str, Any] | None = None,
-    settings: Sequence[str] = (),
+    run: Annotated[str | Path, Reads("run")],
     *,
+    reads: Sequence[str] = (),
+    sites: Sequence[str] = (),
+    layers: str = "",
+    agent: str = "",
+    random_kinds: Sequence[str] = (),
+    random_seeds: Positive | None = None,
     full: bool = False,
-    model: str = "",
+    model: Annotated[str, Reads("model")] = "",
     device: str = "cpu",
+    settings: Settings = (),
     executor: str = "threads",
-    workers: int = 1,
-    gpus: float = 0.0,
+    workers: Positive = 1,
+    gpus: Annotated[float, Between(0)] = 0.0,
     stage: Display = lines,
 ) -> InsideSummary:
     """Capture activations of a run, fit probes beside their controls, store rows and probes.
 
     Args:
-        run: the run directory.
-        changes: keys of ``analysis: inside:`` in place of those of the run's study; of ``random`` some keys.
-        settings: further ones, KEY=VALUE each.
-        full: whether the complete table is computed.
-        model: a folder or a hub name; "" for the model of the run's study.
-        device: where probes train, and of a given model where it is.
-        executor, workers, gpus: where it is computed, see `goalscope.runs.executors.open_executor`.
+        run: the run directory (it holds run.db).
+        reads (LIST): analyses, listed below; those of the study, else the built-in ones.
+        sites (LIST): some of pre, post (before and after the reasoning), action; those of the study, else those
+            of pre,post that the run has.
+        layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all. The study's, else
+            thirds.
+        agent (NAME): whose activations, where several have token ids.
+        random_kinds (LIST): random networks beside the model: initial, permuted, default-init, or none.
+        random_seeds: random networks of each kind (5).
+        full: the complete table: all probes everywhere.
+        model (NAME): a folder or a hub name; the model of the run's study if left out.
+        device (NAME): where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.
+        settings (KEY=VALUE): any key of analysis.inside, e.g. probes.hidden=1024.
+        executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
+        workers: with --executor: how many processes or actors.
+        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
         stage: shows the progress of a piece of work.
 
     Raises:
         ValueError: a setting does not fit, or the run holds nothing to be read.
     """
+    check_workers(executor, workers, gpus)
+    given = {"reads": [*reads], "sites": [*sites], "layers": layers_of(layers) if layers else "", "agent": agent}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value not in ("", [])}
+    if [*random_kinds] == ["none"]:
+        changes["random"] = None
+    elif random_kinds or random_seeds is not None:
+        kinds = {"kinds": [*random_kinds]} if random_kinds else {}
+        changes["random"] = {**kinds, **({} if random_seeds is None else {"seeds": random_seeds})}
     path = Path(run)
     with Store(path) as store:
         declaration = (pipeline.declared_in(store) or Inside()).model_dump(mode="json")
-    for name, value in (changes or {}).items():
+    for name, value in changes.items():
         if name == "random" and value is not None:
             value = {**(declaration["random"] or {}), **value}
         elif name != "random":
@@ -62,7 +92,7 @@ def probe(
         declaration[name] = value
     for setting in settings:
         set_key(declaration, setting)
-    sites_named = "sites" in (changes or {}) or any(setting.startswith("sites") for setting in settings)
+    sites_named = "sites" in changes or any(setting.startswith("sites") for setting in settings)
     with open_executor(executor, workers, gpus) as pool:
         trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
         options: dict[str, Any] = {}
@@ -82,36 +112,48 @@ def probe(
 
 
 def patch(
-    run: str | Path,
-    kind: str = "",
-    changes: Mapping[str, Any] | None = None,
-    settings: Sequence[str] = (),
+    run: Annotated[str | Path, Reads("run")],
     *,
-    model: str = "",
+    kind: str = "",
+    layers: str = "",
+    sites: Sequence[str] = (),
+    pairs: Positive | None = None,
+    agent: str = "",
+    model: Annotated[str, Reads("model")] = "",
     device: str = "auto",
+    settings: Settings = (),
     stage: Display = lines,
 ) -> Iterator[InterventionSummary]:
     """Find counterfactual pairs, change activations, store rows, and yield what each experiment found.
 
     Args:
-        run: the run directory.
-        kind: a registered intervention; "" for those of the run's study, else patching.
-        changes: keys of each intervention in place of the declared ones; of ``pairs`` some keys.
-        settings: further ones, KEY=VALUE each.
-        model: a folder or a hub name; "" for the model of the run's study.
-        device: of a given model where it is.
+        run: the run directory (it holds run.db).
+        kind (NAME): a registered intervention, e.g. patching; those of the study if left out.
+        layers (LIST): blocks (-1: embedding), e.g. -1,0,3; thirds; all; auto: all of at most 12, else thirds.
+        sites (LIST): some of grid, changed, pre, post, action.
+        pairs: counterfactual pairs of each grid size, an equal share of each thing moved.
+        agent (NAME): whose activations, where several have token ids.
+        model (NAME): a folder or a hub name; the model of the run's study if left out.
+        device (NAME): with --model: auto (the default), cpu, cuda, cuda:1.
+        settings (KEY=VALUE): any key of the intervention, e.g. pairs.controls=0.
         stage: shows the progress of a piece of work.
 
     Raises:
         ValueError: a setting does not fit, or the run holds nothing to be changed.
     """
+    given: dict[str, Any] = {"sites": [*sites], "agent": agent}
+    changes = {name: value for name, value in given.items() if value}
+    if layers:
+        changes["layers"] = layers if layers == "auto" else layers_of(layers, first=-1)
+    if pairs is not None:
+        changes["pairs"] = {"per_size": pairs}
     path = Path(run)
     with Store(path) as store:
         declared = [one for one in experiment.declared_in(store) if not kind or one.kind == kind]  # type: ignore[attr-defined]
     parsed = list[BaseModel]()
     for intervention in declared or [registry.resolve("intervention", kind or "patching")()]:
         mapping: dict[str, Any] = intervention.model_dump(mode="json")
-        for name, value in (changes or {}).items():
+        for name, value in changes.items():
             mapping[name] = {**mapping[name], **value} if name == "pairs" else value
         for setting in settings:
             set_key(mapping, setting)

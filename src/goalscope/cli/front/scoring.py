@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from goalscope._ground.arguments import Reads, Writes
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.progress import TALLY, Stage, aloud, lines
@@ -119,26 +120,26 @@ class ScoredLog(Records):
 
 
 def score(
-    path: str | Path,
-    out: str | Path | None = None,
+    path: Annotated[str | Path, Reads("log")],
+    out: Annotated[str | Path | None, Writes("file")] = None,
     *,
     steps: bool = False,
     distances: str = "known",
-    report: str | Path | None = None,
+    report: Annotated[str | Path | None, Writes("directory")] = None,
     stage: Stage = lines,
 ) -> ScoredLog:
-    """Score the episodes of a log of task worlds; a line that cannot be scored becomes a problem with its number.
+    """Score a log of episodes of task worlds, without any model; return the errors of each agent.
 
     Args:
-        path: the log, JSON lines (docs/exploration.md).
-        out: file for the score of each episode, as JSON lines.
-        steps: whether every step is written there, too.
-        distances: where distances are measured, see `score_episode`.
-        report: a new run directory in which the episodes are kept, measured and reported.
+        path (FILE): episodes of task worlds as JSON lines.
+        out: write the score of each episode there, as JSON lines.
+        steps: write every step to --out, too.
+        distances (GRAPH): where distances are measured: known, map or observed.
+        report: also keep the episodes as a run there, and write its report.
         stage: shows the progress of a piece of work.
 
     Raises:
-        ValueError: settings that do not go together, or that name what is there already.
+        ValueError: options that do not go together, or that name what is there already.
         OSError: a file cannot be read or written.
     """
     log, scores, run_path = Path(path), None if out is None else Path(out), None if report is None else Path(report)

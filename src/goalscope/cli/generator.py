@@ -1,0 +1,225 @@
+"""Commands are generated from functions: types from the signature, help from the docstring.
+
+The function of a command, and the one that prints its result, declare everything once. Each parameter is an argument or
+an option and has an entry under ``Args:``, which may also say how the help shows its value: ``by (TAGS): group by
+these tags.`` Positional parameters are arguments, apart from ``out``. A ``Sequence`` or ``Mapping`` is written as one
+text.
+"""
+
+import functools
+import inspect
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+from typer.models import ParameterInfo
+
+from goalscope._ground.arguments import Between, Reads, Separated, Writes
+from goalscope.cli.console import progress
+from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
+from goalscope.cli.parsing import entries_of
+
+Body = TypeVar("Body", bound=Callable[..., Any])
+
+_OPTIONS: Final = {
+    "as_json": "--json",
+    "dry": "--dry-run",
+    "everything": "--all",
+    "listed": "--list",
+    "settings": "--set",
+}
+"""Options that are not named like their parameters, which would then hide a module or a built-in function."""
+_NAMED: Final = {"study", "hypotheses", "agent", "model"}
+"""Things that can also be given by a name: where one of them is read, the argument stays a text."""
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
+
+
+def prints(front: Callable[..., Any], *, dry: Callable[..., None] | None = None) -> Callable[[Body], Body]:
+    """Return a decorator for the function that prints what ``front`` returns; both together make a command.
+
+    The printer takes the result first. Those of its other parameters that ``front`` has, too, get the same values.
+    ``seconds`` is the time that ``front`` took, and all others are further options. It returns False where the exit
+    status is to be 1. With ``--dry-run``, the function ``dry`` is called instead of both.
+    """
+
+    def add(printer: Body) -> Body:
+        printer.front, printer.dry = front, dry  # type: ignore[attr-defined]
+        return printer
+
+    return add
+
+
+def lists(title: str, entries: Callable[[], Sequence[tuple[str, str]]]) -> Callable[[Body], Body]:
+    """Return a decorator that ends the help of a command with a list of (name, text), made only for that help."""
+
+    class Listing(TyperCommand):
+        def format_epilog(self, ctx: Any, formatter: Any) -> None:
+            found = entries()
+            with formatter.section(title):
+                if any(text for _, text in found):
+                    formatter.write_dl(found)
+                else:
+                    formatter.write_text(", ".join(name for name, _ in found))
+            super().format_epilog(ctx, formatter)
+
+    def add(body: Body) -> Body:
+        body.command_class = Listing  # type: ignore[attr-defined]
+        return body
+
+    return add
+
+
+def as_lines(lines: Sequence[str]) -> str:
+    """Return example lines as the help shows them: each on a line that is never wrapped, so that it can be copied."""
+    return "\b\n" + "\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
+
+
+def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
+    """Return the command of a function, or of a printer together with the function whose result it prints."""
+    hints = get_type_hints(body, include_extras=True).values()
+    if any(isinstance(one, ParameterInfo) for hint in hints for one in _parts(hint)[1]):
+
+        @functools.wraps(body)
+        def annotated(**typed: Any) -> None:  # for Typer, as a package may have it
+            with guarded([*typed.values()]):
+                body(**typed)
+
+        return _command_of(name, annotated, body, summary)
+    front = getattr(body, "front", None)
+    functions = [function for function in (front, body) if function is not None]
+    taken = [[*inspect.signature(function).parameters.values()] for function in functions]
+    parameters, readers, outputs = dict[str, inspect.Parameter](), dict[str, Callable[[Any], Any]](), list[str]()
+    groups = dict[str, Any]()
+
+    def take(function: Any, own: Sequence[inspect.Parameter]) -> None:
+        hints, about = get_type_hints(function, include_extras=True), _entries(function)
+        for parameter in own:
+            hint: Any = hints[parameter.name]
+            if isinstance(hint, type) and is_dataclass(hint):  # a group of options
+                groups[parameter.name] = hint
+                take(hint, [*inspect.signature(hint).parameters.values()])
+            elif parameter.name not in parameters and parameter.name not in ("stage", "seconds"):
+                made = _argument(parameter, hint, *about.get(parameter.name, ("", "")))
+                parameters[parameter.name], readers[parameter.name] = made
+                if any(isinstance(one, Writes) and one.form == "file" for one in _parts(hint)[1]):
+                    outputs.append(parameter.name)
+
+    for function, own in zip(functions, taken, strict=True):
+        take(function, own[int(function is body and front is not None) :])
+
+    def run(**typed: Any) -> None:
+        with guarded([*typed.values()]):
+            values = {name: readers[name](value) for name, value in typed.items()}
+            check_outputs(*(values[each] for each in outputs))
+            values["stage"] = progress
+            for name, group in groups.items():
+                values[name] = group(**{each: values[each] for each in inspect.signature(group).parameters})
+            if (instead := getattr(body, "dry", None)) is not None and values["dry"]:
+                instead(**{each: values[each] for each in inspect.signature(instead).parameters})
+                return
+            results, began = list[Any](), time.monotonic()  # results of the front function
+            for function, own in zip(functions, taken, strict=True):
+                known = {each.name: values[each.name] for each in own[len(results) :]}
+                several = [each.name for each in own if each.kind is each.VAR_POSITIONAL]
+                results = [function(*results, *(one for name in several for one in known.pop(name)), **known)]
+                values["seconds"] = time.monotonic() - began
+            if results == [False]:
+                raise typer.Exit(PROBLEMS)
+
+    run.__doc__ = (inspect.getdoc(body) or "").partition("\n\nArgs:")[0].partition("\n\nExamples:")[0]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        sorted(parameters.values(), key=lambda one: one.default is not one.empty)
+    )
+    run.__annotations__ = {one.name: one.annotation for one in parameters.values()}
+    return _command_of(name, run, body, summary)
+
+
+def _command_of(name: str, run: Callable[..., None], body: Callable[..., Any], summary: str) -> Any:
+    lines = [line.strip() for line in _section(body, "Examples").splitlines()]
+    one = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_CONTEXT)
+    epilog = as_lines(lines) if lines else None
+    one.command(name, cls=getattr(body, "command_class", None), short_help=summary, epilog=epilog)(run)
+    return typer.main.get_command(one)
+
+
+def _argument(
+    parameter: inspect.Parameter, hint: Any, shown: str, help: str
+) -> tuple[inspect.Parameter, Callable[[Any], Any]]:
+    """Return a parameter as Typer takes it, and what makes the function's value of what Typer read."""
+    kinds, metadata = _parts(hint)
+    said = {type(one): one for one in metadata}
+    positional = parameter.kind is not parameter.KEYWORD_ONLY and parameter.name != "out"
+    lists = [kind for kind in kinds if get_origin(kind) in (Sequence, Collection, Mapping)]
+    if str in kinds and not positional:
+        lists = []  # of what Python may give as a list, too, commands take the text
+    separator = said[Separated].by if Separated in said else ","
+    several = parameter.kind is parameter.VAR_POSITIONAL or bool(lists and (positional or not separator))
+    if lists and several:
+        kinds = [*get_args(lists[0])]
+    places = [one for one in metadata if isinstance(one, Reads | Writes)]
+    named = any(_NAMED & {*one.things} for one in places if isinstance(one, Reads))
+    scalar = next((kind for kind in (bool, int, float) if kind in kinds), Path if Path in kinds and not named else str)
+    typed: Any = list[scalar] if several else str if lists else scalar  # type: ignore[valid-type]
+    default = parameter.default
+    required = default is parameter.empty  # also of several directories at least one
+    option = _OPTIONS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
+    form = said[Writes].form if Writes in said else ""
+    metavar = shown or {"file": "FILE", "directory": "DIR"}.get(form, "N" if typed is int else parameter.name.upper())
+    limits = said.get(Between, Between())
+    numbers = {"min": limits.least, "max": limits.most} if scalar in (int, float) and not lists else {}
+    if positional:
+        declared: Any = typer.Argument(metavar=metavar, help=help)
+    elif scalar is bool:
+        declared = typer.Option(option, help=help)
+    else:
+        names = (option, "-o") if option == "--out" else (option,)
+        declared = typer.Option(*names, metavar=metavar, help=help, **numbers)
+
+    def read(value: Any) -> Any:
+        if value is None and not required:
+            return default
+        found = entries_of(option, value, lists[0], separator) if lists and not several else value
+        if default is None and (found == [] or found == {}):
+            raise ValueError(f"{option} must be given a value, got an empty one: leave it out")
+        return found
+
+    made = parameter.replace(
+        kind=parameter.KEYWORD_ONLY,
+        annotation=Annotated[typed if required else typed | None, *places, declared],
+        default=parameter.empty if required else None if lists or several else default,
+    )
+    return made, read
+
+
+def _parts(hint: Any) -> tuple[list[Any], list[Any]]:
+    """Return the types of a union, and what is stated beside all of them."""
+    if get_origin(hint) is Annotated:
+        kinds, metadata = _parts(hint.__origin__)
+        return kinds, [*metadata, *hint.__metadata__]
+    if get_origin(hint) not in (Union, UnionType):
+        return [hint], []
+    parts = [_parts(one) for one in get_args(hint)]
+    return [kind for kinds, _ in parts for kind in kinds], [one for _, metadata in parts for one in metadata]
+
+
+def _entries(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+    """Return of each parameter how the docstring shows its value, "" where it does not say, and its help."""
+    found = dict[str, tuple[str, str]]()
+    for one in reversed(getattr(function, "__mro__", (function,))):  # a group of options may extend another one
+        for entry in re.split(r"\n(?= {4}\S)", _section(one, "Args") or _section(one, "Attributes")):
+            match = re.fullmatch(r"\s*([\w*, ]+?)(?: \((.+?)\))?: (.*)", entry, re.DOTALL)
+            for name in match[1].replace("*", "").split(", ") if match is not None else ():
+                text = " ".join(match[3].split()).replace("``", "") if match is not None else ""
+                found[name] = (match[2] or "" if match is not None else "", text[:1].upper() + text[1:])
+    return found
+
+
+def _section(function: Callable[..., Any], title: str) -> str:
+    """Return a section of a docstring, "" where there is none."""
+    return (inspect.getdoc(function) or "").partition(f"\n\n{title}:\n")[2].partition("\n\n")[0]

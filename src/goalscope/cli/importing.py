@@ -1,0 +1,50 @@
+"""The command `import`."""
+
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+from goalscope._ground.arguments import Reads, Writes
+from goalscope._ground.words import counted
+from goalscope.cli.console import say
+from goalscope.cli.front.importing import import_logs
+
+
+def import_path(
+    path: Annotated[Path, Reads("log")],
+    *,
+    out: Annotated[Path | None, Writes("directory")] = None,
+    check: bool = False,
+    reader: str | None = None,
+) -> bool:
+    """Import recorded trajectories, every recorded label compared with ours. Exit status 1 where there are problems.
+
+    Args:
+        path: a file or folder: JSONL, logs of Inspect, or the authors' layout.
+        out: the run directory to write.
+        check: check everything, write nothing.
+        reader (MODULE:FUNCTION): logs of Inspect of other people's tasks: a function that returns an episode.
+
+    Examples:
+        goalscope import logs.jsonl --out runs/logs
+        goalscope import logs --check
+    """
+    if (out is None) != check:
+        raise ValueError("import must be given either --out DIR (to write a run) or --check (to write nothing)")
+    result = import_logs(path, out, reader=reader)
+    for line in result.lines():
+        say(line)
+    if result.exit_status:
+        if out is None:
+            state = "checked, nothing written"
+        elif result.counts.get("episodes stored") or result.counts.get("episodes that were stored before"):
+            state = f"the rest is in {out}; next: goalscope measure {quote(str(out))}"
+        else:
+            state = "nothing could be imported, nothing is written"
+        say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
+    elif out is None:
+        episodes = result.counts.get("trajectories", 0)
+        say("no problem: " + ("everything can be imported" if episodes else "every label agrees, there is no episode"))
+    else:
+        say(f"no problem: everything is in {out}; next: goalscope measure {quote(str(out))}")
+    return not result.exit_status
