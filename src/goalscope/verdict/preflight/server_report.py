@@ -5,9 +5,9 @@ from collections.abc import Callable
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models import HttpModel, Sampling, Server
-from goalscope.agents.models.http_checks import ServerReport, check_server, read_server_info
+from goalscope.agents.models.abilities import ServerNeeds, ServerReport, check_server
+from goalscope.agents.models.http_pages import read_server_info
 from goalscope.agents.models.http_transport import Client
-from goalscope.agents.models.http_trials import ServerNeeds
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 
