@@ -354,7 +354,6 @@ _IDS_TAKEN: Final = "mode completions works, with server.tokenizer"
 _SCORED: Final = "log-probabilities of prompts"
 
 ABILITIES: Final = (
-    Row("model", _study, lambda trials, answers: (True, "answers"), mode="chat"),
     Row(
         _NO_IDS,
         _study,
@@ -364,7 +363,7 @@ ABILITIES: Final = (
         advice="Use mode: chat",
         failure="no",
     ),
-    Row("model", _study, lambda trials, answers: (True, "answers"), mode="completions"),
+    Row("model", _study, lambda trials, answers: (True, "answers")),
     Row("token ids", _study, _token_ids),
     Row("usage", _study, _usage),
     Row(

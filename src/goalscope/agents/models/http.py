@@ -364,7 +364,7 @@ class HttpModel:
         if ids is None and request.prefill:
             prompt |= {"add_generation_prompt": False, "continue_final_message": True}
         try:
-            return self._ask_without_rejected(
+            return self._ask(
                 prompt,
                 sampling.max_tokens,
                 lambda: self.parameters(request, sampling),
@@ -379,7 +379,7 @@ class HttpModel:
         except RejectedError as rejected:
             raise rejection(self.served, self.server, str(rejected), as_ids=ids is not None) from None
 
-    def _ask_without_rejected(
+    def _ask(
         self,
         prompt: Mapping[str, Any],
         max_tokens: int,
@@ -403,43 +403,30 @@ class HttpModel:
             alternatives: number of alternatives that the log-probabilities of a token may hold.
             client: what sends it, by default the client of all calls.
         """
+
+        def read(response: Mapping[str, Any]) -> Served:
+            if "prompt" in prompt:
+                return completions_answer(response, max_tokens)
+            return chat_answer(response, self._marks, max_tokens)
+
+        # Text and reasoning, both perhaps twice, and each token with its alternatives.
+        most = _LARGEST + _LARGEST_TOKEN * max_tokens * (3 + alternatives)
         while True:
             optional = parameters()
             body = {"model": self.served, self._limit: max_tokens, **optional, **prompt}
             try:
-                return self._ask(body, reservation, call, alternatives, client)
+                return (client or self.client).ask(body, read, request=reservation.request, call=call, most=most)
             except RejectedError as rejected:
                 message = str(rejected)
                 if self._limit == "max_tokens" and "max_completion_tokens" in message:
                     self._limit = "max_completion_tokens"  # the newer name of the token limit
                     continue
-                if reject is None:
-                    raise
                 parameter = rejected.named(optional)
                 if parameter is None and self.dialect is None and _IDS[0] in optional:
                     parameter = _IDS[0]  # the rejected parameter may be the one added here
-                if parameter is None:
+                if parameter is None or reject is None:
                     raise
                 reject(parameter, message)
-
-    def _ask(
-        self,
-        body: Mapping[str, Any],
-        reservation: Reservation,
-        call: CallKey,
-        alternatives: int,
-        client: Client | None = None,
-    ) -> Served:
-        # Text and reasoning, both perhaps twice, and each token with its alternatives.
-        max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
-        limit = body[self._limit]
-
-        def read(response: Mapping[str, Any]) -> Served:
-            if "prompt" in body:
-                return completions_answer(response, limit)
-            return chat_answer(response, self._marks, limit)
-
-        return (client or self.client).ask(body, read, request=reservation.request, call=call, most=max_bytes)
 
     def trial(
         self,
@@ -473,7 +460,7 @@ class HttpModel:
         left_out = {} if rejected is None else rejected
         prompt_tokens = most_prompt_tokens(chat, max_tokens) if chat else len(prompt)
         with self.budget.reserve(prompt_tokens, max_tokens) as reservation:
-            answer = self._ask_without_rejected(
+            answer = self._ask(
                 fields,
                 max_tokens,
                 lambda: {name: value for name, value in parameters.items() if name not in left_out},

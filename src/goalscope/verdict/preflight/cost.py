@@ -9,8 +9,7 @@ from goalscope._ground.untrusted import decode_object
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.abilities import most_trial_tokens
-from goalscope.agents.models.folder_checks import read_json
-from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.folders import model_folder, read_json
 from goalscope.agents.models.gguf_files import read_header
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
