@@ -1,12 +1,12 @@
 """Servers of several kinds are tried before a run, and what falsifies the run is refused or recorded."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from http_studies import extras, hash_of, study, template
 from server import LLAMA_CPP, SGLANG, TRANSFORMERS, VLLM, Loopback, speaker
-from server_modes import Asked, Sent
+from server_modes import MODES, Asked, Sent
 from tiny_models import request
 
 from goalscope.agents.models import HttpModel, LocalModel, Sampling
@@ -18,6 +18,7 @@ from goalscope.agents.models.abilities import (
     check_server,
     most_trial_tokens,
 )
+from goalscope.agents.models.http_settings import Constraint
 from goalscope.runs import Store, run
 from goalscope.verdict.preflight import costs
 from tampered import tampered
@@ -198,3 +199,11 @@ def test_a_stop_string_of_the_study_is_refused_only_where_it_does_not_act(heeds:
         else:
             with pytest.raises(ValueError, match=r"stop strings of server\.body must act"):
                 apply_report(tried, wanted(), report)
+
+
+def test_a_rejected_temperature_does_not_hide_other_abilities() -> None:
+    with Loopback(None, mode=MODES["reject_temp"], models=("speaker",)) as server:
+        report = check_server(served(server), wanted(everything=True))
+    assert set(report.rejected) == {"temperature"} and report.of("temperature").state == "no"
+    for name in ("stop strings", *(f"constrained: {how}" for how in get_args(Constraint))):
+        assert "temperature" not in report.of(name).detail

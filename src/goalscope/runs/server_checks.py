@@ -156,16 +156,10 @@ def _note(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
     """Store a server's metadata where the run does not hold them yet."""
     entries = _entries(store)
     report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
-    equal = [
-        entry
+    # Only answers contain the fingerprint, not the server's own pages.
+    stored = [
+        {**entry, "server": {name: text for name, text in entry.get("server", {}).items() if name != "fingerprint"}}
         for entry in entries
-        if all(_without_fingerprint(entry).get(name) == value for name, value in report.items())
     ]
-    if metadata.server and not equal:
+    if metadata.server and not any(report.items() <= entry.items() for entry in stored):
         store.put_info(INFO, [*entries, report])
-
-
-def _without_fingerprint(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry without the fingerprint, which only answers contain, not the server's own pages."""
-    server = entry.get("server", {})
-    return {**entry, "server": {name: text for name, text in server.items() if name != "fingerprint"}}

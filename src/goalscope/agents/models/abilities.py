@@ -22,7 +22,7 @@ from goalscope.agents.models.base import Message, NotSentError, Request, Samplin
 from goalscope.agents.models.http import CHECK, INSTEAD, HttpModel
 from goalscope.agents.models.http_answers import Served
 from goalscope.agents.models.http_budget import most_prompt_tokens
-from goalscope.agents.models.http_context import RAISE, LongPrompt, counts_credible, trial_words
+from goalscope.agents.models.http_context import RAISE, LongPrompt, State, counts_credible, trial_words
 from goalscope.agents.models.http_errors import MissingError, RejectedError, rejection
 from goalscope.agents.models.http_pages import ServerInfo, read_server_info
 from goalscope.agents.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, kept_to
@@ -43,7 +43,6 @@ _COLD: Final[Mapping[str, Any]] = {"temperature": 0.0, "top_p": 1.0}
 _OWN_PARAMETERS: Final = ("temperature", "top_p", "seed", *CONSTRAINTS)  # parameters that the trials set themselves
 _SOME_IDS: Final = (10, 11, 12)  # token ids of any vocabulary
 
-State = Literal["yes", "no", "unknown"]
 Finding = tuple[State | bool, str] | tuple[State | bool, str, str]
 """The state of an ability, the evidence, and advice where it differs from the advice of its row."""
 
@@ -113,7 +112,7 @@ class ServerNeeds:
         return {**server.model_dump(include=server_fields), **self.sampling.describe(), **own_fields}
 
 
-class Trial(NamedTuple):
+class TrialRequest(NamedTuple):
     """One request of a trial.
 
     Attributes:
@@ -135,59 +134,59 @@ class Trial(NamedTuple):
     long: LongPrompt | None = None
 
 
-Asking = Callable[[ServerNeeds, Server, int | None], Sequence[Trial]]
+Asking = Callable[[ServerNeeds, Server, int | None], Sequence[TrialRequest]]
 """Requirements, settings, and the context that the server states, to requests; none where nothing is to be asked."""
 
 
 # Requests
 
 
-def _study(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
-    return [Trial(None, min(needs.sampling.max_tokens, _MOST_PLAIN), {})] * needs.written
+def _study(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    return [TrialRequest(None, min(needs.sampling.max_tokens, _MOST_PLAIN), {})] * needs.written
 
 
-def _long(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
+def _long(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     words = trial_words(needs.prompt_bytes, needs.sampling.max_tokens)
     # Longer prompts than the context are refused by name.
     prompt = LongPrompt(words if context is None else min(words, context // 2))
-    return [Trial(prompt.text, long=prompt)] * needs.written
+    return [TrialRequest(prompt.text, long=prompt)] * needs.written
 
 
-def _draws(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
+def _draws(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     if needs.sampling.temperature == 0:
-        return [Trial(_LETTERS)] * _GREEDY_DRAWS * needs.written
+        return [TrialRequest(_LETTERS)] * _GREEDY_DRAWS * needs.written
     seeds = (*range(DRAWS), 0)
-    return [Trial(_LETTERS, parameters={"temperature": _HOT, "top_p": 1.0, "seed": seed}) for seed in seeds] * (
+    return [TrialRequest(_LETTERS, parameters={"temperature": _HOT, "top_p": 1.0, "seed": seed}) for seed in seeds] * (
         needs.written
     )
 
 
-def _cut(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
+def _cut(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     def stop_in_the_middle(answers: Sequence[Served]) -> Mapping[str, Any] | None:
         middle = _middle(answers[0])
         return {**_COLD, "stop": [middle]} if middle else None
 
-    trials = [Trial(_SEA, parameters=_COLD), Trial(_SEA, parameters=stop_in_the_middle, exact=True)]
+    trials = [TrialRequest(_SEA, parameters=_COLD), TrialRequest(_SEA, parameters=stop_in_the_middle, exact=True)]
     return trials * (needs.written and (needs.everything or "stop" in server.body))
 
 
-def _constrained(how: Constraint, needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
+def _constrained(how: Constraint, needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     wanted = needs.written and bool(needs.answers) and (needs.everything or server.constrained == how)
-    return [Trial(_SEA, parameters={"temperature": 0.0, **constraint(how, needs.answers)}, exact=True)] * wanted
+    return [TrialRequest(_SEA, parameters={"temperature": 0.0, **constraint(how, needs.answers)}, exact=True)] * wanted
 
 
-def _logprobs(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
+def _logprobs(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     extra = {"logprobs": True, "top_logprobs": 2} if server.mode == "chat" else {"logprobs": 2}
     wanted = needs.written and needs.everything and not needs.sampling.top_logprobs
-    return [Trial(_SEA, 8, {**_COLD, **extra}, exact=True)] * wanted
+    return [TrialRequest(_SEA, 8, {**_COLD, **extra}, exact=True)] * wanted
 
 
-def _scores(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
-    return [Trial(_SEA, 1, exact=True, kind="scores")] * (needs.scored or needs.everything)
+def _scores(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    return [TrialRequest(_SEA, 1, exact=True, kind="scores")] * (needs.scored or needs.everything)
 
 
-def _some_ids(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Trial]:
-    return [Trial(_SEA, 1, {"temperature": 0.0}, exact=True, kind="ids")] * needs.everything
+def _some_ids(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    return [TrialRequest(_SEA, 1, {"temperature": 0.0}, exact=True, kind="ids")] * needs.everything
 
 
 # Predicates over the answers
@@ -325,7 +324,7 @@ def _output(answer: Served) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AbilityTest:
     """One ability, and how it is found out.
 
     Attributes:
@@ -349,13 +348,12 @@ class Row:
     failure: State | None = None
 
 
-_NO_IDS: Final = "prompts as token ids"
-_IDS_TAKEN: Final = "mode completions works, with server.tokenizer"
-_SCORED: Final = "log-probabilities of prompts"
+_IDS: Final = "prompts as token ids"
+_SCORES: Final = "log-probabilities of prompts"
 
 ABILITIES: Final = (
-    Row(
-        _NO_IDS,
+    AbilityTest(
+        _IDS,
         _study,
         lambda trials, answers: (True, "taken"),
         mode="completions",
@@ -363,17 +361,17 @@ ABILITIES: Final = (
         advice="Use mode: chat",
         failure="no",
     ),
-    Row("model", _study, lambda trials, answers: (True, "answers")),
-    Row("token ids", _study, _token_ids),
-    Row("usage", _study, _usage),
-    Row(
+    AbilityTest("model", _study, lambda trials, answers: (True, "answers")),
+    AbilityTest("token ids", _study, _token_ids),
+    AbilityTest("usage", _study, _usage),
+    AbilityTest(
         "answers in text",
         _study,
         _in_text,
         problem="the model must answer in text:",
         advice=remedy(CALLED).capitalize(),
     ),
-    Row(
+    AbilityTest(
         "reasoning",
         _study,
         _reasoning,
@@ -382,7 +380,7 @@ ABILITIES: Final = (
         "mode: completions",
         recorded="reasoning",
     ),
-    Row(
+    AbilityTest(
         "log-probabilities",
         _study,
         lambda trials, answers: _has_logprobs(trials, answers) if trials.needs.sampling.top_logprobs else None,
@@ -390,7 +388,7 @@ ABILITIES: Final = (
         advice=INSTEAD["top_logprobs"],
         recorded="top_logprobs",
     ),
-    Row(
+    AbilityTest(
         "whole prompts",
         _long,
         _whole,
@@ -399,7 +397,7 @@ ABILITIES: Final = (
         advice=f"{RAISE}; or lower max_tokens, for which the context must have room, too",
         failure="unknown",
     ),
-    Row(
+    AbilityTest(
         "temperature",
         _draws,
         _temperature,
@@ -408,8 +406,8 @@ ABILITIES: Final = (
         '"do_sample": true; else serve the model with vLLM, SGLang or llama.cpp',
         recorded="temperature",
     ),
-    Row("seed", _draws, _seed),
-    Row(
+    AbilityTest("seed", _draws, _seed),
+    AbilityTest(
         "stop strings",
         _cut,
         _stop,
@@ -419,7 +417,7 @@ ABILITIES: Final = (
         failure="no",
     ),
     *(
-        Row(
+        AbilityTest(
             f"constrained: {how}",
             partial(_constrained, how),
             _keeps_to_an_action,
@@ -431,9 +429,9 @@ ABILITIES: Final = (
         )
         for how in get_args(Constraint)
     ),
-    Row("log-probabilities", _logprobs, _has_logprobs, failure="no"),
-    Row(
-        _SCORED,
+    AbilityTest("log-probabilities", _logprobs, _has_logprobs, failure="no"),
+    AbilityTest(
+        _SCORES,
         _scores,
         lambda trials, answers: (True, "returned"),
         mode="completions",
@@ -441,17 +439,23 @@ ABILITIES: Final = (
         advice="Use vLLM, SGLang or a local model, or answer: generated",
         failure="no",
     ),
-    Row(
-        _SCORED,
+    AbilityTest(
+        _SCORES,
         None,
         lambda trials, answers: (
             ("unknown", "tried in mode completions, with the model's tokenizer") if trials.needs.everything else None
         ),
         mode="chat",
     ),
-    Row(_NO_IDS, _some_ids, lambda trials, answers: (True, _IDS_TAKEN), mode="chat", failure="no"),
-    Row("context length", None, _context),
-    Row("named as asked", None, _named),
+    AbilityTest(
+        _IDS,
+        _some_ids,
+        lambda trials, answers: (True, "mode completions works, with server.tokenizer"),
+        mode="chat",
+        failure="no",
+    ),
+    AbilityTest("context length", None, _context),
+    AbilityTest("named as asked", None, _named),
 )
 """All abilities, in the order in which they are tried."""
 
@@ -472,18 +476,23 @@ class Trials:
     model: HttpModel
     needs: ServerNeeds
     info: ServerInfo
-    asked: dict[Asking, Sequence[Trial]] = field(default_factory=dict)
+    asked: dict[Asking, Sequence[TrialRequest]] = field(default_factory=dict)
     answers: dict[Asking, Sequence[Served]] = field(default_factory=dict)
     responses: list[Served] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
 
-    def finding(self, row: Row) -> Finding | None:
+    def finding(self, row: AbilityTest) -> Finding | None:
         """Ask for an ability, unless its requests were made before, and return what the answers show of it."""
         if row.mode not in ("", self.model.server.mode):
             return None
         if row.asks is None:
             return row.judge(self, ())
-        failures = (ValueError, ConnectionError) if self.needs.everything else (ValueError,)
+        # Before a run, an unreachable server is an error, and so is one that has no such model.
+        failures: tuple[type[Exception], ...] = (ValueError,)
+        if row.asks is _study:
+            failures = (RejectedError,)
+        elif self.needs.everything:
+            failures = (ValueError, ConnectionError)
         try:
             if row.asks not in self.answers:
                 self._ask_all(row.asks)
@@ -511,7 +520,7 @@ class Trials:
             raise
         self.responses += answers
 
-    def _ask(self, trial: Trial, parameters: Mapping[str, Any]) -> Served:
+    def _ask(self, trial: TrialRequest, parameters: Mapping[str, Any]) -> Served:
         """Send a request like the study's with other parameters."""
         model, dialect, sampling = self.model, self.model.dialect, self.needs.sampling
         wait = not (trial.exact and self.needs.everything)
@@ -526,11 +535,13 @@ class Trials:
             request = Request(messages=(Message(role="user", content=trial.content),), key=CHECK)
         replaced = () if trial.content is None else _OWN_PARAMETERS
         usual = model.parameters(request, sampling)
-        sent = {name: value for name, value in usual.items() if name not in replaced} | dict(parameters)
-        sent = {name: value for name, value in sent.items() if name not in self.rejected}
+        sent = {name: value for name, value in usual.items() if name not in (*replaced, *self.rejected)}
+        # What is tried is sent in any case; the temperature only makes answers comparable.
+        sent |= {name: value for name, value in parameters.items() if name not in _COLD or name not in self.rejected}
         messages = request.messages
         prompt = messages if dialect is None else dialect.prompt_ids([dialect.render(messages, sampling)])[0]
-        return model.trial(prompt, trial.max_tokens, sent, wait=wait, rejected=None if trial.exact else self.rejected)
+        rejected = None if trial.exact else self.rejected
+        return model.trial(prompt, trial.max_tokens, sent, wait=wait, rejected=rejected)
 
 
 def most_trial_tokens(needs: ServerNeeds, server: Server) -> tuple[int, int, int]:
@@ -610,7 +621,7 @@ def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> 
     server, sampling = model.server, needs.sampling
     for parameter, message in report.rejected.items():
         model.drop(parameter, f"it says: {message}")
-    problems, ignored = dict[str, None](), []
+    problems, ignored = [], []
     for row in ABILITIES:
         ability = report.of(row.name)
         if not row.problem or ability.state != "no" or row.recorded in report.rejected:
@@ -621,14 +632,13 @@ def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> 
         record = ", or say server: {unsupported: record} to go on and have that recorded with each step"
         advice = f"{ability.advice or row.advice}{record if row.recorded else ''}"
         problem = row.problem.format(temperature=sampling.temperature)
-        problems[f"{problem} {ability.detail}. {advice[0].upper()}{advice[1:]}"] = None
+        problems.append(f"{problem} {ability.detail}. {advice[0].upper()}{advice[1:]}")
     context = report.told.context
     if context is not None and needs.written and sampling.max_tokens >= context:
-        fit = (
+        problems.append(
             f"max_tokens ({sampling.max_tokens:,}) and the prompt must fit into the {context:,} tokens that the "
             "server gives to both: lower max_tokens, or serve the model with a longer context"
         )
-        problems[fit] = None
     if problems:
         raise ValueError(
             f"{server.base_url} was tried before the first call of the study: {'; '.join(problems)}. "
