@@ -30,7 +30,7 @@ from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
 from goalscope.agents.models import HttpModel, LocalModel, Reply, Request, Sampling
-from goalscope.agents.models.http_checks import ServerReport
+from goalscope.agents.models.abilities import ServerReport
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial
 from goalscope.verdict.preflight.server_report import examine_server

@@ -15,12 +15,12 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
+from goalscope.agents.faults import EXAMPLE, LIKELIHOOD
 from goalscope.runs import Store
 from goalscope.verdict import Evaluation, evaluating, judging, subject_of
 from goalscope.verdict.plan import Plan
 from goalscope.verdict.preflight import FirstTurns, first_turns
-from goalscope.verdict.preflight.causes import EXAMPLE, LIKELIHOOD
-from goalscope.verdict.preflight.usable import without_action
+from goalscope.verdict.preflight.first_turns import without_action
 from goalscope.worlds.planning import optimal_actions
 
 

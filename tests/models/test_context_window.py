@@ -12,8 +12,7 @@ from server import Loopback
 from server_modes import VALID, Asked, Mode, Sent
 
 from goalscope.agents.models import HttpModel, Message, Sampling
-from goalscope.agents.models.http_checks import apply_report, check_server
-from goalscope.agents.models.http_trials import ServerNeeds
+from goalscope.agents.models.abilities import ServerNeeds, apply_report, check_server
 from goalscope.runs import Store, run
 
 RULES = "You are in a grid and must reach the goal. Answer with one JSON object. " * 20
@@ -88,7 +87,7 @@ def test_a_long_prompt_shows_before_a_run_whether_prompts_are_cut(name: str) -> 
     with Loopback(None, mode=mode) as server:
         model = HttpModel("m", server={"base_url": server.url, "retries": 0, "timeout": 10.0})
         report = check_server(model, needs())
-        assert report.state("whole prompts") == state, report.detail("whole prompts")
+        assert report.of("whole prompts").state == state, report.of("whole prompts").detail
         if state == "no":
             with pytest.raises(ValueError, match=r"(?s)as a whole.*num_ctx.*-c.*--max-model-len"):
                 apply_report(model, needs(), report)
@@ -99,7 +98,7 @@ def test_a_long_prompt_shows_before_a_run_whether_prompts_are_cut(name: str) -> 
 def test_a_study_whose_prompts_and_answers_fit_the_context_is_not_refused() -> None:
     with Loopback(None, mode=reader(2048)) as server:
         model = HttpModel("m", server={"base_url": server.url, "retries": 0, "timeout": 10.0})
-        assert check_server(model, needs(max_tokens=200)).state("whole prompts") == "yes"
+        assert check_server(model, needs(max_tokens=200)).of("whole prompts").state == "yes"
 
 
 def conversation(url: str, folder: Path, *, steps: int = 8, **changes: Any) -> Any:

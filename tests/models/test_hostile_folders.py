@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import llama, request, tokenizer
 
 from goalscope.agents.models import LocalModel, Sampling
-from goalscope.agents.models.folder_checks import check_folder
+from goalscope.agents.models.folders import check_folder
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families import examples
-from goalscope.agents.models.folder_checks import check_folder, check_tokenizer
-from goalscope.agents.models.folders import has_chat_template
+from goalscope.agents.models.folders import check_folder, check_tokenizer, has_chat_template
 from goalscope.agents.models.gguf_files import read_header
 
 ONE = tensor("w", [4, 4])

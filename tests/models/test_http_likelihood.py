@@ -9,9 +9,9 @@ from server import ACTIONS_SAID, Loopback, speaker
 
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import HttpModel, LocalModel, Message, Request, Sampling
+from goalscope.agents.models.abilities import ServerNeeds, check_server
 from goalscope.agents.models.http_answers import scores_answer
 from goalscope.agents.models.http_errors import GarbledError
-from goalscope.agents.models.http_trials import constraint_acts
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action
 
@@ -120,6 +120,11 @@ def test_a_served_run_by_likelihood_is_resumed_and_equals_the_local_one(model: L
     assert all("mass" in extra["likelihood"] for extra in extras(tmp_path / "served"))
 
 
+def constraint_state(model: HttpModel, how: str) -> str:
+    needs = ServerNeeds(sampling=PLAIN, messages=asked("#_").messages, answers=ACTIONS_SAID)
+    return check_server(model, needs).of(f"constrained: {how}").state
+
+
 @pytest.mark.parametrize("how", ["json_schema", "structured_outputs", "guided_choice"])
 def test_a_constraint_is_sent_and_its_answers_are_read(model: LocalModel, how: str, tmp_path: Path) -> None:
     with Loopback(model) as server:
@@ -129,7 +134,7 @@ def test_a_constraint_is_sent_and_its_answers_are_read(model: LocalModel, how: s
         with Store(tmp_path / "run") as store:
             assert {step.action for one in store.episodes() for step in one.steps} == {Action.UP}
         constrained = HttpModel("speaker", server={"base_url": server.url, "constrained": how})
-        assert constraint_acts(constrained, ACTIONS_SAID)
+        assert constraint_state(constrained, how) == "yes"
         plain = HttpModel("speaker", server={"base_url": server.url})
         assert constrained.describe() != plain.describe(), "other answers, another agent"
 
@@ -146,8 +151,7 @@ def test_a_constraint_that_does_not_act_is_said_or_recorded(model: LocalModel, t
         recorded = {"constrained": "json_schema", "unsupported": "record"}
         run(study(server.url, task, server=recorded, **one), tmp_path / "recorded")
         assert {tuple(extra["unsupported"]) for extra in extras(tmp_path / "recorded")} == {("constrained",)}
-        assert not constraint_acts(HttpModel("speaker", server={"base_url": server.url, **recorded}), ACTIONS_SAID)
+        ignored = HttpModel("speaker", server={"base_url": server.url, **recorded})
+        assert constraint_state(ignored, "json_schema") == "no"
     with pytest.raises(ValueError, match="mode completions"):
         HttpModel("x", server={"mode": "completions", "constrained": "json_schema"})
-    with pytest.raises(ValueError, match="constraint must be set"):
-        constraint_acts(HttpModel("x", server={"base_url": "http://127.0.0.1:1/v1"}), ACTIONS_SAID)

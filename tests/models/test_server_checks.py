@@ -1,16 +1,24 @@
 """Servers of several kinds are tried before a run, and what falsifies the run is refused or recorded."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from http_studies import extras, hash_of, study, template
 from server import LLAMA_CPP, SGLANG, TRANSFORMERS, VLLM, Loopback, speaker
+from server_modes import MODES, Asked, Sent
 from tiny_models import request
 
 from goalscope.agents.models import HttpModel, LocalModel, Sampling
-from goalscope.agents.models.http_checks import ServerReport, apply_report, check_server
-from goalscope.agents.models.http_trials import DRAWS, ServerNeeds, most_trial_tokens
+from goalscope.agents.models.abilities import (
+    DRAWS,
+    ServerNeeds,
+    ServerReport,
+    apply_report,
+    check_server,
+    most_trial_tokens,
+)
+from goalscope.agents.models.http_settings import Constraint
 from goalscope.runs import Store, run
 from goalscope.verdict.preflight import costs
 from tampered import tampered
@@ -67,7 +75,7 @@ KINDS = [VLLM, SGLANG, TRANSFORMERS, LLAMA_CPP]
 def test_each_kind_of_server_is_seen_as_it_is(place: int, model: LocalModel) -> None:
     with loopback(model, **KINDS[place]) as server:
         report = check_server(served(server), wanted(everything=True))
-    assert {name: report.state(name) for name in SEEN} == {name: told.split()[place] for name, told in SEEN.items()}
+    assert {name: report.of(name).state for name in SEEN} == {name: told.split()[place] for name, told in SEEN.items()}
     assert report.told.server.get("version", "") == ("0.32.0", "0.5.9", "", "")[place]
     assert ServerReport.model_validate(report.model_dump(mode="json")) == report
 
@@ -147,7 +155,7 @@ def test_merged_reasoning_is_split_by_markers_or_refused(said: str, state: str, 
     with loopback(model, override=body) as server:
         tried, asked = served(server), wanted()
         report = check_server(tried, asked)
-        assert report.state("reasoning") == state
+        assert report.of("reasoning").state == state
         with pytest.raises(ValueError, match="temperature") as caught:
             apply_report(tried, asked, report)
         assert ("reasoning and answer must be told apart" in str(caught.value)) == (state == "no")
@@ -171,3 +179,31 @@ def test_other_abilities_that_a_study_needs_are_refused_by_name(model: LocalMode
             apply_report(tried, wanted(), check_server(tried, wanted()))
         with pytest.raises(ValueError, match="it serves speaker"):
             check_server(HttpModel("another", server={"base_url": server.url}), wanted())
+
+
+@pytest.mark.parametrize(("heeds", "state"), [(True, "yes"), (False, "no")])
+def test_a_stop_string_of_the_study_is_refused_only_where_it_does_not_act(heeds: bool, state: str) -> None:
+    def mode(asked: Asked) -> Sent:
+        text = asked.body["messages"][0]["content"]
+        said = f"letters {asked.number}" if "random letters" in text else "The sea is wide and blue."
+        for stop in asked.body.get("stop", ()) if heeds else ():
+            said = said.partition(stop)[0]
+        return asked.reply(said, usage={"prompt_tokens": len(text) // 4, "completion_tokens": 8})
+
+    with Loopback(None, mode=mode, models=("speaker",)) as server:
+        tried = served(server, body={"stop": ["<|im_end|>"]})
+        report = check_server(tried, wanted())
+        assert report.of("stop strings").state == state
+        if heeds:
+            apply_report(tried, wanted(), report)
+        else:
+            with pytest.raises(ValueError, match=r"stop strings of server\.body must act"):
+                apply_report(tried, wanted(), report)
+
+
+def test_a_rejected_temperature_does_not_hide_other_abilities() -> None:
+    with Loopback(None, mode=MODES["reject_temp"], models=("speaker",)) as server:
+        report = check_server(served(server), wanted(everything=True))
+    assert set(report.rejected) == {"temperature"} and report.of("temperature").state == "no"
+    for name in ("stop strings", *(f"constrained: {how}" for how in get_args(Constraint))):
+        assert "temperature" not in report.of(name).detail

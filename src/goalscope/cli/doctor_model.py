@@ -64,23 +64,15 @@ def _brief(text: str) -> str:
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]} … ({len(text)} characters)"
 
 
-def doctor_server(
-    url: str,
-    model: str | None,
-    *,
-    mode: str = "chat",
-    tokenizer: str | None = None,
-    key_env: str | None = None,
-    as_json: bool = False,
-) -> None:
+def doctor_server(url: str, model: str | None, *, as_json: bool = False, **settings: str | None) -> None:
     """Test the abilities of a server and print them, see `report_server`."""
-    said = {} if as_json else {"step": lambda text: say(text, error=True)}
-    served, report = report_server(url, model, mode=mode, tokenizer=tokenizer, key_env=key_env, **said)
+    step = (lambda text: None) if as_json else (lambda text: say(text, error=True))
+    served, report = report_server(url, model, step=step, **settings)
     if as_json:
-        say(json_text({"model": served.name, "mode": mode, **report.model_dump(mode="json")}))
+        say(json_text({"model": served.name, "mode": served.server.mode, **report.model_dump(mode="json")}))
         return
     metadata = ", ".join(f"{name} {text}" for name, text in report.told.server.items()) or "nothing"
     rows = [("the server says of itself", "", metadata)]
     rows += [(ability.name, ability.state, ability.detail) for ability in report.abilities]
-    table(("what", "state", "seen"), rows, title=f"{served.name} at {url}, mode {mode}")
+    table(("what", "state", "seen"), rows, title=f"{served.name} at {url}, mode {served.server.mode}")
     say(f"{served.budget.calls} requests, {served.budget.tokens} tokens")

@@ -8,28 +8,48 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import printable
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
 from goalscope.agents.chat import CALLED, ChatAgent
-from goalscope.agents.models.http import HttpModel
-from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
-from goalscope.agents.models.http_checks import (
-    ServerInfo,
+from goalscope.agents.faults import IN_REASONING, remedy
+from goalscope.agents.models.abilities import (
+    ServerNeeds,
     ServerReport,
     apply_report,
     check_server,
+    most_trial_tokens,
     other_names,
-    read_server_info,
 )
-from goalscope.agents.models.http_trials import START_WITH_PARSER, ServerNeeds, most_trial_tokens
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
+from goalscope.agents.models.http_pages import ServerInfo, read_server_info
 from goalscope.runs.store import Store
 
 INFO: Final = "servers"
 """Name of the setting with the checks of servers, one entry for each trial."""
 
-_ANSWERS: Final = (
-    "SELECT CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, "
-    "CASE WHEN json_valid(usage) THEN json_extract(usage, ?) END, "
-    "CASE WHEN json_valid(extra) THEN json_extract(extra, ?) END, failure, coalesce(reasoning, '') != '', count(*) "
-    "FROM calls WHERE agent_id = ? AND state = 'done' GROUP BY 1, 2, 3, 4, 5"
+_ANSWERS: Final = f"""
+    SELECT name, count(*), total(doubted IS NOT NULL AND doubted), total(redraws > 0), total(redraws),
+        total(failure = '{WITHHELD}'), total(failure = 'empty' AND reasoned), total(failure = '{CALLED}')
+    FROM (
+        SELECT CASE WHEN json_valid(extra) THEN json_extract(extra, '$.{ANSWERED_BY}') END AS name,
+            CASE WHEN json_valid(usage) THEN json_extract(usage, '$.{DOUBTED}') END AS doubted,
+            CASE WHEN json_valid(extra) AND json_type(extra, '$.{REDRAWS}') = 'integer'
+                THEN max(0, json_extract(extra, '$.{REDRAWS}')) END AS redraws,
+            failure, coalesce(reasoning, '') != '' AS reasoned
+        FROM calls WHERE agent_id = ? AND state = 'done'
+    ) GROUP BY name"""
+"""Names that a server gave the model in its answers to an agent, and the number of answers of each of `_NOTES`."""
+
+_NOTES: Final = (
+    "{0} of {total} answers report numbers of tokens that their requests should not have: 0, which counts at the most "
+    f"that a call can take, or more than that, which counts up to {BELIEVED} times it",
+    "{0} of {total} answers were drawn again ({redraws} earlier replies to the same requests were lost, broken off or "
+    "unreadable): if that depended on what the model wrote, the answers are a selection",
+    "{0} of {total} answers were withheld by the server (a content filter, or a refusal): they are turns without an "
+    "action, and no failures of the model to keep to the form",
+    "{0} of {total} answers were empty, although the server's field for reasoning held text. If the answer stands "
+    "there: {parser}",
+    "{0} of {total} answers were calls of a tool, which are turns without an action: {tools}",
 )
+"""What is said of some answers, where there are any."""
 
 
 def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
@@ -65,47 +85,15 @@ def noted_of_answers(store: Store) -> list[str]:
         model = description.get("model")
         if not isinstance(model, Mapping) or model.get("kind") != "http":
             continue
-        names, doubted, redrawn, redraws, withheld = Counter[str](), 0, 0, 0, 0
-        reasoned, called = 0, 0
-        paths = (f"$.{ANSWERED_BY}", f"$.{DOUBTED}", f"$.{REDRAWS}", identity)
-        for name, mark, drawn, failure, has_reasoning, count in store.query(_ANSWERS, paths):
+        names, columns = Counter[str](), Counter[int]()
+        for name, count, *counts in store.query(_ANSWERS, (identity,)):
             names[printable(str(name or ""))] += count
-            doubted += count if mark else 0
-            if isinstance(drawn, int) and drawn > 0:
-                redrawn, redraws = redrawn + count, redraws + drawn * count
-            withheld += count if failure == WITHHELD else 0
-            reasoned += count if failure == "empty" and has_reasoning else 0
-            called += count if failure == CALLED else 0
-        others, answers = other_names(str(model.get("model")), names), names.total()
-        usage = (
-            f"{doubted} of {answers} answers report numbers of tokens that their requests should not have: 0, "
-            f"which counts at the most that a call can take, or more than that, which counts up to {BELIEVED} times it"
-        )
-        again = (
-            f"{redrawn} of {answers} answers were drawn again ({redraws} earlier replies to the same requests were "
-            "lost, broken off or unreadable): if that depended on what the model wrote, the answers are a selection"
-        )
-        kept_back = (
-            f"{withheld} of {answers} answers were withheld by the server (a content filter, or a refusal): they are "
-            "turns without an action, and no failures of the model to keep to the form"
-        )
-        in_reasoning = (
-            f"{reasoned} of {answers} answers were empty, although the server's field for reasoning held text. If the "
-            f"answer stands there: {START_WITH_PARSER[0].lower()}{START_WITH_PARSER[1:]}"
-        )
-        as_call = (
-            f"{called} of {answers} answers were calls of a tool, which are turns without an action. Leave tools out "
-            "(server.body, and the server's automatic choice of tools)"
-        )
-        said = (
-            others,
-            usage * bool(doubted),
-            again * bool(redrawn),
-            kept_back * bool(withheld),
-            in_reasoning * bool(reasoned),
-            as_call * bool(called),
-        )
-        lines += [f"{agent}: {line}" for line in said if line]
+            columns.update(dict(enumerate(map(int, counts))))
+        doubted, redrawn, redraws, *others = (columns[column] for column in range(len(_NOTES) + 1))
+        facts = {"total": names.total(), "redraws": redraws, "parser": remedy(IN_REASONING), "tools": remedy(CALLED)}
+        pairs = zip((doubted, redrawn, *others), _NOTES, strict=True)
+        notes = [note.format(count, **facts) for count, note in pairs if count]
+        lines += [f"{agent}: {line}" for line in (other_names(str(model.get("model")), names), *notes) if line]
     return lines
 
 
@@ -117,7 +105,7 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
     Raises:
         NotSentError: a cap leaves no room for the trials.
         ValueError: the study cannot be run on this server.
-        ConnectionError, PermissionError: see `goalscope.agents.models.http_checks.check_server`.
+        ConnectionError, PermissionError: see `goalscope.agents.models.abilities.check_server`.
     """
     model = getattr(agent, "model", None)
     if not isinstance(agent, ChatAgent) or not isinstance(model, HttpModel):
@@ -168,16 +156,10 @@ def _note(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
     """Store a server's metadata where the run does not hold them yet."""
     entries = _entries(store)
     report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
-    equal = [
-        entry
+    # Only answers contain the fingerprint, not the server's own pages.
+    stored = [
+        {**entry, "server": {name: text for name, text in entry.get("server", {}).items() if name != "fingerprint"}}
         for entry in entries
-        if all(_without_fingerprint(entry).get(name) == value for name, value in report.items())
     ]
-    if metadata.server and not equal:
+    if metadata.server and not any(report.items() <= entry.items() for entry in stored):
         store.put_info(INFO, [*entries, report])
-
-
-def _without_fingerprint(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry without the fingerprint, which only answers contain, not the server's own pages."""
-    server = entry.get("server", {})
-    return {**entry, "server": {name: text for name, text in server.items() if name != "fingerprint"}}

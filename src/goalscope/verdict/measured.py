@@ -15,11 +15,13 @@ from goalscope.verdict.preflight.first_turns import (
     SECONDS,
     FirstTurns,
     Limits,
+    announced,
     ask_first_turns,
+    found,
     most_turns,
     stored_first_turns,
+    why_unusable,
 )
-from goalscope.verdict.preflight.usable import announced, found, why_unusable
 from goalscope.verdict.subject import Subject
 
 _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes

@@ -17,7 +17,7 @@ from goalscope._ground.yaml_text import read_yaml, read_yaml_text, set_key, writ
 from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import COMPLETION
-from goalscope.agents.models.folder_checks import holds_model
+from goalscope.agents.models.folders import holds_model
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry

@@ -15,11 +15,11 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
 from goalscope.agents.models.base import ANSWER_CUE, Message, Part, Sampling
 from goalscope.agents.models.chat_templates import ChatTemplateError, check_source, render_bounded
-from goalscope.agents.models.folder_checks import read_json
 from goalscope.agents.models.folders import (
     bundled_templates,
     has_bundled_tokenizer,
     model_folder,
+    read_json,
     read_template_form,
     stamps,
     tokenizer_identity,

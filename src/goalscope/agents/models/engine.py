@@ -14,8 +14,7 @@ from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded, Prompts
 from goalscope.agents.models.engine_link import ENGINES, Answer, Engine, Output, Scores
-from goalscope.agents.models.folder_checks import check_folder, read_json
-from goalscope.agents.models.folders import folder_identity
+from goalscope.agents.models.folders import check_folder, folder_identity, read_json
 from goalscope.agents.models.local import DTYPES, LocalModel
 
 

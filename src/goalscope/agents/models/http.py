@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -20,7 +20,7 @@ from goalscope.agents.models.http_answers import (
     scores_answer,
 )
 from goalscope.agents.models.http_budget import BELIEVED, CallBudget, CallKey, Reservation, most_prompt_tokens
-from goalscope.agents.models.http_context import RAISE, PromptCounts, draw_head_word, judge_long_prompt, long_prompt
+from goalscope.agents.models.http_context import RAISE, LongPrompt, PromptCounts
 from goalscope.agents.models.http_errors import RejectedError, WithheldError, rejection
 from goalscope.agents.models.http_settings import (
     CONSTRAINTS,
@@ -40,10 +40,10 @@ _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probabili
 _SEEDS: Final = 2**31
 MOST_REPEATED: Final = 48
 """Maximum output tokens of the answer that repeats a word."""
-_CHECK: Final = (0, "check", 0, 0)
+CHECK: Final = (0, "check", 0, 0)
 """Call key of trials."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
-_INSTEAD: Final = {
+INSTEAD: Final = {
     "reasoning_effort": "Set reasoning_effort: null",
     "chat_template_kwargs": "Leave thinking and template_options out",
     "top_logprobs": "Set top_logprobs: 0",
@@ -268,11 +268,7 @@ class HttpModel:
             assert written is not None  # without reasoning, an answer has its place
             return unanswered(written)
         prompts = [[*alternatives.context, *answer] for answer in alternatives.answers]
-        with self.budget.reserve(sum(map(len, prompts)), len(prompts), request.key) as reservation:
-            started = time.perf_counter()
-            answer, scores = self.score(prompts, reservation)
-            cost = dict(reservation.settle(**answer.reported))
-        cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - started}
+        answer, scores, cost = self.score(prompts, request.key)
         for name, value in (written.usage if written is not None else {}).items():
             cost[name] = cost.get(name, 0.0) + value
         answer_scores = [prompt_scores[len(alternatives.context) - 1 :] for prompt_scores in scores]
@@ -280,11 +276,26 @@ class HttpModel:
         scored = likelihoods(alternatives, answer_scores, cost, written, unsupported)
         return replace(scored, answered_by=answer.reply.answered_by)
 
-    def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Served, tuple[tuple[float, ...], ...]]:
-        """Return the server's answer to some prompts, and the log-probabilities of all their tokens but the first.
+    def score(
+        self, prompts: list[list[int]], key: CallKey | None = None
+    ) -> tuple[Served, tuple[tuple[float, ...], ...], dict[str, float]]:
+        """Return the answer to some prompts, the log-probabilities of all their tokens but the first, and the cost.
 
         A way of requesting them that the server rejects or ignores is not tried again.
+
+        Args:
+            prompts: token ids.
+            key: the call that they belong to; None for a trial.
         """
+        started = time.perf_counter()
+        with self.budget.reserve(sum(map(len, prompts)), len(prompts), key) as reservation:
+            answer, scores = self._scores(prompts, reservation)
+            cost = dict(reservation.settle(**answer.reported))
+        return answer, scores, cost | {"requests": reservation.requests, "seconds": time.perf_counter() - started}
+
+    def _scores(
+        self, prompts: list[list[int]], reservation: Reservation
+    ) -> tuple[Served, tuple[tuple[float, ...], ...]]:
         why, answer = "", None
         for score_parameters in tuple(self._scored):
             # At least one token must be generated; at temperature 1 a server does not rescale the logits.
@@ -322,17 +333,16 @@ class HttpModel:
         with self._prompt_counts.lock:  # one trial at a time
             if self._prompt_counts.is_whole(expected):
                 return
-            head = draw_head_word()
-            parameters = {"temperature": 0.0, **({"chat_template_kwargs": self._options} if self._options else {})}
-            parameters = {name: value for name, value in parameters.items() if name not in self._dropped}
-            asked = {"messages": [{"role": "user", "content": long_prompt(expected, head)}]}
+            prompt = LongPrompt(expected)
+            options = {"chat_template_kwargs": self._options} if self._options else {}
+            parameters = {"temperature": 0.0, **options, **self.server.body}
+            sent = {name: value for name, value in parameters.items() if name not in self._dropped}
             try:
-                answer = self.trial(asked, MOST_REPEATED, parameters, wait=True)
+                answer = self.trial([Message(role="user", content=prompt.text)], MOST_REPEATED, sent)
             except RejectedError:  # the server does not cut a prompt that is too long, it says so
                 self._prompt_counts.confirm(expected)
                 return
-            said = "".join(part.text for part in answer.reply.parts)
-            state, detail = judge_long_prompt(expected, head, answer.prompt_count, said, counts=True)
+            state, detail = prompt.judge(answer, counts=True)
             if state == "no":
                 raise ValueError(
                     f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
@@ -350,63 +360,92 @@ class HttpModel:
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Served:
         """Send the request until it is answered, without the parameters that the server rejects."""
-        chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
-        prompt_fields: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
+        prompt = _chat(chat_messages(request)) if ids is None else {"prompt": ids}
         if ids is None and request.prefill:
-            prompt_fields |= {"add_generation_prompt": False, "continue_final_message": True}
-        while True:
-            optional = self.parameters(request, sampling)
-            body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **prompt_fields}
-            try:
-                return self._ask(body, reservation, request.key, sampling.top_logprobs)
-            except WithheldError as withheld:
-                reply = Reply(finish="withheld", error=str(withheld), raw=None if ids is None else "")
-                return Served(reply=reply, prompt_count=None, output_count=None, reasoning_count=None)
-            except RejectedError as rejected:
-                message = str(rejected)
-                if self._renamed(message):
-                    continue
-                parameter = rejected.named(optional)
-                if parameter is None and ids is None and _IDS[0] in optional:
-                    parameter = _IDS[0]  # the rejected parameter may be the one added here
-                if parameter is None:
-                    raise rejection(self.served, self.server, message, as_ids=ids is not None) from None
-                self.drop(parameter, f"it says: {message}")
+            prompt |= {"add_generation_prompt": False, "continue_final_message": True}
+        try:
+            return self._ask(
+                prompt,
+                sampling.max_tokens,
+                lambda: self.parameters(request, sampling),
+                reservation,
+                lambda parameter, message: self.drop(parameter, f"it says: {message}"),
+                call=request.key,
+                alternatives=sampling.top_logprobs,
+            )
+        except WithheldError as withheld:
+            reply = Reply(finish="withheld", error=str(withheld), raw=None if ids is None else "")
+            return Served(reply=reply, prompt_count=None, output_count=None, reasoning_count=None)
+        except RejectedError as rejected:
+            raise rejection(self.served, self.server, str(rejected), as_ids=ids is not None) from None
 
     def _ask(
         self,
-        body: Mapping[str, Any],
+        prompt: Mapping[str, Any],
+        max_tokens: int,
+        parameters: Callable[[], Mapping[str, Any]],
         reservation: Reservation,
-        call: CallKey,
-        alternatives: int,
+        reject: Callable[[str, str], None] | None,
+        *,
+        call: CallKey = CHECK,
+        alternatives: int = 5,
         client: Client | None = None,
     ) -> Served:
-        # Text and reasoning, both perhaps twice, and each token with its alternatives.
-        max_bytes = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
-        limit = body[self._limit]
+        """Send a request until it is answered, without the parameters that the server rejects.
+
+        Args:
+            prompt: the fields of the prompt.
+            max_tokens: maximum output tokens.
+            parameters: returns the parameters that are still sent.
+            reservation: the budget of the request.
+            reject: takes a rejected parameter and the server's message; None where a rejection is an error.
+            call: the call that the request belongs to.
+            alternatives: number of alternatives that the log-probabilities of a token may hold.
+            client: what sends it, by default the client of all calls.
+        """
 
         def read(response: Mapping[str, Any]) -> Served:
-            if "prompt" in body:
-                return completions_answer(response, limit)
-            return chat_answer(response, self._marks, limit)
+            if "prompt" in prompt:
+                return completions_answer(response, max_tokens)
+            return chat_answer(response, self._marks, max_tokens)
 
-        return (client or self.client).ask(body, read, request=reservation.request, call=call, most=max_bytes)
+        # Text and reasoning, both perhaps twice, and each token with its alternatives.
+        most = _LARGEST + _LARGEST_TOKEN * max_tokens * (3 + alternatives)
+        while True:
+            optional = parameters()
+            body = {"model": self.served, self._limit: max_tokens, **optional, **prompt}
+            try:
+                return (client or self.client).ask(body, read, request=reservation.request, call=call, most=most)
+            except RejectedError as rejected:
+                message = str(rejected)
+                if self._limit == "max_tokens" and "max_completion_tokens" in message:
+                    self._limit = "max_completion_tokens"  # the newer name of the token limit
+                    continue
+                parameter = rejected.named(optional)
+                if parameter is None and self.dialect is None and _IDS[0] in optional:
+                    parameter = _IDS[0]  # the rejected parameter may be the one added here
+                if parameter is None or reject is None:
+                    raise
+                reject(parameter, message)
 
-    def _renamed(self, message: str) -> bool:
-        """Return whether a server requires the newer name of the token limit, which is then used."""
-        renamed = self._limit == "max_tokens" and "max_completion_tokens" in message
-        if renamed:
-            self._limit = "max_completion_tokens"
-        return renamed
-
-    def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Served:
+    def trial(
+        self,
+        prompt: Sequence[Message] | Sequence[int],
+        max_tokens: int,
+        parameters: Mapping[str, Any],
+        *,
+        wait: bool = True,
+        rejected: dict[str, str] | None = None,
+    ) -> Served:
         """Make one request that belongs to no episode, to test the server; the budget counts it.
 
         Args:
-            asked: ``messages``, or ``prompt`` as token ids.
+            prompt: messages, or token ids.
             max_tokens: maximum output tokens.
-            parameters: all others; those of ``server.body`` are added.
+            parameters: all others.
             wait: whether temporary failures are retried as in a run; else the request is retried once.
+            rejected: takes the parameters that the server rejects, and its messages; they are left out. None where a
+                rejection is an error.
 
         Raises:
             NotSentError: it would not fit under a cap.
@@ -416,19 +455,21 @@ class HttpModel:
         client = self.client
         if not wait:
             client = Client(self.server.model_copy(update={"retries": 1, "backoff": min(self.server.backoff, 1.0)}))
-        chat = [Message(**message) for message in asked.get("messages", ())]
-        prompt_tokens = most_prompt_tokens(chat, max_tokens) if chat else len(asked["prompt"])
-        while True:
-            body = {"model": self.served, self._limit: max_tokens, **parameters, **self.server.body, **asked}
-            with self.budget.reserve(prompt_tokens, max_tokens) as reservation:
-                try:
-                    answer = self._ask(body, reservation, _CHECK, 5, client)
-                except RejectedError as rejected:
-                    if not self._renamed(str(rejected)):
-                        raise
-                    continue
-                reservation.settle(**answer.reported)
-                return answer
+        chat = [message for message in prompt if isinstance(message, Message)]
+        fields = _chat(chat) if chat else {"prompt": list(prompt)}
+        left_out = {} if rejected is None else rejected
+        prompt_tokens = most_prompt_tokens(chat, max_tokens) if chat else len(prompt)
+        with self.budget.reserve(prompt_tokens, max_tokens) as reservation:
+            answer = self._ask(
+                fields,
+                max_tokens,
+                lambda: {name: value for name, value in parameters.items() if name not in left_out},
+                reservation,
+                None if rejected is None else rejected.__setitem__,
+                client=client,
+            )
+            reservation.settle(**answer.reported)
+            return answer
 
     def heed(self, ignored: Sequence[str]) -> None:
         """Record settings that the server accepts and ignores; each step names them as unsupported."""
@@ -464,7 +505,7 @@ class HttpModel:
         # Token ids that are not returned are reconstructed from the text, which the steps record.
         if self.server.unsupported != "record" and parameter not in _IDS:
             name = _RECORDED.get(parameter, parameter)
-            advice = "Take it out of server.body" if parameter in self.server.body else _INSTEAD.get(name)
+            advice = "Take it out of server.body" if parameter in self.server.body else INSTEAD.get(name)
             raise ValueError(
                 f"{self.served} must have a place for {name}: {reason}. {f'{advice}, or say' if advice else 'Say'} "
                 "server: {unsupported: record} to go on without it and have that recorded with each step"
@@ -472,3 +513,8 @@ class HttpModel:
         with self._lock:
             dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)
             self._dropped |= dict.fromkeys(dropped)
+
+
+def _chat(messages: Sequence[Message]) -> dict[str, Any]:
+    """Return the field of a request that holds a chat."""
+    return {"messages": [{"role": message.role, "content": message.content} for message in messages]}

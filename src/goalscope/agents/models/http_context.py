@@ -11,9 +11,11 @@ count no longer grows with the prompt. Two things are done with it:
 """
 
 import threading
+from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Final, Literal
 
+from goalscope.agents.models.http_answers import Served
 from goalscope.agents.models.http_budget import CHAT_ALLOWANCE
 
 MOST_WORDS: Final = 4096
@@ -42,38 +44,47 @@ def trial_words(prompt_bytes: int, max_tokens: int) -> int:
     return prompt_bytes // _BYTES_PER_WORD + min(max_tokens, MOST_WORDS)
 
 
-def draw_head_word() -> str:
-    """Return a word for the head of a long prompt.
-
-    It differs each time, so that no server can take the beginning of the prompt from its cache, and enters no result.
-    """
+def _draw_word() -> str:
     source = SystemRandom()
     return "".join(source.choice(_LETTERS) + source.choice(_VOWELS) for _ in range(4))
 
 
-def long_prompt(words: int, head: str) -> str:
-    """Return a prompt with a word at its head, so many further words, and the request for the first one."""
-    filler = " ".join(_FILLER[number % len(_FILLER)] for number in range(words))
-    return f"The secret word is {head}. Remember it.\n{filler}\nWrite the secret word and nothing else."
+@dataclass(frozen=True, slots=True)
+class LongPrompt:
+    """A long prompt with a word at its head, and the request for that word.
 
+    The word differs each time, so that no server can take the beginning of the prompt from its cache. It enters no
+    result.
 
-def judge_long_prompt(words: int, head: str, count: int | None, said: str, *, counts: bool) -> tuple[State, str]:
-    """Return whether a long prompt was read as a whole, and the evidence.
-
-    Args:
-        words: its words.
-        head: the word at its head.
-        count: the tokens that the server counts, None for none.
-        said: everything that the model wrote.
-        counts: whether the server's counts of other prompts can be right.
+    Attributes:
+        words: the number of words after the head.
+        head: the word at the head.
     """
-    if head.lower() in said.lower():
-        return "yes", f"the word at the head of a prompt of {words:,} words is known"
-    if not count or not counts:
-        return "unknown", f"the server counts no tokens, and the model did not repeat the first of {words:,} words"
-    if count >= _LEAST_SHARE * words:
-        return "yes", f"a prompt of {words:,} words has {count:,} tokens"
-    return "no", f"of a prompt of {words:,} words it read {count:,} tokens, and the word at its head is not known"
+
+    words: int
+    head: str = field(default_factory=_draw_word)
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        filler = " ".join(_FILLER[number % len(_FILLER)] for number in range(self.words))
+        return f"The secret word is {self.head}. Remember it.\n{filler}\nWrite the secret word and nothing else."
+
+    def judge(self, answer: Served, *, counts: bool) -> tuple[State, str]:
+        """Return whether the prompt was read as a whole, and the evidence.
+
+        Args:
+            answer: the answer to it, with the tokens that the server counts.
+            counts: whether the server's counts of other prompts can be right.
+        """
+        words, count = self.words, answer.prompt_count
+        if self.head.lower() in "".join(part.text for part in answer.reply.parts).lower():
+            return "yes", f"the word at the head of a prompt of {words:,} words is known"
+        if not count or not counts:
+            return "unknown", f"the server counts no tokens, and the model did not repeat the first of {words:,} words"
+        if count >= _LEAST_SHARE * words:
+            return "yes", f"a prompt of {words:,} words has {count:,} tokens"
+        return "no", f"of a prompt of {words:,} words it read {count:,} tokens, and the word at its head is not known"
 
 
 def counts_credible(prompt_bytes: int, count: int | None) -> bool:

@@ -78,7 +78,7 @@ class Server(Settings):
         unsupported: "refuse" stops at a parameter that the server rejects or does not heed; "record" goes on without
             it and says so in each step.
         preflight: whether what the study needs of the server is tried before its first call, see
-            `goalscope.agents.models.http_checks`.
+            `goalscope.agents.models.abilities`.
         token_ids: whether the server is asked for the ids of the tokens.
         body: further parameters of each request, e.g. ``{"top_k": -1}``.
     """

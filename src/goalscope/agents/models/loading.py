@@ -15,8 +15,7 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.agents.models.chat_templates import ChatTemplateError
-from goalscope.agents.models.folder_checks import ADVICE, brief, check_tokenizer
-from goalscope.agents.models.folders import has_bundled_tokenizer, weight_octets
+from goalscope.agents.models.folders import ADVICE, brief, check_tokenizer, has_bundled_tokenizer, weight_octets
 from goalscope.agents.models.tokenizer_contract import check_file
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")

@@ -16,8 +16,7 @@ from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
 from goalscope.agents.models.dialect import Loaded
-from goalscope.agents.models.folder_checks import check_folder
-from goalscope.agents.models.folders import folder_identity, parts_identity, read_training, weight_octets
+from goalscope.agents.models.folders import check_folder, folder_identity, parts_identity, read_training, weight_octets
 from goalscope.agents.models.gathering import Gathering
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
 from goalscope.agents.models.loading import (

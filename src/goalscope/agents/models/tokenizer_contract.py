@@ -25,7 +25,7 @@ from typing import Any, Final
 from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import shorten
-from goalscope.agents.models.folder_checks import ADVICE, brief
+from goalscope.agents.models.folders import ADVICE, brief
 from goalscope.worlds.grid import SYMBOLS, Action
 
 MOST_SECONDS: Final = 10

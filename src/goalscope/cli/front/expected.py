@@ -9,9 +9,15 @@ from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.preflight.first_turns import Limits, ask_first_turns, most_turns, stored_first_turns
+from goalscope.verdict.preflight.first_turns import (
+    Limits,
+    announced,
+    ask_first_turns,
+    found,
+    most_turns,
+    stored_first_turns,
+)
 from goalscope.verdict.preflight.forecast import amounts, forecast, span, whole
-from goalscope.verdict.preflight.usable import announced, found
 
 _RANGES = ("turns", "seconds", "prompt_tokens", "output_tokens", "usd")
 """What is expected of an agent, each as a range."""

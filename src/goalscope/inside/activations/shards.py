@@ -22,7 +22,7 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.sealed import StrictRecord
 from goalscope._ground.untrusted import UntrustedError, decode_object
-from goalscope.agents.models.folder_checks import brief
+from goalscope.agents.models.folders import brief
 from goalscope.inside.activations.capture_schedule import ReplayItem
 from goalscope.inside.activations.sites import Site
 from goalscope.runs import Store, checksums

@@ -8,12 +8,11 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import decode_object
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.folder_checks import read_json
-from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.abilities import most_trial_tokens
+from goalscope.agents.models.folders import model_folder, read_json
 from goalscope.agents.models.gguf_files import read_header
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
-from goalscope.agents.models.http_trials import most_trial_tokens
 from goalscope.runs import Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.server_checks import wanted_by

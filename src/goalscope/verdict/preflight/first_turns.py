@@ -21,6 +21,7 @@ from goalscope._ground.progress import lines
 from goalscope._ground.rng import spread
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.faults import IN_REASONING, cause_of, fault_words, ways_in_use, what_helps
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import NotSentError
 from goalscope.agents.models.decode import common_prefix
@@ -36,7 +37,6 @@ from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.preflight.causes import cause_of, ways_in_use
 from goalscope.verdict.preflight.memory import taken
 from goalscope.verdict.preflight.prompts import counter
 from goalscope.worlds.planning.oracle import oracle
@@ -79,9 +79,9 @@ class FirstTurns(BaseModel):
     Attributes:
         asked: number of turns.
         failures: name of a failure -> turns that hold no action for that reason.
-        causes: what explains a failure beyond its name (see `goalscope.verdict.preflight.causes`) -> turns.
+        causes: what explains a failure beyond its name (see `goalscope.agents.faults`) -> turns.
         marks: the marks in an answer that show the first such cause.
-        used: what the agent uses already of what may be advised, see `goalscope.verdict.preflight.usable`.
+        used: what the agent uses already of what may be advised, see `goalscope.agents.faults`.
         example: the beginning of an answer without an action, "" where each has one.
         scored, optimal: turns with an action in states whose optimal actions are known; those that are optimal.
         shared: share of a prompt that all prompts begin with, by its bytes; 0 for agents without a prompt.
@@ -136,6 +136,62 @@ class Limits:
 
     seconds: float = SECONDS
     usage: Mapping[str, float] | None = None
+
+
+def without_action(first: FirstTurns) -> str:
+    """Return how many turns of a batch hold no action, what their answers are and what helps; "" where all hold one."""
+    if not first.failures:
+        return ""
+    kinds = _kinds(first)
+    words = ", ".join(f"{count} {fault_words(name)}" for name, count in kinds.most_common())
+    example = f", as in “{first.example}”" if first.example else ""
+    count = sum(first.failures.values())
+    said = f"none of {first.asked}" if count == first.asked else f"{first.asked - count} of {first.asked}"
+    helps = what_helps(kinds, marks=first.marks, used=first.used)
+    return f"{said} answers to first turns held an action ({words}{example}); what helps: {helps}"
+
+
+def _kinds(first: FirstTurns) -> Counter[str]:
+    """Return the failures of a batch, those with a known cause under its name."""
+    kinds = Counter(first.failures)
+    for cause, count in first.causes.items():
+        failure = "empty" if cause == IN_REASONING else "markers"
+        kinds[failure] -= count
+        kinds[cause] += count
+    return +kinds
+
+
+def why_unusable(first: FirstTurns) -> str:
+    """Return why nothing is asked of a model after its batch, "" where its answers can be used."""
+    if first.silent:
+        return (
+            f"it gave no answer to its first turn ({first.silent}); what helps: see to the server, or let it take "
+            "longer (--set server.timeout=SECONDS)"
+        )
+    return without_action(first) if first.unusable else ""
+
+
+def announced(name: str, most: int, limits: Limits, patient: bool = False) -> str:
+    """Return what is said before a batch is asked; patient: whether a server is waited for as its settings say."""
+    return (
+        f"{name}: up to {most} first turns are asked before all others and kept, to measure what a turn takes: at most "
+        f"{limits.seconds:.0f} s and one answer in any case, {UNUSABLE_SECONDS:.0f} s while no answer holds an action"
+        + ("" if patient else f"; a server that gives none within {PATIENCE:.0f} s is not waited for")
+    )
+
+
+def found(name: str, first: FirstTurns, limits: Limits) -> list[str]:
+    """Return what a batch found, in lines."""
+    if first.silent:
+        return []
+    valid = round(first.asked * (1 - first.invalid))
+    turns = "first turn" if first.asked == 1 else "first turns"
+    lines = [f"{name}: {first.asked} {turns} in {first.seconds:.3g} s, {valid} with an action"]
+    if first.asked == 1 and first.seconds > limits.seconds / 2:
+        lines[0] += "; a single answer takes that long, and what is expected rests on it alone"
+    if first.invalid > 0.5:
+        lines.append(f"{name}: {without_action(first)}")
+    return lines
 
 
 def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:

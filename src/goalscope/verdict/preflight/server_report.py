@@ -1,13 +1,15 @@
 """Report on what a server of language models can do, before a study names it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models import HttpModel, Sampling, Server
-from goalscope.agents.models.http_checks import ServerReport, check_server, read_server_info
+from goalscope.agents.models.abilities import ServerReport, check_server
+from goalscope.agents.models.http_pages import read_server_info
 from goalscope.agents.models.http_transport import Client
-from goalscope.agents.models.http_trials import ServerNeeds
+from goalscope.runs.server_checks import wanted_by
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 
@@ -16,28 +18,22 @@ _SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
 
 
 def report_server(
-    url: str,
-    model: str | None = None,
-    *,
-    mode: str = "chat",
-    tokenizer: str | None = None,
-    key_env: str | None = None,
-    step: Callable[[str], None] = lambda text: None,
+    url: str, model: str | None = None, *, step: Callable[[str], None] = lambda text: None, **settings: str | None
 ) -> tuple[HttpModel, ServerReport]:
     """Return the model that a server serves, with what was spent on it, and the report on its abilities.
 
     Args:
         url: its address, up to and including ``/v1``.
         model: the served name; may be omitted where the server has one model.
-        mode, tokenizer, key_env: as in `goalscope.agents.models.Server`.
         step: called with the name of the work before it begins.
+        settings: others of `goalscope.agents.models.Server`, None for the default.
 
     Raises:
         ValueError: a setting does not fit, or the server names no model, or several.
         ConnectionError: the server cannot be reached.
     """
-    settings = {"base_url": url, "mode": mode, "tokenizer": tokenizer, "key_env": key_env, "retries": 2}
-    server = Server.of({name: value for name, value in settings.items() if value is not None})
+    given = {name: value for name, value in settings.items() if value is not None}
+    server = Server.of({"base_url": url, "retries": 2, **given})
     served = HttpModel(model or _only_model(server), server=server)
     step(f"trying {served.name} at {url}")
     return served, examine_server(served)
@@ -45,13 +41,9 @@ def report_server(
 
 def examine_server(model: HttpModel, template: str = "") -> ServerReport:
     """Return the report of a server; the prompt is that of a small grid, in the given form of the template."""
-    world = GridWorld(grid=Grid.parse(_GRID))
-    request = ChatAgent(model=model, sampling=_SAMPLING, template=template).request(
-        Observation(view=world.begin().view)
-    )
-    return check_server(
-        model, ServerNeeds(sampling=_SAMPLING, messages=request.messages, answers=request.answers, everything=True)
-    )
+    agent = ChatAgent(model=model, sampling=_SAMPLING, template=template)
+    observation = Observation(view=GridWorld(grid=Grid.parse(_GRID)).begin().view)
+    return check_server(model, replace(wanted_by(agent, observation), everything=True))
 
 
 def _only_model(server: Server) -> str:

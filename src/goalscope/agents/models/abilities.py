@@ -1,0 +1,647 @@
+"""What a server can do: one table of abilities, read by preflight, `goalscope doctor --server` and every run.
+
+Few servers reject what they do not support: one that ignores the temperature still answers, and so does one that leaves
+reasoning in the answer. Each ability is therefore judged by an answer, not by the server's documentation. A row of
+`ABILITIES` holds the requests that ask for an ability, the judge of their answers, and what a study is told that cannot
+do without it. Rows with the same requests share the answers.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from goalscope._ground.untrusted import printable, shorten
+from goalscope.agents.chat import CALLED, turn
+from goalscope.agents.faults import IN_REASONING, cause_of, remedy
+from goalscope.agents.models.base import Message, NotSentError, Request, Sampling
+from goalscope.agents.models.http import CHECK, INSTEAD, HttpModel
+from goalscope.agents.models.http_answers import Served
+from goalscope.agents.models.http_budget import most_prompt_tokens
+from goalscope.agents.models.http_context import RAISE, LongPrompt, State, counts_credible, trial_words
+from goalscope.agents.models.http_errors import MissingError, RejectedError, rejection
+from goalscope.agents.models.http_pages import ServerInfo, read_server_info
+from goalscope.agents.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, kept_to
+from goalscope.agents.models.marks import left_over
+
+DRAWS: Final = 8
+"""Answers drawn to see whether the temperature has an effect."""
+
+_GREEDY_DRAWS: Final = 4  # answers at temperature 0, of which two must be equal
+_HOT: Final = 1.5  # temperature of the draws
+_MOST_DRAWN: Final = 48  # output tokens of a short answer
+_MOST_PLAIN: Final = 1024  # output tokens of the answer to a prompt of the study
+_MOST_TEXT: Final = 300  # characters of an error that is quoted
+_MOST_LISTED: Final = 5  # names of models in a sentence
+_LETTERS: Final = "Write eight random letters of the alphabet, one after the other, and nothing else."
+_SEA: Final = "Write one short sentence about the sea. Write plain words and no JSON."
+_COLD: Final[Mapping[str, Any]] = {"temperature": 0.0, "top_p": 1.0}
+_OWN_PARAMETERS: Final = ("temperature", "top_p", "seed", *CONSTRAINTS)  # parameters that the trials set themselves
+_SOME_IDS: Final = (10, 11, 12)  # token ids of any vocabulary
+
+Finding = tuple[State | bool, str] | tuple[State | bool, str, str]
+"""The state of an ability, the evidence, and advice where it differs from the advice of its row."""
+
+
+class Ability(BaseModel):
+    """Whether a server supports one feature ("unknown" where a trial cannot decide), and the evidence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    state: State
+    detail: str
+    advice: str = ""
+    """What to change where it is missing; "" for the usual advice."""
+
+
+class ServerReport(BaseModel):
+    """Result of the trials of a server.
+
+    Attributes:
+        told: the server's information about itself.
+        abilities: in the order in which they were tried.
+        rejected: parameters that it rejects, and its messages.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    told: ServerInfo
+    abilities: tuple[Ability, ...]
+    rejected: Mapping[str, str] = {}
+
+    def of(self, name: str) -> Ability:
+        """Return what is known of an ability: "unknown" where it was not tried."""
+        untried = Ability(name=name, state="unknown", detail="")
+        return next((ability for ability in self.abilities if ability.name == name), untried)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerNeeds:
+    """Requirements of a study on its server.
+
+    Attributes:
+        sampling: how outputs are drawn.
+        messages: a prompt of the study.
+        answers: the complete answers that state an action.
+        written: whether the model generates text; False where only the likelihoods of answers are read.
+        scored: whether log-probabilities of prompts are read.
+        everything: whether to try features that the study does not need, too.
+    """
+
+    sampling: Sampling
+    messages: tuple[Message, ...] = ()
+    answers: tuple[str, ...] = ()
+    written: bool = True
+    scored: bool = False
+    everything: bool = False
+
+    @property
+    def prompt_bytes(self) -> int:
+        """Bytes of the prompt of the study."""
+        return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in self.messages)
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        """Return the settings that determine the trials and their results; no prompts and no waiting times."""
+        server_fields = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
+        own_fields = {name: getattr(self, name) for name in ("written", "scored", "everything")}
+        return {**server.model_dump(include=server_fields), **self.sampling.describe(), **own_fields}
+
+
+class TrialRequest(NamedTuple):
+    """One request of a trial.
+
+    Attributes:
+        content: the prompt; None for the prompt of the study.
+        max_tokens: maximum output tokens.
+        parameters: those that replace parameters of the study. A function derives them from the earlier answers of the
+            same trial, and returns None where no request is to be made.
+        exact: whether the request tries a parameter or an endpoint, so that its rejection answers the question. A
+            rejected parameter of other requests is recorded and left out.
+        kind: "ids" sends some token ids as the prompt; "scores" asks for the log-probabilities of a prompt's tokens.
+        long: the long prompt whose reading is tried.
+    """
+
+    content: str | None
+    max_tokens: int = _MOST_DRAWN
+    parameters: Mapping[str, Any] | Callable[[Sequence[Served]], Mapping[str, Any] | None] = _COLD
+    exact: bool = False
+    kind: Literal["text", "ids", "scores"] = "text"
+    long: LongPrompt | None = None
+
+
+Asking = Callable[[ServerNeeds, Server, int | None], Sequence[TrialRequest]]
+"""Requirements, settings, and the context that the server states, to requests; none where nothing is to be asked."""
+
+
+# Requests
+
+
+def _study(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    return [TrialRequest(None, min(needs.sampling.max_tokens, _MOST_PLAIN), {})] * needs.written
+
+
+def _long(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    words = trial_words(needs.prompt_bytes, needs.sampling.max_tokens)
+    # Longer prompts than the context are refused by name.
+    prompt = LongPrompt(words if context is None else min(words, context // 2))
+    return [TrialRequest(prompt.text, long=prompt)] * needs.written
+
+
+def _draws(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    if needs.sampling.temperature == 0:
+        return [TrialRequest(_LETTERS)] * _GREEDY_DRAWS * needs.written
+    seeds = (*range(DRAWS), 0)
+    return [TrialRequest(_LETTERS, parameters={"temperature": _HOT, "top_p": 1.0, "seed": seed}) for seed in seeds] * (
+        needs.written
+    )
+
+
+def _cut(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    def stop_in_the_middle(answers: Sequence[Served]) -> Mapping[str, Any] | None:
+        middle = _middle(answers[0])
+        return {**_COLD, "stop": [middle]} if middle else None
+
+    trials = [TrialRequest(_SEA, parameters=_COLD), TrialRequest(_SEA, parameters=stop_in_the_middle, exact=True)]
+    return trials * (needs.written and (needs.everything or "stop" in server.body))
+
+
+def _constrained(how: Constraint, needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    wanted = needs.written and bool(needs.answers) and (needs.everything or server.constrained == how)
+    return [TrialRequest(_SEA, parameters={"temperature": 0.0, **constraint(how, needs.answers)}, exact=True)] * wanted
+
+
+def _logprobs(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    extra = {"logprobs": True, "top_logprobs": 2} if server.mode == "chat" else {"logprobs": 2}
+    wanted = needs.written and needs.everything and not needs.sampling.top_logprobs
+    return [TrialRequest(_SEA, 8, {**_COLD, **extra}, exact=True)] * wanted
+
+
+def _scores(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    return [TrialRequest(_SEA, 1, exact=True, kind="scores")] * (needs.scored or needs.everything)
+
+
+def _some_ids(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
+    return [TrialRequest(_SEA, 1, {"temperature": 0.0}, exact=True, kind="ids")] * needs.everything
+
+
+# Predicates over the answers
+
+
+def _token_ids(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    reply, name = answers[0].reply, "return_token_ids"
+    if reply.output_tokens is not None:
+        whole = reply.prompt_tokens is not None or trials.model.dialect is not None
+        return True, "returned" if whole else "of the output alone"
+    if name in trials.rejected:
+        return False, f"rejected: {trials.rejected[name]}"
+    return False, "not returned: such a run can be measured, its activations cannot be captured"
+
+
+def _usage(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    counts = answers[0].prompt_count, answers[0].output_count
+    if all(counts):
+        return True, "reported"
+    return False, f"{'not reported' if None in counts else 'of 0 tokens'}: caps count the most that a call can take"
+
+
+def _in_text(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
+    reply = answers[0].reply
+    called = reply.call is not None and not reply.answer
+    return (False, f"the answer came as a call of a tool ({shorten(reply.call)})") if called else None
+
+
+def _reasoning(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    (answer,) = answers
+    reply, names = answer.reply, tuple(json.loads(text)["action"] for text in trials.needs.answers)
+    if trials.model.dialect is not None:
+        return True, "told apart here, by the tokens of the output"
+    cause = cause_of(turn(reply, names), names)
+    advice = "" if cause is None else remedy(cause.name, cause.marks)
+    if left_over(reply.answer):
+        return False, f"markers are left in the answer that do not take it apart ({shorten(reply.answer)})", advice
+    if cause is not None and cause.name == IN_REASONING:
+        return (
+            False,
+            f"the whole answer stands in the server's field for reasoning ({shorten(reply.reasoning)})",
+            advice,
+        )
+    if answer.divided:
+        return True, "merged into the answer, taken apart by the model's own markers"
+    if reply.reasoning:
+        return True, "kept apart by the server"
+    if answer.reasoning_count:
+        return True, f"kept by the server, {answer.reasoning_count} tokens"
+    return "unknown", f"none was seen beside the answer ({shorten(reply.answer)})"
+
+
+def _whole(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    counts = counts_credible(trials.needs.prompt_bytes, trials.answers[_study][0].prompt_count)
+    (trial,) = trials.asked[_long]
+    assert trial.long is not None
+    return trial.long.judge(answers[0], counts=counts)
+
+
+def _temperature(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    outputs = [_output(answer) for answer in answers[:DRAWS]]
+    distinct = len(set(outputs))
+    if trials.needs.sampling.temperature == 0:
+        same = distinct < _GREEDY_DRAWS or not any(map(any, outputs))
+        return same, f"{distinct} different texts of {_GREEDY_DRAWS} at temperature 0"
+    if "temperature" in trials.rejected:
+        return False, f"rejected: {trials.rejected['temperature']}"
+    if not any(map(any, outputs)):
+        return "unknown", f"the model wrote nothing within {_MOST_DRAWN} tokens"
+    identical = f"the same text {DRAWS} times ({shorten(outputs[0][1] or outputs[0][0])})"
+    texts = f"{distinct} different texts of {DRAWS}" if distinct > 1 else identical
+    return distinct > 1, f"{texts} at temperature {_HOT:g}, asked for random letters"
+
+
+def _seed(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
+    outputs = [_output(answer) for answer in answers]
+    if trials.needs.sampling.temperature == 0:
+        return None
+    if "seed" in trials.rejected:
+        return False, f"rejected: {trials.rejected['seed']}"
+    if len(set(outputs[:DRAWS])) == 1:
+        return "unknown", "nothing is drawn"
+    if outputs[DRAWS] == outputs[0]:
+        return True, "the same seed twice gave the same text"
+    return False, "the same seed twice gave two texts: answers cannot be drawn again, those stored stay"
+
+
+def _stop(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    text = _output(answers[0])[1]
+    if len(answers) < 2:
+        return "unknown", f"the answer is too short to be cut ({shorten(text)})"
+    acts = len(_output(answers[1])[1]) < len(text)  # some servers keep the whole token that contains it
+    return acts, f"{_middle(answers[0])!r} {'ends' if acts else 'does not end'} an answer that holds it"
+
+
+def _keeps_to_an_action(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    reply = answers[0].reply
+    acts = reply.finish == "stop" and kept_to(reply.answer, trials.needs.answers)
+    return acts, "keeps the answer to an action" if acts else "taken, and the answer is another text"
+
+
+def _has_logprobs(trials: "Trials", answers: Sequence[Served]) -> Finding:
+    if answers[0].reply.logprobs:
+        return True, "returned"
+    rejected = next((trials.rejected[name] for name in ("top_logprobs", "logprobs") if name in trials.rejected), "")
+    return False, f"rejected: {rejected}" if rejected else "ignored"
+
+
+def _context(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
+    context = trials.info.context
+    return None if context is None else (True, f"{context:,} tokens, prompt and answer together")
+
+
+def _named(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
+    names = Counter(answer.reply.answered_by for answer in trials.responses)
+    if others := other_names(trials.model.served, names):
+        return False, others
+    if not names:
+        return None
+    named = names[trials.model.served] == names.total()
+    return ("yes", "yes") if named else ("unknown", "an answer names no model")
+
+
+def _middle(answer: Served) -> str:
+    """Return a text from the middle of an answer, "" where the answer is too short."""
+    text = _output(answer)[1]
+    return text[len(text) // 2 :].lstrip()[:3].rstrip() if len(text) >= 8 else ""
+
+
+def _output(answer: Served) -> tuple[str, str]:
+    return answer.reply.reasoning or "", answer.reply.answer or answer.reply.raw or ""
+
+
+# The table
+
+
+@dataclass(frozen=True, slots=True)
+class AbilityTest:
+    """One ability, and how it is found out.
+
+    Attributes:
+        name: its name.
+        asks: returns the requests that show it; None where it follows from all other answers.
+        judge: returns its state and the evidence from the answers; None where they say nothing about it.
+        mode: the only mode in which it is tried, "" for both.
+        problem: the beginning of the error sentence of a study that needs it; "" where no study does.
+        advice: what to change where it is missing.
+        recorded: the parameter that steps record as unsupported without it; "" where the study cannot do without.
+        failure: its state where a request fails; None where such an error ends the trials.
+    """
+
+    name: str
+    asks: Asking | None
+    judge: "Callable[[Trials, Sequence[Served]], Finding | None]"
+    mode: str = ""
+    problem: str = ""
+    advice: str = ""
+    recorded: str = ""
+    failure: State | None = None
+
+
+_IDS: Final = "prompts as token ids"
+_SCORES: Final = "log-probabilities of prompts"
+
+ABILITIES: Final = (
+    AbilityTest(
+        _IDS,
+        _study,
+        lambda trials, answers: (True, "taken"),
+        mode="completions",
+        problem="mode completions sends prompts as token ids:",
+        advice="Use mode: chat",
+        failure="no",
+    ),
+    AbilityTest("model", _study, lambda trials, answers: (True, "answers")),
+    AbilityTest("token ids", _study, _token_ids),
+    AbilityTest("usage", _study, _usage),
+    AbilityTest(
+        "answers in text",
+        _study,
+        _in_text,
+        problem="the model must answer in text:",
+        advice=remedy(CALLED).capitalize(),
+    ),
+    AbilityTest(
+        "reasoning",
+        _study,
+        _reasoning,
+        problem="reasoning and answer must be told apart:",
+        advice="Start the server with the model's reasoning parser (vLLM and SGLang: --reasoning-parser), or use "
+        "mode: completions",
+        recorded="reasoning",
+    ),
+    AbilityTest(
+        "log-probabilities",
+        _study,
+        lambda trials, answers: _has_logprobs(trials, answers) if trials.needs.sampling.top_logprobs else None,
+        problem="top_logprobs needs log-probabilities:",
+        advice=INSTEAD["top_logprobs"],
+        recorded="top_logprobs",
+    ),
+    AbilityTest(
+        "whole prompts",
+        _long,
+        _whole,
+        mode="chat",  # in mode completions the count of each prompt must be that of the token ids which are sent
+        problem="the server must read prompts as a whole:",
+        advice=f"{RAISE}; or lower max_tokens, for which the context must have room, too",
+        failure="unknown",
+    ),
+    AbilityTest(
+        "temperature",
+        _draws,
+        _temperature,
+        problem="the server must heed temperature: {temperature:g}:",
+        advice="transformers serve draws only where generation_config.json of the served folder says "
+        '"do_sample": true; else serve the model with vLLM, SGLang or llama.cpp',
+        recorded="temperature",
+    ),
+    AbilityTest("seed", _draws, _seed),
+    AbilityTest(
+        "stop strings",
+        _cut,
+        _stop,
+        problem="the stop strings of server.body must act:",
+        advice="Take stop out of server.body",
+        recorded="stop",
+        failure="no",
+    ),
+    *(
+        AbilityTest(
+            f"constrained: {how}",
+            partial(_constrained, how),
+            _keeps_to_an_action,
+            mode="chat",
+            problem="server.constrained must act:",
+            advice=INSTEAD["constrained"],
+            recorded="constrained",
+            failure="no",
+        )
+        for how in get_args(Constraint)
+    ),
+    AbilityTest("log-probabilities", _logprobs, _has_logprobs, failure="no"),
+    AbilityTest(
+        _SCORES,
+        _scores,
+        lambda trials, answers: (True, "returned"),
+        mode="completions",
+        problem="answer: likelihood needs those of a prompt's tokens:",
+        advice="Use vLLM, SGLang or a local model, or answer: generated",
+        failure="no",
+    ),
+    AbilityTest(
+        _SCORES,
+        None,
+        lambda trials, answers: (
+            ("unknown", "tried in mode completions, with the model's tokenizer") if trials.needs.everything else None
+        ),
+        mode="chat",
+    ),
+    AbilityTest(
+        _IDS,
+        _some_ids,
+        lambda trials, answers: (True, "mode completions works, with server.tokenizer"),
+        mode="chat",
+        failure="no",
+    ),
+    AbilityTest("context length", None, _context),
+    AbilityTest("named as asked", None, _named),
+)
+"""All abilities, in the order in which they are tried."""
+
+
+@dataclass(slots=True)
+class Trials:
+    """The trials of one server: requests, answers, and what they show.
+
+    Attributes:
+        model: a model behind the server.
+        needs: the requirements of the study.
+        info: the server's information about itself.
+        asked, answers: the requests of the rows of the table so far, and their answers.
+        responses: all answers.
+        rejected: parameters that the server rejects, and its messages.
+    """
+
+    model: HttpModel
+    needs: ServerNeeds
+    info: ServerInfo
+    asked: dict[Asking, Sequence[TrialRequest]] = field(default_factory=dict)
+    answers: dict[Asking, Sequence[Served]] = field(default_factory=dict)
+    responses: list[Served] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+
+    def finding(self, row: AbilityTest) -> Finding | None:
+        """Ask for an ability, unless its requests were made before, and return what the answers show of it."""
+        if row.mode not in ("", self.model.server.mode):
+            return None
+        if row.asks is None:
+            return row.judge(self, ())
+        # Before a run, an unreachable server is an error, and so is one that has no such model.
+        failures: tuple[type[Exception], ...] = (ValueError,)
+        if row.asks is _study:
+            failures = (RejectedError,)
+        elif self.needs.everything:
+            failures = (ValueError, ConnectionError)
+        try:
+            if row.asks not in self.answers:
+                self._ask_all(row.asks)
+        except NotSentError:
+            raise
+        except failures as error:
+            if row.failure is None:
+                raise
+            said = printable(str(error))[:_MOST_TEXT]
+            return row.failure, f"rejected: {said}" if isinstance(error, RejectedError) else said
+        return row.judge(self, self.answers[row.asks]) if self.answers[row.asks] else None
+
+    def _ask_all(self, asks: Asking) -> None:
+        self.answers[asks] = answers = list[Served]()
+        if self.needs.written and asks is not _study and not self.responses:
+            return  # the server does not even take a prompt of the study
+        trials = self.asked[asks] = asks(self.needs, self.model.server, self.info.context)
+        try:
+            for trial in trials:
+                parameters = trial.parameters(answers) if callable(trial.parameters) else trial.parameters
+                if parameters is not None:
+                    answers.append(self._ask(trial, parameters))
+        except (OSError, ValueError):
+            answers.clear()
+            raise
+        self.responses += answers
+
+    def _ask(self, trial: TrialRequest, parameters: Mapping[str, Any]) -> Served:
+        """Send a request like the study's with other parameters."""
+        model, dialect, sampling = self.model, self.model.dialect, self.needs.sampling
+        wait = not (trial.exact and self.needs.everything)
+        if trial.kind == "ids":
+            ids = next((ids for answer in self.responses if (ids := answer.reply.prompt_tokens)), _SOME_IDS)
+            return model.trial(list(ids), trial.max_tokens, parameters, wait=wait)
+        if trial.kind == "scores":
+            assert dialect is not None  # the row is tried in mode completions alone
+            return model.score([dialect.encode(str(trial.content))])[0]
+        request = Request(messages=self.needs.messages, key=CHECK, answers=self.needs.answers)
+        if trial.content is not None:
+            request = Request(messages=(Message(role="user", content=trial.content),), key=CHECK)
+        replaced = () if trial.content is None else _OWN_PARAMETERS
+        usual = model.parameters(request, sampling)
+        sent = {name: value for name, value in usual.items() if name not in (*replaced, *self.rejected)}
+        # What is tried is sent in any case; the temperature only makes answers comparable.
+        sent |= {name: value for name, value in parameters.items() if name not in _COLD or name not in self.rejected}
+        messages = request.messages
+        prompt = messages if dialect is None else dialect.prompt_ids([dialect.render(messages, sampling)])[0]
+        rejected = None if trial.exact else self.rejected
+        return model.trial(prompt, trial.max_tokens, sent, wait=wait, rejected=rejected)
+
+
+def most_trial_tokens(needs: ServerNeeds, server: Server) -> tuple[int, int, int]:
+    """Return upper bounds on the cost of a study's trials, not counting requests that are rejected or fail.
+
+    Args:
+        needs: the study's requirements.
+        server: the server's settings.
+
+    Returns:
+        Requests, prompt tokens and output tokens of all of them.
+    """
+    groups = dict.fromkeys(row.asks for row in ABILITIES if row.asks and row.mode in ("", server.mode))
+    requests = prompt_tokens = output_tokens = 0
+    for trial in (trial for asks in groups for trial in asks(needs, server, None)):
+        messages = needs.messages if trial.content is None else [Message(role="user", content=trial.content)]
+        times = 2 if trial.kind == "scores" else 1  # there are two ways to ask for scores
+        requests += times
+        prompt_tokens += times * most_prompt_tokens(messages, needs.sampling.max_tokens)
+        output_tokens += times * trial.max_tokens
+    return requests, prompt_tokens, output_tokens
+
+
+def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
+    """Try what a study needs of its server; `most_trial_tokens` bounds the cost.
+
+    First the server's information pages are read, which cost nothing.
+
+    Raises:
+        NotSentError: a cap leaves no room for it.
+        MissingError: there is no such model or address.
+        ConnectionError, PermissionError, ValueError: see `goalscope.agents.models.http_transport.Client.ask`.
+    """
+    info = read_server_info(model.client)
+    trials = Trials(model, needs, info)
+    abilities = []
+    try:
+        for row in ABILITIES:
+            finding = trials.finding(row)
+            if finding is not None:
+                state, detail, *advice = finding
+                state = state if isinstance(state, str) else "yes" if state else "no"
+                abilities.append(Ability(name=row.name, state=state, detail=detail, advice="".join(advice)))
+    except MissingError as error:
+        served_models = f"; it serves {', '.join(info.models[:10])}" if info.models else ""
+        raise MissingError(f"{error}{served_models}") from None
+    except RejectedError as rejected:
+        raise rejection(model.served, model.server, str(rejected), as_ids=False) from None
+    fingerprint = next((answer.fingerprint for answer in trials.responses if answer.fingerprint), "")
+    if fingerprint:
+        info = info.model_copy(update={"server": {**info.server, "fingerprint": fingerprint[:200]}})
+    return ServerReport(told=info, abilities=tuple(abilities), rejected=trials.rejected)
+
+
+def other_names(asked: str, names: Mapping[str, int]) -> str:
+    """Return which other names than the one asked for a server gives the model in its answers, "" for none.
+
+    Args:
+        asked: the name asked for.
+        names: numbers of answers by name, "" for those without one.
+    """
+    others = Counter({name: count for name, count in names.items() if name not in ("", printable(asked))})
+    if not others:
+        return ""
+    listed = ", ".join(f"{shorten(name)} ({count})" for name, count in others.most_common(_MOST_LISTED))
+    more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+    share = f"{others.total()} of {sum(names.values())} answers"
+    return f"{share} give the model another name than {shorten(asked)}: {listed}{more}"
+
+
+def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> None:
+    """Adapt a model to the abilities of its server.
+
+    Raises:
+        ValueError: the study cannot be run on this server as configured; the message says what to change.
+    """
+    server, sampling = model.server, needs.sampling
+    for parameter, message in report.rejected.items():
+        model.drop(parameter, f"it says: {message}")
+    problems, ignored = [], []
+    for row in ABILITIES:
+        ability = report.of(row.name)
+        if not row.problem or ability.state != "no" or row.recorded in report.rejected:
+            continue
+        if row.recorded and server.unsupported == "record":
+            ignored.append(row.recorded)
+            continue
+        record = ", or say server: {unsupported: record} to go on and have that recorded with each step"
+        advice = f"{ability.advice or row.advice}{record if row.recorded else ''}"
+        problem = row.problem.format(temperature=sampling.temperature)
+        problems.append(f"{problem} {ability.detail}. {advice[0].upper()}{advice[1:]}")
+    context = report.told.context
+    if context is not None and needs.written and sampling.max_tokens >= context:
+        problems.append(
+            f"max_tokens ({sampling.max_tokens:,}) and the prompt must fit into the {context:,} tokens that the "
+            "server gives to both: lower max_tokens, or serve the model with a longer context"
+        )
+    if problems:
+        raise ValueError(
+            f"{server.base_url} was tried before the first call of the study: {'; '.join(problems)}. "
+            "(goalscope doctor --server ADDRESS shows all that it does)"
+        )
+    model.heed(ignored)
