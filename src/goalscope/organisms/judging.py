@@ -29,7 +29,7 @@ from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
 from goalscope.goals.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
-from goalscope.goals.attribution.claim import Stratum, Test
+from goalscope.goals.attribution.claim import PredictionScore, Stratum
 from goalscope.goals.attribution.joint import TOGETHER, parts_of
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.goals.hypotheses.answers import Answers, answers_of
@@ -381,7 +381,7 @@ def outcome(said: Attribution | None, card: Card, same: frozenset[str], bank: Se
     return "right" if asked <= {card.rule, *same} else silent
 
 
-def _scores(test: Test | None) -> dict[str, Any]:
+def _scores(test: PredictionScore | None) -> dict[str, Any]:
     if test is None:
         return {"log_score": -math.log(4), "random": -math.log(4), "ceiling": None, "calibration": 0.0}
     total = sum(number for _, _, number in test.calibration)

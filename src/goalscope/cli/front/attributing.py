@@ -18,8 +18,8 @@ from goalscope.cli.overrides import UNCHANGED, WorldOptions, worlds_of
 from goalscope.goals.attribution import (
     Asking,
     FrozenClaim,
+    PredictionScore,
     Stratum,
-    Test,
     Trial,
     claim_of,
     freeze_claim,
@@ -60,7 +60,7 @@ class Attributed(Records):
 
     agent: str
     claim: FrozenClaim
-    tests: tuple[Test, ...]
+    tests: tuple[PredictionScore, ...]
     left_out: Mapping[str, int]
     findings: tuple[Finding, ...]
 
@@ -198,7 +198,7 @@ def attribute(
             Folder(out).make()
             freeze_claim(claim, Path(out))
         TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
-        tests: tuple[Test, ...] = ()
+        tests: tuple[PredictionScore, ...] = ()
         findings = tuple(found_of)
         if other is not None:
             if _is_no_run(given) and later is not None:

@@ -5,8 +5,8 @@ A method is a function of a `Trial` under `@attribution`. Which hypotheses there
 
 from goalscope.goals.attribution.claim import (
     FrozenClaim,
+    PredictionScore,
     Stratum,
-    Test,
     claim_of,
     freeze_claim,
     judged,
@@ -30,8 +30,8 @@ __all__ = [
     "FrozenClaim",
     "Looking",
     "PredictedPart",
+    "PredictionScore",
     "Stratum",
-    "Test",
     "Trial",
     "attribution",
     "claim_of",

@@ -118,7 +118,7 @@ class FrozenClaim(SealedRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Test:
+class PredictionScore:
     """How well a method of a claim predicts single actions in new worlds.
 
     Attributes:
@@ -215,7 +215,7 @@ def read_claim(path: Path) -> FrozenClaim:
     return read_sealed(FrozenClaim, path)
 
 
-def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[Test, ...]:
+def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
     """Return how well each method of a claim predicts the actions of new worlds."""
     return tuple(
         _test(stratum, one.method, one.predicts, given, level)
@@ -226,7 +226,7 @@ def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) ->
 
 def _test(
     stratum: Stratum, method: str, parts: Sequence[PredictedPart], given: Sequence[Answers], level: float
-) -> Test:
+) -> PredictionScore:
     twice = all(one.second is not None for one in given)
     clusters: dict[str, list[Array]] = {}
     pairs = list[tuple[Array, Array]]()
@@ -243,7 +243,7 @@ def _test(
     means = np.array([np.concatenate(found, axis=1).mean(axis=1) for found in clusters.values()])  # [G, 4]
     log_score, random, agreed, distance = (_three(means[:, column], level) for column in range(4))
     enough = twice and agreed[0] > 0
-    return Test(
+    return PredictionScore(
         stratum=stratum.name,
         method=method,
         clusters=len(means),
