@@ -11,6 +11,7 @@ from goalscope.report.blocks import Table, estimates_table, number
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,
+    RANDOM_NETWORKS,
     READINGS,
     Contrast,
     ProbeRows,
@@ -22,7 +23,7 @@ from goalscope.report.sections.probing import (
     probe_name,
     probe_section,
     probe_table,
-    title_of,
+    undefined_of,
 )
 from goalscope.report.specs import (
     BANDS,
@@ -37,8 +38,7 @@ from goalscope.report.specs import (
     TableSpec,
 )
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.stats import Grouped, estimate_rows
-from goalscope.stats.rows import Tag
+from goalscope.stats import estimate_rows
 
 _TAGS = ("head", "control", "site", "layer")
 _TOPS = {count: names.top_name(count) for count in names.TOPS}
@@ -180,9 +180,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
             FoldSpec(f"All probes {READINGS['balanced']}", balanced_tables),
         ),
-        undefined=[
-            (str(grouped.key["measure"]), title_of(grouped.key), grouped.estimate) for grouped in page_estimates
-        ],
+        undefined=undefined_of(page_estimates),
         why=_why,
         counted=page_estimates,
     )
@@ -190,16 +188,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
     """Return the differences in the fit of actions to maps between a head and its floors and random networks."""
-    measures = tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES)
-    differences: list[Grouped] = []
-    for point in near:
-        probe_key: dict[str, Tag | Sequence[Tag]] = {"measure": measures, "head": head, "control": "none", **point.key}
-        contrasts = [Contrast(kind, probe_key, {**probe_key, "control": kind}, ("site", "layer")) for kind in NETWORKS]
-        contrasts += [
-            Contrast(floor, probe_key, {**probe_key, **NOWHERE, "head": floor}, ("site", "layer")) for floor in _FLOORS
-        ]
-        differences += contrasted(base, contrasts, estimate_rows, ("site", "layer"))
-    return Estimates(differences)
+    probe = {"measure": tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES), "head": head, "control": "none"}
+    rivals = {**RANDOM_NETWORKS, **{floor: {**NOWHERE, "head": floor} for floor in _FLOORS}}
+    return Estimates(
+        grouped
+        for point in near
+        for grouped in contrasted(base, [Contrast({**probe, **point.key}, rivals)], estimate_rows, ("site", "layer"))
+    )
 
 
 def _why(measure: str) -> str:

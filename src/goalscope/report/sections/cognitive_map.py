@@ -236,13 +236,12 @@ def _differences(point_rows: ProbeRows) -> Estimates:
     trained = tuple(head for head in rows.values("head") if head not in COUNTED)
     no_control, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
     contrasts = [
-        Contrast(name, {"head": trained, "control": "none"}, {"head": trained, "control": name}, KEY)
-        for name in CONTROLS
-    ]
-    contrasts += [
-        Contrast(name, {**no_control, "head": head}, {**no_control, "head": name}, by)
-        for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
-        for head in heads
+        Contrast({"head": trained, "control": "none"}, {name: {"control": name} for name in CONTROLS}, KEY),
+        *(
+            Contrast({**no_control, "head": head}, {name: {"head": name}}, by)
+            for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
+            for head in heads
+        ),
     ]
     return contrasted(rows, contrasts, summarise, ("head", "class"))
 
@@ -250,8 +249,8 @@ def _differences(point_rows: ProbeRows) -> Estimates:
 def _between_sites(rows: ProbeRows) -> Estimates:
     """Return the differences of the MLP between "pre" and "post", by layer."""
     measures = tuple({column.key["measure"] for column in _DIFFERENCES})
-    probe = {"measure": measures, "head": "mlp", "control": ("none", None)}
-    contrast = Contrast("post", {**probe, "site": "pre"}, {**probe, "site": "post"}, ("layer", "class"))
+    probe = {"measure": measures, "head": "mlp", "control": ("none", None), "site": "pre"}
+    contrast = Contrast(probe, {"post": {"site": "post"}}, ("layer", "class"))
     return contrasted(rows, [contrast], summarise, ("layer", "class"))
 
 

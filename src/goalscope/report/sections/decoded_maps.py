@@ -13,7 +13,7 @@ from goalscope.inside.probing.scores import AREA, KEY, summarise
 from goalscope.report.blocks import number
 from goalscope.report.ledger import Key, RunData
 from goalscope.report.pictures import framed, map_picture, picture
-from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, probe_name
+from goalscope.report.sections.probing import RANDOM_NETWORKS, Contrast, ProbeRows, ReadPoint, contrasted, probe_name
 from goalscope.report.specs import Declared, Figure, section
 from goalscope.report.verdicts import MADE, NETWORKS, claim_in_words, verdict
 from goalscope.runs.record import Episode
@@ -78,8 +78,8 @@ def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
     rows = rows.where(**{TRAINED_ON: None}, cells=None).at(point)
     if tags.get("agent") is not None:
         rows = rows.where(agent=(tags["agent"], None))
-    contrasts = [Contrast(kind, {"control": "none"}, {"control": kind}, KEY) for kind in NETWORKS]
-    differences = contrasted(rows, contrasts, summarise, ("head", "class"))
+    contrast = Contrast({"control": "none"}, RANDOM_NETWORKS, KEY)
+    differences = contrasted(rows, [contrast], summarise, ("head", "class"))
     key: Key = {"measure": AREA, "class": "wall", "head": tags.get("head")}
     rivals = {kind: differences.get(key, less=kind) for kind in NETWORKS}
     if not (said := claim_in_words([("walls", rivals)], MADE)):

@@ -11,6 +11,7 @@ from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     HEADS,
     NOWHERE,
+    RANDOM_NETWORKS,
     TAGS,
     Contrast,
     ProbeRows,
@@ -22,7 +23,7 @@ from goalscope.report.sections.probing import (
     probe_name,
     probe_section,
     probe_table,
-    title_of,
+    undefined_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
@@ -118,9 +119,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         figures=(*_over_layers(estimates, points), *figures),
         legend=_LEGEND,
         folds=[FoldSpec("All layers", [_table("All layers", estimates, points)])] if points != near else [],
-        undefined=[
-            (str(grouped.key["measure"]), title_of(grouped.key, _name), grouped.estimate) for grouped in estimates
-        ],
+        undefined=undefined_of(estimates, _name),
         counted=(
             *estimates,
             *differences,
@@ -149,17 +148,14 @@ def _table(caption: str, estimates: Estimates, points: list[ReadPoint]) -> Table
 
 def _differences(rows: ProbeRows, point: ReadPoint) -> Estimates:
     """Return the differences in error between each head and its baselines and controls at one read point."""
-    contrasts = [
-        Contrast(name, {**point.key, "head": head, "control": "none"}, control, ("site", "layer"))
-        for head in NUMBER_HEADS
-        for name, control in (
-            *((kind, {**point.key, "head": head, "control": kind}) for kind in NETWORKS),
-            ("shuffled", {**point.key, "head": head, "control": "shuffled"}),
-            ("mean", {**NOWHERE, "head": "mean"}),
-            ("true map", {**NOWHERE, "head": "manhattan", "control": "true map"}),
-            ("decoded map", {**point.key, "head": "manhattan", "control": "none"}),
-        )
-    ]
+    rivals = {
+        **RANDOM_NETWORKS,
+        "shuffled": {"control": "shuffled"},
+        "mean": {**NOWHERE, "head": "mean"},
+        "true map": {**NOWHERE, "head": "manhattan", "control": "true map"},
+        "decoded map": {"head": "manhattan"},
+    }
+    contrasts = [Contrast({**point.key, "head": head, "control": "none"}, rivals) for head in NUMBER_HEADS]
     return contrasted(rows, contrasts, estimate_rows, ("site", "layer", "head"))
 
 

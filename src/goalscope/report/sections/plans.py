@@ -211,12 +211,9 @@ def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contras
     """Yield the contrasts of one decoder with controls and baselines, and of "post" with "pre"."""
     decoder_key = {**point.key, "head": head, "control": "none"}
     if point.site == "post":
-        yield Contrast("pre", decoder_key, {**decoder_key, "site": "pre"}, ("plans", "N"))
-    by = ("site", "layer", "plans", "N")
-    for control in _CONTROLS:
-        yield Contrast(control, decoder_key, {**decoder_key, "control": control}, by)
-    for name, key in _baselines(rows, point):
-        yield Contrast(name, decoder_key, key, by)
+        yield Contrast(decoder_key, {"pre": {"site": "pre"}}, ("plans", "N"))
+    rivals = {**{control: {"control": control} for control in _CONTROLS}, **dict(_baselines(rows, point))}
+    yield Contrast(decoder_key, rivals, ("site", "layer", "plans", "N"))
 
 
 def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:

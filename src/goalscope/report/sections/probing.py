@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any, Final, NamedTuple, Self
 
@@ -34,7 +34,7 @@ from goalscope.report.specs import (
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
-from goalscope.stats import Grouped
+from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows, Tag
 
 TAGS = ("site", "layer", "head", "control")
@@ -195,23 +195,28 @@ def claims(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """Difference between rows and those of a control, paired by grid."""
+class Contrast(NamedTuple):
+    """Differences between rows and those of each rival, paired by grid."""
 
-    name: str  # name of the control: measures become "MEASURE less NAME"
     own: Selection
-    control: Selection
-    by: tuple[str, ...]  # tags that paired rows share, in addition to measure and grid
+    rivals: Mapping[
+        str, Selection
+    ]  # NAME in "MEASURE less NAME" -> the tags in which its rows differ from the own ones
+    by: Sequence[str] = ("site", "layer")  # tags that paired rows share, in addition to measure and grid
+
+
+RANDOM_NETWORKS: Final[Mapping[str, Selection]] = {kind: {"control": kind} for kind in NETWORKS}
+"""The rivals of a probe that are the same head on random networks of each kind."""
 
 
 def contrasted(
     rows: ProbeRows, contrasts: Iterable[Contrast], estimator: Callable[..., list[Grouped]], by: Sequence[str]
 ) -> Estimates:
-    """Return the estimates of some contrasts; a contrast without pairs has none."""
+    """Estimate the differences of some contrasts by some tags; rivals without a common grid are left out."""
     parts = [
-        pairs(rows.where(**contrast.own).rows, rows.where(**contrast.control).rows, name=contrast.name, by=contrast.by)
-        for contrast in contrasts
+        pairs(rows.where(**own).rows, rows.where(**{**own, **rival}).rows, name=name, by=paired)
+        for own, rivals, paired in contrasts
+        for name, rival in rivals.items()
     ]
     return ProbeRows(Rows.concatenate(parts)).estimated(estimator, by)
 
@@ -252,6 +257,11 @@ def title_of(key: Key, name: _Name = probe_name) -> str:
     """Write ``pre, layer 3: MLP``, the name alone where no activations are read."""
     point = "" if key["site"] is None else f"{ReadPoint(key['site'], key['layer'])}: "
     return f"{point}{name(key['head'], key['control'])}"
+
+
+def undefined_of(estimates: Iterable[Grouped], name: _Name = probe_name) -> list[tuple[str, str, Estimate]]:
+    """Return the measure, the probe and the estimate of each value, for the list of undefined values."""
+    return [(str(grouped.key["measure"]), title_of(grouped.key, name), grouped.estimate) for grouped in estimates]
 
 
 def in_order(
