@@ -69,7 +69,6 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
                 "invariance",
                 "probing",
                 "cognitive_map",
-                "cognitive_map_curves",
                 "decoded_maps",
                 "beliefs",
                 "plans",
@@ -77,8 +76,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
             ),
             *(
                 "logit_lens",
-                "patching",
-                "steering",
+                "interventions",
                 "dependence",
                 "attribution",
                 "environments",

@@ -20,10 +20,9 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.parts import attempt
 from goalscope._ground.words import counted
 from goalscope.report.blocks import Table, estimates_table, number, numbers_table
-from goalscope.report.charts import Lines, Series
+from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.report.definitions import in_words
 from goalscope.report.figures import as_csv, standalone, themed, visible
-from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
 from goalscope.report.specs import (

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from goalscope._ground import registry
 from goalscope.report.blocks import number
-from goalscope.report.charts import Series
+from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import embed
-from goalscope.report.heat_map import WIDE
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
 from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
