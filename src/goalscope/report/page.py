@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain, count
+from itertools import chain, compress, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -292,15 +292,15 @@ def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...
 
 
 def _table(spec: TableSpec) -> Table | None:
-    all_rows = [
-        (line.title, [spec.estimates.get(line.key, column.key) for column in spec.columns]) for line in spec.lines
-    ]
-    if not any(any(cells) for _, cells in all_rows):
+    cells = [[spec.estimates.get(line.key, column.key) for column in spec.columns] for line in spec.lines]
+    if not any(map(any, cells)):
         return None
-    rows_shown = [(title, cells) for title, cells in all_rows if spec.whole or any(cells)]
-    used_columns = [at for at in range(len(spec.columns)) if spec.whole or any(cells[at] for _, cells in rows_shown)]
-    columns = [(spec.first, ""), *((spec.columns[at].title, spec.columns[at].unit) for at in used_columns)]
-    rows = [(title, [cells[at] for at in used_columns]) for title, cells in rows_shown]
+    has_cells = [spec.whole or any(row) for row in cells]
+    used = [spec.whole or any(column) for column in zip(*cells, strict=True)]
+    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used))]
+    rows = [
+        (line.title, [*compress(row, used)]) for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
+    ]
     return estimates_table(spec.caption, columns, rows, spec.noun)
 
 
@@ -367,13 +367,8 @@ def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
         level = all_estimates.get(curve.key)
         x = tuple(spec.ticks or ()) if level is not None else ()
         estimates = (level,) * len(x) if level is not None else ()
-    if spec.fewest_grids:
-        points = [
-            (position, estimate)
-            for position, estimate in zip(x, estimates, strict=True)
-            if estimate.clusters >= spec.fewest_grids
-        ]
-        x, estimates = tuple(position for position, _ in points), tuple(estimate for _, estimate in points)
+    enough = [estimate.clusters >= spec.fewest_grids for estimate in estimates]
+    x, estimates = tuple(compress(x, enough)), tuple(compress(estimates, enough))
     if len(estimates) < curve.fewest or all(math.isnan(estimate.value) for estimate in estimates):
         return None
     return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=estimates)
@@ -383,10 +378,9 @@ def _map(spec: MapSpec) -> Figure | None:
     among = spec.key if spec.among is None else spec.among
     rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
     cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
-    defined = [
-        estimate.value for row in cells for estimate in row if estimate is not None and not math.isnan(estimate.value)
-    ]
-    if not any(estimate for row in cells for estimate in row):
+    found = [estimate.value for row in cells for estimate in row if estimate is not None]
+    defined = [value for value in found if not math.isnan(value)]
+    if not found:
         return None
     chart = HeatMap(
         cells,

@@ -58,9 +58,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
     table = Table(
         caption="Every recorded value was computed again and compared.",
         headings=("recorded value", "checked", "agree", "disagree"),
-        rows=tuple(
-            (name, str(total), str(agreeing), str(total - agreeing)) for name, total, agreeing in checked_counts
-        ),
+        rows=tuple((name, str(total), str(agree), str(total - agree)) for name, total, agree in checked_counts),
         numbers=(1, 2, 3),
     )
     problems = int(import_info.get("problems", 0) or 0)
@@ -149,6 +147,18 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
     def table(estimates: Estimates, rows: tuple[str, str], caption: str, **key: Tag) -> TableSpec:
         return of_two_tags(estimates, {**key, "measure": STEPWISE}, rows, _BAND, f"Accuracy (share) of {caption}")
 
+    def by_axis(agent: str, estimates: Estimates, rows: tuple[str, str]) -> FoldSpec:
+        caption = f"{agent} by {rows[0]} and distance to the goal in steps"
+        return FoldSpec(f"{agent}, by {rows[0]}", [table(estimates, rows, caption, agent=agent)])
+
+    def by_all(agent: str) -> FoldSpec:
+        captions = {
+            size: f"{agent}, size {number(size)}: density × distance in steps"
+            for size in both.values("size", agent=agent)
+        }
+        tables = [table(both, _BY_DENSITY, caption, agent=agent, size=size) for size, caption in captions.items()]
+        return FoldSpec(f"Size × density × distance: {agent}", tables)
+
     yield Declared(
         anchor="figure-4",
         title=f"Accuracy by size, density and distance{where}",
@@ -169,30 +179,8 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
         legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
         f"steps{WIDE_LEFT_OUT}.",
         folds=[
-            *(
-                FoldSpec(
-                    f"{agent}, by {rows[0]}",
-                    [table(estimates, rows, f"{agent} by {rows[0]} and distance to the goal in steps", agent=agent)],
-                )
-                for estimates, rows in axes
-                for agent in others
-            ),
-            *(
-                FoldSpec(
-                    f"Size × density × distance: {agent}",
-                    [
-                        table(
-                            both,
-                            _BY_DENSITY,
-                            f"{agent}, size {number(size_value)}: density × distance in steps",
-                            agent=agent,
-                            size=size_value,
-                        )
-                        for size_value in both.values("size", agent=agent)
-                    ],
-                )
-                for agent in (*subjects, *others)
-            ),
+            *(by_axis(agent, estimates, rows) for estimates, rows in axes for agent in others),
+            *(by_all(agent) for agent in (*subjects, *others)),
         ],
     )
 

@@ -5,7 +5,6 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from goalscope._ground.words import listed, short
@@ -14,6 +13,7 @@ from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
 from goalscope.inside.probing.labels import CLASSES
 from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.inside.probing.suite import FULL
+from goalscope.report.blocks import interval
 from goalscope.report.charts import DifferenceBar, Forest, HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.probing import (
@@ -32,6 +32,7 @@ from goalscope.report.sections.probing import (
     probe_name,
     probe_section,
     share_bounds,
+    undefined_of,
 )
 from goalscope.report.specs import (
     BANDS,
@@ -69,6 +70,10 @@ _COMPARED: dict[str, dict[str, str]] = {
     "per-cell linear, permuted weights": _LINEAR_PERMUTED,
     "MLP, shuffled labels": {"head": "mlp", "control": "shuffled"},
 }
+
+
+def _column(measure: str, name: Tag, title: str) -> Column:
+    return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
 
 
 _Shown = tuple[str, str, Estimates, list[Curve]]
@@ -110,9 +115,7 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
     probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
     figures: list[_Shown] = []
     for title, y_label, key in _MAIN:
-        curves = [
-            Curve(name, {**key, **probe}, style=index, fewest=2) for index, (name, probe) in enumerate(probes.items())
-        ]
+        curves = [Curve(name, {**key, **probe}, style=at, fewest=2) for at, (name, probe) in enumerate(probes.items())]
         level = Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6, flat=True)
         figures.append((f"{title} by layer", y_label, natural, [*curves, level]))
     figures += [(f"{title} by layer", f"{name} (share)", rates, curves) for name, title, curves in _rates_by_class()]
@@ -128,9 +131,7 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         anchor="cognitive-map-layers",
         title=f"{rows.title('Cognitive map')}: by layer",
         figures=[
-            _figure(
-                f"{title}, {site}", y_label, "layer", estimates, [_at_site(curve, site) for curve in curves], layers
-            )
+            _figure(f"{title}, {site}", y_label, "layer", estimates, _at_site(curves, site), layers)
             for title, y_label, estimates, curves in figures
             for site in sites
         ],
@@ -141,8 +142,8 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
     )
 
 
-def _at_site(curve: Curve, site: Tag) -> Curve:
-    return curve if curve.flat else replace(curve, key={**curve.key, "site": site})
+def _at_site(curves: Sequence[Curve], site: Tag) -> list[Curve]:
+    return [curve if curve.flat else replace(curve, key={**curve.key, "site": site}) for curve in curves]
 
 
 def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
@@ -224,13 +225,9 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     ]
     figures = [
         _figure(
-            title,
-            label,
-            "size",
-            general,
-            [Curve("general", key), Curve("of one size each", key, estimates=size_specific)],
+            title, label, "size", general, [Curve("general", key), Curve("of one size each", key, estimates=of_size)]
         )
-        for title, label, (size_specific, general), key in declared_figures
+        for title, label, (of_size, general), key in declared_figures
     ]
     return (figures, [*cells[0], *rates[0]]) if cells[0] else ([], [])
 
@@ -276,20 +273,21 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
         anchor="learning-curves",
         title=curve_rows.title("Learning curves"),
         explained=_LEARNING,
-        facts=[(_title(end), _gain_text(end)) for end in curve_ends(curve_rows.rows, _HEAD) if _pair(end) in _LEARNT],
+        facts=[
+            (f"{_where(end.key)}: {end.key['measure']}, {end.key['class']}", _gain_text(end))
+            for end in curve_ends(curve_rows.rows, _HEAD)
+            if (end.key["measure"], end.key["class"]) in _LEARNT
+        ],
         tables=[
             TableSpec(
                 f"Scores by number of training grids: {MEAN}",
                 "trained on",
                 estimates,
+                [_column(measure, name, f"{measure}: {name}") for measure, name in classes],
                 [
-                    Column(f"{measure}: {name}", "share", {"measure": measure, "class": name})
-                    for measure, name in classes
-                ],
-                [
-                    Line(f"{_where(head)}: {counted} grids", {**head, TRAINED_ON: counted})
+                    Line(f"{_where(head)}: {count} grids", {**head, TRAINED_ON: count})
                     for head in heads
-                    for counted in counts
+                    for count in counts
                 ],
             )
         ],
@@ -316,36 +314,20 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
     )
 
 
-def _pair(curve_end: CurveEnd) -> tuple[str, str]:
-    return str(curve_end.key["measure"]), str(curve_end.key["class"])
-
-
 def _where(key: Key) -> str:
     name = probe_name(key["head"])
     return name if key["site"] is None else f"{name}, {ReadPoint(key['site'], key['layer'])}"
 
 
-def _title(curve_end: CurveEnd) -> str:
-    return f"{_where(curve_end.key)}: {curve_end.key['measure']}, {curve_end.key['class']}"
-
-
 def _gain_text(curve_end: CurveEnd) -> str:
     """Write the gain of the last doubling, and its meaning for a null result."""
-    value, low, high = (short(end, "share") for end in (curve_end.gain.value, curve_end.gain.low, curve_end.gain.high))
-    gained = (
-        f"{value} [{low}, {high}]"
-        if curve_end.gain.has_interval
-        else f"{value} ({curve_end.gain.note or 'no interval'})"
-    )
+    gain = curve_end.gain
+    gained = f"{short(gain.value, 'share')} {interval(gain) or '(' + (gain.note or 'no interval') + ')'}"
     outcome = "flattened" if curve_end.flattened else "not flattened, more grids may show more"
     return f"{gained} from {curve_end.grids[0]} to {curve_end.grids[1]} training grids: {outcome}"
 
 
 _PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
-
-
-def _column(measure: str, name: Tag, title: str) -> Column:
-    return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
 
 
 _AREAS = tuple(_column(AREA, name, f"{AREA}: {name}") for name in _PLURALS)
@@ -436,9 +418,8 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     layers = sorted(site_differences.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
     page_estimates = [grouped for grouped in estimates if grouped.key["measure"] not in _CALLED]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
-    parts = partial(_parts, measure=AREA)
     rivals = [
-        Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
+        Line(_less(head, against), {"head": head, "less": against})
         for head in heads
         for against in _AGAINST
         if head != "additive" or against not in ("wall-count", "input", "text")
@@ -450,16 +431,14 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         explained=(*_TEXT, *([_ADDITIVE] if "additive" in heads else [])),
         sentences=(
             *claims(
-                differences, [(probe_name(head), parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
+                differences, [(probe_name(head), _parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
             ),
             *(
-                Sentence(
-                    f"{probe_name(head)} less {_RIVALS[against]}", differences, parts({"head": head, "less": against})
-                )
+                Sentence(_less(head, against), differences, _parts({"head": head, "less": against}))
                 for head, against in _SENTENCE_PAIRS
             ),
             *(
-                Sentence(f"MLP, layer {key['layer']}: pre less post", site_differences, parts({**key, "less": "post"}))
+                Sentence(f"MLP, layer {key['layer']}: pre less post", site_differences, _parts({**key, "less": "post"}))
                 for key in layers
             ),
         ),
@@ -484,7 +463,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             _table(f"Finding agent and goal ({title})", _FINDING, network_keys, estimates),
             *_rate_tables("{name} by class ({where})", balanced_title, network_keys, balanced),
         ),
-        figures=(*_forests(differences, point, AREA), *_confusion(estimates, point)),
+        figures=(*_forests(differences, point), *_confusion(estimates, point)),
         legend=_LEGEND,
         folds=(
             FoldSpec("All heads and controls: finding agent and goal", [_table(title, _FINDING, keys, estimates)]),
@@ -500,14 +479,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 [_table(balanced_title, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
             ),
         ),
-        undefined=[
-            (
-                ", ".join(str(grouped.key[name]) for name in ("measure", "class") if grouped.key[name]),
-                probe_name(grouped.key["head"], grouped.key["control"]),
-                grouped.estimate,
-            )
-            for grouped in page_estimates
-        ],
+        undefined=undefined_of(page_estimates, and_tags=("class",)),
         why=lambda measure: "no cell is called so on any grid" if measure in _PRECISION else "no grid has such a cell",
         counted=(*page_estimates, *differences),
     )
@@ -551,8 +523,12 @@ def _between_sites(rows: ProbeRows) -> Estimates:
     return contrasted(rows, [contrast], summarise, ("layer", "class"))
 
 
-def _parts(key: Key, measure: str) -> list[tuple[str, Key]]:
-    return [(plural, {**key, "measure": measure, "class": name}) for name, plural in _PLURALS.items()]
+def _parts(key: Key) -> list[tuple[str, Key]]:
+    return [(plural, {**key, "measure": AREA, "class": name}) for name, plural in _PLURALS.items()]
+
+
+def _less(head: str, against: str) -> str:
+    return f"{probe_name(head)} less {_RIVALS[against]}"
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
@@ -570,20 +546,20 @@ def _missing(keys: Sequence[Key]) -> list[str]:
     return [f"Not in this run: {listed(parts)}."] if parts else []
 
 
-def _forests(differences: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure]:
-    """Draw the differences in a measure between the MLP or the per-cell head and their controls."""
+def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
+    """Draw the differences in the area between the MLP or the per-cell head and their controls."""
     legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
         bars = [
             DifferenceBar(label, style, plural, estimate)
-            for plural, key in _parts({"head": head}, measure)
+            for plural, key in _parts({"head": head})
             for style, (against, label) in enumerate(legend.items())
             if (estimate := differences.get(key, {"less": against})) is not None
         ]
         if bars:
             title = f"{probe_name(head)} less its controls"
-            chart = Forest(bars, title=title, x_label=f"difference in {measure} (share)")
+            chart = Forest(bars, title=title, x_label=f"difference in {AREA} (share)")
             yield Figure(chart, f"{title}, {point}", str(point))
 
 

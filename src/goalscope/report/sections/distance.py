@@ -45,6 +45,7 @@ _COLUMNS = (
     Column("R²", "share of the variance", {"measure": "R^2"}),
 )
 _RANKS = {head: at for at, head in enumerate(NUMBER_HEADS)}
+_Y_LABEL = "absolute error (steps)"
 _MIN_GRIDS = 5  # grids behind a point of a curve over distances
 _TEXT = (
     "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
@@ -81,6 +82,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     probe_lines = [
         Line(f"{point}: {probe_name(head)}", {**point.key, "head": head}) for point in near for head in NUMBER_HEADS
     ]
+    error_keys = {line.title: {**line.key, "measure": ERROR} for line in probe_lines}
     figures = [_by_distance(by_distance, point) for point in near]
     drawn_keys = [{name: curve.key[name] for name in TAGS} for figure in figures for curve in figure.curves]
     yield Declared(
@@ -91,18 +93,15 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         sentences=[
             *claims(
                 differences,
-                [(line.title, [("the distance", {**line.key, "measure": ERROR})]) for line in probe_lines],
+                [(title, [("the distance", key)]) for title, key in error_keys.items()],
                 floors=_FLOORS,
                 higher=False,
             ),
             *(
                 Sentence(
-                    line.title,
-                    differences,
-                    [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _OTHERS.items()],
-                    _OPENINGS,
+                    title, differences, [(label, {**key, "less": name}) for name, label in _OTHERS.items()], _OPENINGS
                 )
-                for line in probe_lines
+                for title, key in error_keys.items()
             ),
         ],
         tables=(
@@ -164,15 +163,10 @@ def _curve(title: str, head: str, control: str = "none", point_key: Key | None =
 
 
 def _over_layers(estimates: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
-    return over_layers(
-        points,
-        "Error of the decoded distance by layer",
-        "absolute error (steps)",
-        estimates,
-        [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve("MLP, permuted weights", "mlp", "permuted")],
-        flat=[_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")],
-        bounds=data_bounds,
-    )
+    curves = [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve("MLP, permuted weights", "mlp", "permuted")]
+    flat = [_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")]
+    title = "Error of the decoded distance by layer"
+    return over_layers(points, title, _Y_LABEL, estimates, curves, flat=flat, bounds=data_bounds)
 
 
 def _by_distance(estimates: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
@@ -187,7 +181,7 @@ def _by_distance(estimates: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
     with_enough_grids = Estimates(grouped for grouped in estimates if grouped.estimate.clusters >= _MIN_GRIDS)
     return CurveSpec(
         f"Error by distance, {point}",
-        "absolute error (steps)",
+        _Y_LABEL,
         "distance",
         with_enough_grids,
         curves,

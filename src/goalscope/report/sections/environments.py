@@ -147,15 +147,8 @@ def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str
         # An agent without errors has no error direction; the line stays.
         no_errors = name == KEY_POOLED and not all(undefined_in.values())
         if no_errors or any(estimate is not None and (estimate.n or estimate.undefined) for estimate in estimates):
-            rows.append(
-                (
-                    title_of(name),
-                    [
-                        estimate or (_NO_ERRORS if name == KEY_POOLED and not undefined_in[kind] else _EMPTY)
-                        for estimate, (kind, _) in zip(estimates, columns, strict=True)
-                    ],
-                )
-            )
+            empty = [_NO_ERRORS if name == KEY_POOLED and not undefined_in[kind] else _EMPTY for kind, _ in columns]
+            rows.append((title_of(name), [estimate or cell for estimate, cell in zip(estimates, empty, strict=True)]))
     counts = [ledger.find("agent", "success", agent=agent, **group) for group in columns.values()]
     rows.append(("Trajectories", [Cell(value=str(estimate.n) if estimate else "–") for estimate in counts]))
     rows.append(("Grids", [Cell(value=str(estimate.clusters) if estimate else "–") for estimate in counts]))
@@ -175,20 +168,19 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
     for (kind, control), group in columns.items():
         if not control and (kind, True) in columns and agents:
             control_group = columns[kind, True]
-            pairs = [
-                (
-                    SideRows(f"{agent}, with key", rows.select(agent=agent, **group)),
-                    SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)),
-                )
-                for agent in agents
-            ]
+            with_key = [SideRows(f"{agent}, with key", rows.select(agent=agent, **group)) for agent in agents]
+            controls = [SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)) for agent in agents]
             caption = (
                 f"{_KINDS[kind]} against its control, paired by grid: key − control with its interval, and p, "
                 "the level at which it leaves out 0, corrected for all TESTS of this table (one family, level "
                 f"{LEVEL:g})"
             )
             measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
-            tables.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
+            tables.append(
+                family_table(
+                    [*zip(with_key, controls, strict=True)], caption, measures, name=f"{kind} against control"
+                )[1]
+            )
     return tables
 
 
@@ -224,13 +216,8 @@ _FOG_TEXT = (
 def fog(run: RunData) -> Iterator[Declared]:
     """The table of agents for each condition under fog."""
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
-    labels = [
-        (
-            agent,
-            f"{agent} ({_HISTORY_LABELS.get(history[agent], history[agent])})" if agent in run.groups.models else agent,
-        )
-        for agent in agents
-    ]
+    views = {agent: f" ({_HISTORY_LABELS.get(history[agent], history[agent])})" for agent in run.groups.models}
+    labels = [(agent, f"{agent}{views.get(agent, '')}") for agent in agents]
     for group, radius in _fog_conditions(run, WASTE[0]):
         tables, text = _tests(run, group)
         keys = [{"measure": name, "agent": agent} for agent in run.ledger.agents for name in COLUMNS]

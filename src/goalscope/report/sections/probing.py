@@ -187,12 +187,8 @@ def claims(
     """
     floor_names, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
     for title, parts in probes:
-        yield RivalsSentence(
-            f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher
-        )
-        yield RivalsSentence(
-            f"{title}: made more readable by training", differences, parts, networks, MADE, (NEEDED,), higher
-        )
+        for rivals, word, needed in ((floor_names, READABLE, tuple(floor_names)), (networks, MADE, (NEEDED,))):
+            yield RivalsSentence(f"{title}: {word.above}", differences, parts, rivals, word, needed, higher)
 
 
 class Contrast(NamedTuple):
@@ -255,13 +251,23 @@ def probe_name(head: Tag, control: Tag = "none") -> str:
 
 def title_of(key: Key, name: _Name = probe_name) -> str:
     """Write ``pre, layer 3: MLP``, the name alone where no activations are read."""
-    point = "" if key["site"] is None else f"{ReadPoint(key['site'], key['layer'])}: "
+    point = "" if key.get("site") is None else f"{ReadPoint(key['site'], key['layer'])}: "
     return f"{point}{name(key['head'], key['control'])}"
 
 
-def undefined_of(estimates: Iterable[Grouped], name: _Name = probe_name) -> list[tuple[str, str, Estimate]]:
-    """Return the measure, the probe and the estimate of each value, for the list of undefined values."""
-    return [(str(grouped.key["measure"]), title_of(grouped.key, name), grouped.estimate) for grouped in estimates]
+def undefined_of(
+    estimates: Iterable[Grouped], name: _Name = probe_name, and_tags: Sequence[str] = (), joint: str = ", "
+) -> list[tuple[str, str, Estimate]]:
+    """Return the measure with some tags, the probe and the estimate of each value, for the list of undefined values."""
+    return [
+        (
+            joint.join(str(key[tag]) for tag in ("measure", *and_tags) if key.get(tag)),
+            title_of(key, name),
+            grouped.estimate,
+        )
+        for grouped in estimates
+        for key in [grouped.key]
+    ]
 
 
 def in_order(
