@@ -117,14 +117,9 @@ class Lines(Drawn):
             if counted:
                 parts.append(_steps([(x(at), below(one.clusters)) for at, one in _points(one)], one.style))
         labels = [self.x_label, *([f"pale: {_LESS}"] if sparse else [])]
-        end = bottom + x_labels_height(x, x_ticks)
-        parts += below_axis(labels, (left + _WIDTH - 10) / 2, end, _WIDTH)
-        end += 13 * len(labels) + 4
-        if len(self.series) > 1:
-            entries = [Entry(one.label, look_of(one.style), self.joined, not self.counts) for one in self.series]
-            drawn, end = legend(entries, end, _WIDTH)
-            parts += drawn
-        return chart(_WIDTH, end + 4, self.title, parts)
+        entries = [Entry(one.label, look_of(one.style), self.joined, not self.counts) for one in self.series]
+        entries = entries if len(entries) > 1 else []
+        return _complete(self.title, parts, left, bottom + x_labels_height(x, x_ticks), labels, entries)
 
     def _line(self, series: Series, x: Scale, y: Scale, aside: float) -> Iterator[str]:
         """Yield the band, the line and the marks of a series; what comes from few of the grids alone is pale."""
@@ -153,6 +148,18 @@ class Lines(Drawn):
             for at, height, few, alone in zip(across, heights, sparse, _alone(heights), strict=True):
                 if not math.isnan(height) and pale <= few and (not self.counts or alone):
                     yield mark(at, height, look, opacity=opacity)
+
+
+def _complete(
+    title: str, parts: list[str], left: float, end: float, labels: Sequence[str], entries: Sequence[Entry]
+) -> str:
+    """Return a chart, the labels of its horizontal axis and its legend below the place ``end``."""
+    parts += below_axis(labels, (left + _WIDTH - 10) / 2, end, _WIDTH)
+    end += 13 * len(labels) + 4
+    if entries:
+        drawn, end = legend(entries, end, _WIDTH)
+        parts += drawn
+    return chart(_WIDTH, end + 4, title, parts)
 
 
 def _alone(heights: Sequence[float]) -> list[bool]:
@@ -249,13 +256,8 @@ class Forest(Drawn):
             middle = levels_end + height * (names.index(entry.line) + 0.5 + slot / (slots + 1))
             parts += _difference(entry, x, middle)
         parts += x_axis(x, x.ticks(46), bottom)
-        parts += below_axis([self.x_label], (left + _WIDTH - 10) / 2, bottom + 18, _WIDTH)
-        end = bottom + 35
-        if len(series) > 1:
-            entries = [Entry(name, look_of(style), joined=False) for name, style in series]
-            drawn, end = legend(entries, end, _WIDTH)
-            parts += drawn
-        return chart(_WIDTH, end + 4, self.title, parts)
+        entries = [Entry(name, look_of(style), joined=False) for name, style in series] if len(series) > 1 else []
+        return _complete(self.title, parts, left, bottom + 18, [self.x_label], entries)
 
 
 def _difference(entry: DifferenceBar, x: Scale, middle: float) -> Iterator[str]:
@@ -325,9 +327,8 @@ class Points(Drawn):
         if self.line is not None and len(points) > 1:
             parts.append(self._fit(self.line, x, y))
         parts += [mark(x(point.x.value), y(point.y.value), look_of(point.style), 7.0) for point in points]
-        parts += below_axis([self.x_label], (left + _WIDTH - 10) / 2, bottom + 18, _WIDTH)
-        drawn, end = legend([Entry(one.label, look_of(one.style), joined=False) for one in points], bottom + 35, _WIDTH)
-        return chart(_WIDTH, end + 4, self.title, [*parts, *drawn])
+        entries = [Entry(one.label, look_of(one.style), joined=False) for one in points]
+        return _complete(self.title, parts, left, bottom + 18, [self.x_label], entries)
 
     def _fit(self, fit: tuple[float, float], x: Scale, y: Scale) -> str:
         """Return the fitted line between the outermost points, as far as it lies on the paper."""

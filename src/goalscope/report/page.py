@@ -66,17 +66,27 @@ def write_report(
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
         OSError: the page cannot be written.
     """
-    if lacking_rows := "" if covered else not_measured(store):
-        raise ValueError(
-            f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
-            f"goalscope measure {store.path}"
-        )
+    if not covered:
+        check_covered(store)
     run, title = RunData.of(store), about.title(store)
     numbers = run.ledger.to_json(study=title, content_hash=run.digest)
     text = render_page(title, about.summary(run), sections_of(run), numbers)
     if ledger_path is not None:
         write_page(Path(ledger_path), numbers + "\n")
     return write_page(Path(path), text)
+
+
+def check_covered(store: Store) -> None:
+    """Refuse a run whose rows do not cover its episodes.
+
+    Raises:
+        ValueError: there are no episodes, or rows that do not cover them.
+    """
+    if lacking_rows := not_measured(store):
+        path = store.path
+        raise ValueError(
+            f"the rows of a run must cover its episodes, but in {path} {lacking_rows}: goalscope measure {path}"
+        )
 
 
 def not_measured(store: Store) -> str:
@@ -93,11 +103,8 @@ def not_measured(store: Store) -> str:
         if measure == "success":
             missing.difference_update(names)
         gone.update(name for name in names if name and name not in episodes)
-    if not missing and not gone:
-        return ""
-    return f"{len(missing)} of {len(episodes)} are not measured" + (
-        f", {len(gone)} measured ones are gone" if gone else ""
-    )
+    gone_text = f", {len(gone)} measured ones are gone" if gone else ""
+    return f"{len(missing)} of {len(episodes)} are not measured{gone_text}" if missing or gone else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,10 +316,9 @@ def _undefined(declared: Declared) -> Iterator[FoldSpec]:
     rows = []
     for measure, where, estimate in declared.undefined:
         if not estimate.has_interval:
-            reason = f"no interval: {estimate.note or 'its ends are not known'}"
-            if math.isnan(estimate.value):
-                reason = declared.why(measure) or estimate.note or "no value is defined"
-            rows.append((measure, where, reason))
+            why_no_value = declared.why(measure) or estimate.note or "no value is defined"
+            why_no_interval = f"no interval: {estimate.note or 'its ends are not known'}"
+            rows.append((measure, where, why_no_value if math.isnan(estimate.value) else why_no_interval))
     if rows:
         unlisted = len(rows) - _MAX_UNDEFINED
         table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MAX_UNDEFINED]))

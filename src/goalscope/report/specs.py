@@ -88,9 +88,7 @@ class CurveSpec:
     curves: Sequence[Curve]
     _: KW_ONLY
     x_label: str = ""  # label of the horizontal axis with its unit; that of the tag in `AXES` where ""
-    places: Mapping[Any, float] | None = (
-        None  # value -> position on the axis; numbers are their own positions where None
-    )
+    places: Mapping[Any, float] | None = None  # value -> position on the axis; numbers are their own where None
     joined: bool = True  # False for values without an order
     bounds: Bounds = SHARE
     # Ticks of the horizontal axis, with labels where a mapping; at all points where None, automatic where empty.

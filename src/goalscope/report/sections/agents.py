@@ -170,9 +170,8 @@ def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
     nearest = rows
     for name, centre in centres.items():
         codes, labels = nearest.numbered(name)
-        distances = np.array(
-            [abs(float(label) - centre) if isinstance(label, int | float) else np.inf for label in labels]
-        )
+        far = (abs(float(label) - centre) if isinstance(label, int | float) else np.inf for label in labels)
+        distances = np.fromiter(far, dtype=float)
         nearest = nearest.where(distances[codes] == distances[codes].min(initial=np.inf))
     return min(map(str, nearest.numbered("episode_id")[1]), default="")
 

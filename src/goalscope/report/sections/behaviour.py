@@ -4,7 +4,7 @@ Source: behavioural and representational evaluation, Fig. 4 and Fig. 12 (its upp
 distance).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -102,8 +102,7 @@ def maps(run: RunData) -> Iterator[Declared]:
         title = f"{agent}, {where}" if where else agent
         label = f"{main_title} of {title} by size and density"
         figures.append(_map(cells, {**key, "measure": MAPS[0]}, title, label=label, among=group))
-        tables = [_size_table(ledger, cells, {**key, "measure": name}, title, group) for name in MAPS]
-        folds.append(FoldSpec(f"Tables: {title}", tables))
+        folds.append(_size_tables(ledger, cells, MAPS, key, title, group))
     yield Declared(
         anchor="maps",
         title="Size × density",
@@ -170,10 +169,10 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
             _map(
                 estimates,
                 {"agent": agent, "measure": STEPWISE},
-                f"{agent}: accuracy by {rows[0]} and distance",
-                (rows[0], "distance_band"),
+                f"{agent}: accuracy by {tag} and distance",
+                (tag, "distance_band"),
             )
-            for estimates, rows in axes
+            for estimates, (tag, _) in axes
             for agent in subjects
         ],
         legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
@@ -211,10 +210,7 @@ def _figure_12(run: RunData, group: Key, where: str) -> Declared:
         legend=f"Below each value its 95 % interval over the grids of the cell{WIDE_LEFT_OUT}; colours run from 0 to "
         "the greatest one.",
         folds=[
-            FoldSpec(
-                f"Tables: {agent}",
-                [_size_table(run.ledger, estimates, {"agent": agent, "measure": name}, agent) for name in measures],
-            )
+            _size_tables(run.ledger, estimates, measures, {"agent": agent}, agent)
             for agent in (*run.groups.subjects, *run.groups.others)
         ],
     )
@@ -281,11 +277,15 @@ def key_worlds(run: RunData) -> Iterator[Declared]:
         yield Declared(anchor="keys", title="Instrumental and implicit goals", tables=tables)
 
 
-def _size_table(ledger: Ledger, cells: Estimates, key: Key, title: str, values_key: Key | None = None) -> TableSpec:
-    """Return a measure by size and density as a table."""
-    name = str(key["measure"])
-    caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {title}"
-    return of_two_tags(cells, key, _BY_SIZE, _DENSITIES, caption, values_key)
+def _size_tables(
+    ledger: Ledger, cells: Estimates, measures: Sequence[str], key: Key, title: str, among: Key | None = None
+) -> FoldSpec:
+    """Return the tables of some measures by size and density."""
+    tables = []
+    for name in measures:
+        caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {title}"
+        tables.append(of_two_tags(cells, {**key, "measure": name}, _BY_SIZE, _DENSITIES, caption, among))
+    return FoldSpec(f"Tables: {title}", tables)
 
 
 def _map(

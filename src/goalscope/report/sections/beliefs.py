@@ -265,19 +265,11 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
 
 def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
     """Return the differences in the fit of actions between decoded and shuffled maps, by layer and site."""
-    probes = {"none": probe_name(head), **NETWORKS}
-    return [
-        figure
-        for name in (names.DECODED, names.RECOVERY)
-        for figure in over_layers(
-            points,
-            f"{_heading(name).capitalize()} less shuffled, by layer",
-            "difference (share)",
-            estimates,
-            [
-                Curve(title, {"head": head, "control": control, "measure": name + names.DIFFERENCE})
-                for control, title in probes.items()
-            ],
-            bounds=None,
-        )
-    ]
+    figures = list[CurveSpec]()
+    for name in (names.DECODED, names.RECOVERY):
+        key = {"head": head, "measure": name + names.DIFFERENCE}
+        probes = {"none": probe_name(head), **NETWORKS}
+        curves = [Curve(title, {**key, "control": control}) for control, title in probes.items()]
+        title = f"{_heading(name).capitalize()} less shuffled, by layer"
+        figures += over_layers(points, title, "difference (share)", estimates, curves, bounds=None)
+    return figures

@@ -48,11 +48,8 @@ def decoded_maps(run: RunData) -> Iterator[Declared]:
         raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
     episode_ids = run.store.episode_ids() & {shown_map.episode_id for shown_map in stored_maps}
     episodes = {episode.id: episode for episode in run.store.episodes(sorted(episode_ids))}
-    maps = [
-        shown_map
-        for shown_map in stored_maps
-        if shown_map.episode_id in episode_ids and 0 <= shown_map.step < len(episodes[shown_map.episode_id].steps)
-    ]
+    steps = {identity: range(len(episode.steps)) for identity, episode in episodes.items()}
+    maps = [shown_map for shown_map in stored_maps if shown_map.step in steps.get(shown_map.episode_id, ())]
     if maps:
         missing = len(stored_maps) - len(maps)
         above, said = _standing(run, maps[0].tags)
@@ -99,10 +96,8 @@ def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
     wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
     truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
-    frame, outline = (
-        max(len(shown_map.lines), len(shown_map.lines[0]), grid.height, grid.width),
-        (grid.height, grid.width),
-    )
+    outline = (grid.height, grid.width)
+    frame = max(len(shown_map.lines), len(shown_map.lines[0]), *outline)
     yield Figure(framed(truth, outline, frame), caption=caption)
     agent = [] if shown_map.tags.get("agent") is None else [str(shown_map.tags["agent"])]
     probe = probe_name(shown_map.tags.get("head"), shown_map.tags.get("control", "none"))

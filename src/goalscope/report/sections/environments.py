@@ -28,7 +28,7 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
-from goalscope.stats import Estimate
+from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows, Tag
 
 Group = Mapping[str, Tag]
@@ -125,12 +125,16 @@ def _declared(
             replace(grouped, key={**grouped.key, "world": _column(key, columns)})
             for agent in ledger.agents
             for key, group in columns.items()
-            for grouped in ledger.tables["agent"].picked(
-                ({"measure": name, "agent": agent} for name in measures), **group
-            )
+            for grouped in _estimates_of(ledger, [agent], measures, group)
         ],
         closing="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
     )
+
+
+def _estimates_of(ledger: Ledger, agents: Sequence[str], measures: Sequence[str], group: Key) -> list[Grouped]:
+    """Return the estimates of some agents and measures in a group, for the table of counts and methods."""
+    keys = ({"measure": name, "agent": agent} for agent in agents for name in measures)
+    return ledger.tables["agent"].picked(keys, **group)
 
 
 def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str) -> Table:
@@ -219,20 +223,17 @@ def fog(run: RunData) -> Iterator[Declared]:
     views = {agent: f" ({_HISTORY_LABELS.get(history[agent], history[agent])})" for agent in run.groups.models}
     labels = [(agent, f"{agent}{views.get(agent, '')}") for agent in agents]
     for group, radius in _fog_conditions(run, WASTE[0]):
-        tables, text = _tests(run, group)
-        keys = [{"measure": name, "agent": agent} for agent in run.ledger.agents for name in COLUMNS]
+        tests, text = _tests(run, group)
+        caption = f"Arms under fog of radius {radius}"
         yield Declared(
             anchor="fog",
             title="Under fog",
             paragraphs=[text] if text else (),
             explained=(_TEXT,),
-            tables=[
-                by_agent(run.ledger, COLUMNS, group, f"Arms under fog of radius {radius}", first="arm", labels=labels),
-                *tables,
-            ],
+            tables=[by_agent(run.ledger, COLUMNS, group, caption, first="arm", labels=labels), *tests],
             figures=[over_tag(run.ledger, name, "size", group) for name in WASTE],
             legend=BANDS,
-            counted=run.ledger.tables["agent"].picked(keys, **group),
+            counted=_estimates_of(run.ledger, run.ledger.agents, COLUMNS, group),
         )
 
 
@@ -250,7 +251,6 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             [Column(title_of(name), "share", {"measure": name}) for name in _ERRORS],
             [Line(agent, {**group, "agent": agent}) for agent in agents],
         )
-        keys = [{"measure": name, "agent": agent} for agent in agents for name in _ERRORS]
         errors = run.rows_of(*(name for name in run.measured.measures if name in _FOGGED))
         yield Declared(
             anchor="fog-errors",
@@ -259,7 +259,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             tables=[means, *error_tables(errors, run.ledger, agents, group, suffix=UNDER_FOG, noun="grid")],
             figures=[over_tag(run.ledger, name, "size", group) for name in _ERRORS],
             legend=BANDS,
-            counted=table.picked(keys, **group),
+            counted=_estimates_of(run.ledger, agents, _ERRORS, group),
         )
 
 
@@ -282,9 +282,8 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
             f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
             "matter, goalscope compare RUN --agents 'A;B'."
         )
-    sides = {
-        agent: SideRows(agent, run.rows_of(*COMPARED).select(agent=agent, **group)) for agent in (*subjects, *others)
-    }
+    rows = run.rows_of(*COMPARED)
+    sides = {agent: SideRows(agent, rows.select(agent=agent, **group)) for agent in (*subjects, *others)}
     caption = (
         f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and "
         f"p, the level at which it leaves out 0, corrected for all TESTS of this table (one family, level {LEVEL:g})"

@@ -16,7 +16,7 @@ from goalscope.inside.interventions.passes import PATCHES
 from goalscope.inside.interventions.patching import CHANGED, LOG_ODDS, RECOVERY, REROUTED, WHOLE
 from goalscope.inside.interventions.patching import FOLLOWS as FOLLOWS_SOURCE
 from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
-from goalscope.inside.probing.scores import chosen, pairs
+from goalscope.inside.probing.scores import chosen
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.specs import (
@@ -35,7 +35,7 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE, NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
 from goalscope.runs.provenance import noted
-from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats import LESS, Grouped, estimate_rows
 from goalscope.stats.rows import Rows, Tag
 
 _SITES: Final = {
@@ -311,10 +311,10 @@ def _order(key: Key) -> tuple[bool, int]:
 
 def _by_layer(estimates: Estimates) -> Estimates:
     """Return the estimates of single layers, by their number alone."""
-    single = [grouped for grouped in estimates if grouped.key["layer"] is not None]
     return Estimates(
         replace(grouped, key={name: value for name, value in grouped.key.items() if name != "layers"})
-        for grouped in single
+        for grouped in estimates
+        if grouped.key["layer"] is not None
     )
 
 
@@ -362,11 +362,9 @@ def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
 
 def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
     """Yield the paired differences between some rows and those of each rival."""
-    for name, rival in rivals.items():
-        paired = pairs(chosen(rows, **key), chosen(rows, **rival), name=name, by=(*by, PAIR))
-        labels = {"less": name, "measure": str(rows.measure[0])} if len(paired) else {}
-        for grouped in estimate_rows(paired, by=by) if len(paired) else ():
-            yield Grouped(key={**key, **grouped.key, **labels}, estimate=grouped.estimate)
+    for grouped in contrasted(ProbeRows(rows), [Contrast(key, rivals, (*by, PAIR))], estimate_rows, by):
+        measure, _, rival = str(grouped.key["measure"]).partition(LESS)
+        yield Grouped(key={**key, **grouped.key, "measure": measure, "less": rival}, estimate=grouped.estimate)
 
 
 def _steering(rows: Rows, title_suffix: str) -> Declared:
@@ -408,10 +406,7 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
             for position in positions
         ],
         rule=TURNS_RULE,
-        tables=(
-            table("Action follows the edited grid", FOLLOWS),
-            table("Its own probe flips", steering.FLIPPED),
-        ),
+        tables=(table("Action follows the edited grid", FOLLOWS), table("Its own probe flips", steering.FLIPPED)),
         figures=[
             CurveSpec(
                 _capital(_where(position)),

@@ -138,12 +138,9 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
     """Return a sentence for each pair of hypotheses that the worlds of some agent do not tell apart."""
-    reasons = dict.fromkeys(
-        f"{contrast.why_not}{'' if not contrast.cell else f' ({where(contrast.cell)})'}"
-        for contrast in contrasts
-        if contrast.why_not
-    )
-    return [f"cannot be told which of the two an agent is after: {reason}" for reason in reasons]
+    untold_ones = [contrast for contrast in contrasts if contrast.why_not]
+    reasons = (f"{one.why_not} ({where(one.cell)})" if one.cell else one.why_not for one in untold_ones)
+    return [f"cannot be told which of the two an agent is after: {reason}" for reason in dict.fromkeys(reasons)]
 
 
 def untold_in(store: Store) -> list[str]:
@@ -198,12 +195,11 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
     if beliefs["missing"]:
         text = str(beliefs["missing"])
         return (*sentences, f"{text[:1].upper()}{text[1:]}")
-    name = f"{kind[:1].upper()}{kind[1:]}"
-    text = f"{name}: what a probe of the same form decodes from one network with random weights ({network})."
-    return (
-        *sentences,
-        f"{text} A difference to one network is no difference to training: other seeds and kinds differ.",
+    last = (
+        f"{kind[:1].upper()}{kind[1:]}: what a probe of the same form decodes from one network with random weights "
+        f"({network}). A difference to one network is no difference to training: other seeds and kinds differ."
     )
+    return (*sentences, last)
 
 
 def where(cell: Mapping[str, Tag]) -> str:

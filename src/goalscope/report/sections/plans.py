@@ -267,21 +267,14 @@ def _over_layers(
 ) -> list[CurveSpec]:
     """Return the accuracy of the first tokens by layer and site, with that of permuted weights."""
     probes = ((title, head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
-    return [
-        figure
-        for number in _SENTENCE_NUMBERS[:2]
-        if number in numbers
-        for figure in over_layers(
-            points,
-            f"First {number} tokens by layer" if number > 1 else "First token by layer",
-            f"prefix accuracy, N = {number} (share)",
-            estimates,
-            [
-                Curve(title, {"head": row_head, "control": control, "measure": PREFIX, "plans": "all", "N": number})
-                for title, row_head, control in probes
-            ],
-        )
-    ]
+    figures = list[CurveSpec]()
+    for number in _SENTENCE_NUMBERS[:2]:
+        if number in numbers:
+            key: Key = {"measure": PREFIX, "plans": "all", "N": number}
+            curves = [Curve(name, {**key, "head": of, "control": control}) for name, of, control in probes]
+            caption = f"First {number} tokens by layer" if number > 1 else "First token by layer"
+            figures += over_layers(points, caption, f"prefix accuracy, N = {number} (share)", estimates, curves)
+    return figures
 
 
 def _name(decoders: _Decoders, head: Tag, control: Tag) -> str:

@@ -259,15 +259,11 @@ def undefined_of(
     estimates: Iterable[Grouped], name: _Name = probe_name, and_tags: Sequence[str] = (), joint: str = ", "
 ) -> list[tuple[str, str, Estimate]]:
     """Return the measure with some tags, the probe and the estimate of each value, for the list of undefined values."""
-    return [
-        (
-            joint.join(str(key[tag]) for tag in ("measure", *and_tags) if key.get(tag)),
-            title_of(key, name),
-            grouped.estimate,
-        )
-        for grouped in estimates
-        for key in [grouped.key]
-    ]
+    undefined = []
+    for grouped in estimates:
+        quantity = joint.join(str(grouped.key[tag]) for tag in ("measure", *and_tags) if grouped.key.get(tag))
+        undefined.append((quantity, title_of(grouped.key, name), grouped.estimate))
+    return undefined
 
 
 def in_order(

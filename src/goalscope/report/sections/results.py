@@ -238,18 +238,16 @@ def error_tables(
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
     """Return whether any step of a group was not a move."""
     group_rows = rows.select(**group)
-    return any(
-        group_rows.select(measure=f"{kind} steps{suffix}").value.sum()
-        != group_rows.select(measure=f"{kind} steps{_OF_VALID}{suffix}").value.sum()
-        for kind in KINDS
-    )
+    totals = [
+        [group_rows.select(measure=f"{kind} steps{valid}{suffix}").value.sum() for kind in KINDS]
+        for valid in ("", _OF_VALID)
+    ]
+    return totals[0] != totals[1]
 
 
 def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
     """Return the pooled ratio of errors of a kind to the steps that called for it, and both counts."""
-    errors, steps = (
-        rows.select(measure=f"{kind} {counted_name}{valid}{suffix}") for counted_name in ("errors", "steps")
-    )
+    errors, steps = (rows.select(measure=f"{kind} {what}{valid}{suffix}") for what in ("errors", "steps"))
     if not len(errors):
         return [None, None]
     steps_by_episode = dict(zip(steps.episode_id, steps.value, strict=True))
