@@ -17,7 +17,7 @@ from goalscope._ground.words import counted, short
 from goalscope.measures.behaviour import COMPARED, measure_bounds
 from goalscope.measures.comparison import Compared, Pair, SideRows, check_family, compare, shared_worlds, worlds_of
 from goalscope.measures.table import PROVENANCE
-from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table, value_columns
 from goalscope.report.charts import Lines, Series
 from goalscope.report.comparison import comparison_records, p_text
 from goalscope.report.definitions import scale_tags, title_of
@@ -429,8 +429,7 @@ class CheckpointCurve(Records):
             ("measure", lambda one: title_of(one.measure)),
             *([("agent", lambda one: one.series)] if any(one.series for one in self.checkpoints) else []),
             (self.over, lambda one: number(one.step)),
-            ("value", lambda one: short(one.estimate.value, one.estimate.unit)),
-            ("95 % interval", lambda one: interval(one.estimate) or "undefined"),
+            *value_columns(lambda one: one.estimate),
             ("n", lambda one: str(one.estimate.n)),
             ("worlds", lambda one: str(one.estimate.clusters)),
             ("− first", lambda one: _since(one)),

@@ -287,6 +287,11 @@ def by_agent(
     )
 
 
+def agent_lines(agents: Iterable[str], key: Key) -> list[Line]:
+    """Return a line for each agent, each with a common key."""
+    return [Line(agent, {**key, "agent": agent}) for agent in agents]
+
+
 def over_tag(
     ledger: Ledger, measure: str, tag: str, group: Key, *, bounds: Bounds = None, counts: bool = False
 ) -> CurveSpec:

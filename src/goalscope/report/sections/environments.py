@@ -21,9 +21,9 @@ from goalscope.report.specs import (
     Column,
     Declared,
     FoldSpec,
-    Line,
     TableSpec,
     after,
+    agent_lines,
     by_agent,
     over_tag,
     section,
@@ -249,7 +249,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             "agent",
             table,
             [Column(title_of(name), "share", {"measure": name}) for name in _ERRORS],
-            [Line(agent, {**group, "agent": agent}) for agent in agents],
+            agent_lines(agents, group),
         )
         errors = run.rows_of(*(name for name in run.measured.measures if name in _FOGGED))
         yield Declared(

@@ -192,12 +192,14 @@ def claims(
 
 
 class Contrast(NamedTuple):
-    """Differences between rows and those of each rival, paired by grid."""
+    """Differences between the rows of a probe and those of its rivals, paired by grid.
+
+    A rival is described by the tags in which its rows differ from those of the probe. Its name ends the measure of the
+    difference: "MEASURE less NAME".
+    """
 
     own: Selection
-    rivals: Mapping[
-        str, Selection
-    ]  # NAME in "MEASURE less NAME" -> the tags in which its rows differ from the own ones
+    rivals: Mapping[str, Selection]
     by: Sequence[str] = ("site", "layer")  # tags that paired rows share, in addition to measure and grid
 
 

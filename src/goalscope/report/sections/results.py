@@ -24,6 +24,7 @@ from goalscope.report.specs import (
     Line,
     TableSpec,
     after,
+    agent_lines,
     by_agent,
     mean_over,
     section,
@@ -115,8 +116,7 @@ def task_results(run: RunData) -> Iterator[Declared]:
     groups = ledger.groups("agent")
     columns = [_task_column(name, ledger.measures[name]) for name in TASK_MAIN if name in ledger.measures]
     for group in groups:
-        lines = [Line(agent, {**group, "agent": agent}) for agent in ledger.agents]
-        caption = f"Success and errors{after(group)}: {OVER_MAPS}"
+        caption, lines = f"Success and errors{after(group)}: {OVER_MAPS}", agent_lines(ledger.agents, group)
         tables.append(TableSpec(caption, "agent", ledger.tables["agent"], columns, lines, "map"))
         tables += error_tables(run.rows, ledger, ledger.agents, group, suffix="", noun="map")
     tables += _of_packages(run)

@@ -17,7 +17,7 @@ from goalscope.report.charts import Point, Points
 from goalscope.report.comparison import family_table
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
-from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, Line, TableSpec, section
+from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, TableSpec, agent_lines, section
 from goalscope.stats import Estimate, Grouped, estimate_rows
 
 MOST_BANDS = 6
@@ -169,25 +169,23 @@ def demand(run: RunData) -> Iterator[Declared]:
         columns = [Column(f"{name} {tag}", "share", {tag: name}) for name in values]
         for measure in PAIRED[:3]:
             title = f"{task_title(measure)} by {label}"
-            keys = {agent: {"measure": measure, "agent": agent} for agent in agents}
-            lines = [Line(agent, key) for agent, key in keys.items()]
+            lines = agent_lines(agents, {"measure": measure})
             tables.append(TableSpec(f"{title}{over_text}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
             if measure != "success":
-                figures.append(
-                    CurveSpec(
-                        title,
-                        f"{measure} (share)",
-                        tag,
-                        estimates,
-                        [Curve(agent, key, fewest=len(positions)) for agent, key in keys.items()],
-                        label_end=over_text,
-                        x_label=label,
-                        places=positions,
-                        bounds=None,
-                        ticks={position: name for name, position in positions.items()},
-                        most_bands=MOST_BANDS,
-                    )
+                figure = CurveSpec(
+                    title,
+                    f"{measure} (share)",
+                    tag,
+                    estimates,
+                    [Curve(line.title, line.key, fewest=len(positions)) for line in lines],
+                    label_end=over_text,
+                    x_label=label,
+                    places=positions,
+                    bounds=None,
+                    ticks={position: name for name, position in positions.items()},
+                    most_bands=MOST_BANDS,
                 )
+                figures.append(figure)
     if tables:
         yield Declared(
             anchor="demand",
@@ -236,7 +234,7 @@ def progress(run: RunData) -> Iterator[Declared]:
             "agent",
             estimates,
             [Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
-            [Line(agent, {"measure": measure, "agent": agent}) for agent in agents],
+            agent_lines(agents, {"measure": measure}),
             "map",
         )
         for measure, (_, title) in drawn.items()
