@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from goalscope._ground.words import counted, short
@@ -221,7 +222,7 @@ def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
     columns: TextColumns[Grouped] = [
         ("measure", partial(tag_of, "measure")),
         *((name, partial(tag_of, name)) for name in tags),
-        *value_columns(lambda grouped: grouped.estimate),
+        *value_columns(attrgetter("estimate")),
         ("unit", lambda grouped: grouped.estimate.unit),
         ("n", lambda grouped: str(grouped.estimate.n)),
         (f"{noun}s", lambda grouped: str(grouped.estimate.clusters)),

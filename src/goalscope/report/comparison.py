@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from goalscope._ground.words import counted, short
@@ -64,7 +65,7 @@ def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clus
     columns: TextColumns[Compared] = [
         *names,
         *([("reading", lambda one: one.verdict)] if margins else []),
-        *value_columns(lambda one: one.paired.difference, difference_title),
+        *value_columns(attrgetter("paired.difference"), difference_title),
         ("n", lambda one: str(sum(one.paired.counts))),
         (clusters, lambda one: str(len(one.paired.labels))),
         (effect_title, effect),

@@ -429,7 +429,7 @@ class CheckpointCurve(Records):
             ("measure", lambda one: title_of(one.measure)),
             *([("agent", lambda one: one.series)] if any(one.series for one in self.checkpoints) else []),
             (self.over, lambda one: number(one.step)),
-            *value_columns(lambda one: one.estimate),
+            *value_columns(attrgetter("estimate")),
             ("n", lambda one: str(one.estimate.n)),
             ("worlds", lambda one: str(one.estimate.clusters)),
             ("− first", lambda one: _since(one)),
