@@ -7,7 +7,7 @@ from planted import half_walls, noise, wall_map
 from goalscope.inside.probing import FitSettings, ProbeInputs, curve_ends, learning_curve, split_by_grid
 from goalscope.report import lay_out, short
 from goalscope.report.sections import cognitive_map
-from goalscope.report.sections.cognitive_map_curves import learning_curves
+from goalscope.report.sections.cognitive_map import learning_curves
 from goalscope.stats.rows import Rows
 
 

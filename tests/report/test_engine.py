@@ -37,7 +37,7 @@ KEY = {"measure": "score", "control": "none"}
 
 def declared(rows: ProbeRows, *, figures: bool = True) -> Iterator[Declared]:
     found = Estimates(rows.estimated(estimate_rows, ("control", "size")))
-    contrast = Contrast(name="noise", own={"control": "none"}, control={"control": "noise"}, by=("size",))
+    contrast = Contrast(own={"control": "none"}, rivals={"noise": {"control": "noise"}}, by=("size",))
     less = Estimates(contrasted(rows, [contrast], estimate_rows, ("size",)))
     yield Declared(
         anchor="mine",

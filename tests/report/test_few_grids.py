@@ -11,8 +11,7 @@ from goalscope.cli.measuring import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
-from goalscope.report.charts import Lines, Series
-from goalscope.report.heat_map import HeatMap
+from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_mean, estimate_rows
 from goalscope.stats.rows import Row, Rows, Tag

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from goalscope.report import short
 from goalscope.report.axes import Scale, look_of, text_width
-from goalscope.report.charts import DifferenceBar, Forest, Lines, Point, Points, Series
+from goalscope.report.charts import DifferenceBar, Forest, HeatMap, Lines, Point, Points, Series, shade
 from goalscope.report.figures import COLOURS, embed, themed
-from goalscope.report.heat_map import HeatMap, shade
 from goalscope.report.page import render_page
 from goalscope.report.pictures import picture
 from goalscope.stats import Estimate, estimate_mean

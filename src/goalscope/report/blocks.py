@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from goalscope._ground.words import counted, short
@@ -185,6 +186,14 @@ def estimates_table(
     )
 
 
+def value_columns(of: Callable[[Entry], Estimate], value: str = "value") -> TextColumns[Entry]:
+    """Return the columns of an estimate of each entry: its value and its interval."""
+    return [
+        (value, lambda entry: short(of(entry).value, of(entry).unit)),
+        ("95 % interval", lambda entry: interval(of(entry)) or "undefined"),
+    ]
+
+
 def interval(estimate: Estimate) -> str:
     """Write an interval as ``[0.951, 0.987]``, "" where it is undefined."""
     ends = f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
@@ -213,8 +222,7 @@ def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
     columns: TextColumns[Grouped] = [
         ("measure", partial(tag_of, "measure")),
         *((name, partial(tag_of, name)) for name in tags),
-        ("value", lambda grouped: short(grouped.estimate.value, grouped.estimate.unit)),
-        ("95 % interval", lambda grouped: interval(grouped.estimate) or "undefined"),
+        *value_columns(attrgetter("estimate")),
         ("unit", lambda grouped: grouped.estimate.unit),
         ("n", lambda grouped: str(grouped.estimate.n)),
         (f"{noun}s", lambda grouped: str(grouped.estimate.clusters)),

@@ -4,12 +4,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from goalscope._ground.words import counted, short
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.comparison import Compared, Pair, compare
-from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, number, plain_table, value_columns
 from goalscope.report.definitions import title_of
 from goalscope.report.ledger import describe_key, json_number
 
@@ -64,8 +65,7 @@ def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clus
     columns: TextColumns[Compared] = [
         *names,
         *([("reading", lambda one: one.verdict)] if margins else []),
-        (difference_title, lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
-        ("95 % interval", lambda one: interval(one.paired.difference) or "undefined"),
+        *value_columns(attrgetter("paired.difference"), difference_title),
         ("n", lambda one: str(sum(one.paired.counts))),
         (clusters, lambda one: str(len(one.paired.labels))),
         (effect_title, effect),

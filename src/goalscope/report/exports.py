@@ -14,7 +14,7 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope.report.blocks import Cell, Phrase, Table
 from goalscope.report.figures import as_csv, csv_text, standalone, visible
 from goalscope.report.ledger import RunData, json_number
-from goalscope.report.page import not_measured, sections_of
+from goalscope.report.page import check_covered, sections_of
 from goalscope.report.specs import Declared, Figure
 from goalscope.report.vector import drawing_style
 from goalscope.runs.store import Store
@@ -97,10 +97,7 @@ def named_of_run(path: str | Path) -> Named:
         ValueError: the run has no episodes, or rows that do not cover them.
     """
     with Store(path) as store:
-        if lacking := not_measured(store):
-            raise ValueError(
-                f"the rows of a run must cover its episodes, but in {path} {lacking}: goalscope measure {path}"
-            )
+        check_covered(store)
         return named(sections_of(RunData.of(store)))
 
 
@@ -111,10 +108,8 @@ def find(items: Named, name: str) -> Figure | Table:
         ValueError: an unknown name; the message suggests similar ones.
     """
     if name not in items:
-        close = near_miss(name, list(items), most=3)
-        raise ValueError(
-            f"a figure or table must be one of the page, got {name!r}{close} (goalscope figure RUN --list)"
-        )
+        got = f"{name!r}{near_miss(name, list(items), most=3)}"
+        raise ValueError(f"a figure or table must be one of the page, got {got} (goalscope figure RUN --list)")
     return items[name]
 
 
@@ -222,10 +217,8 @@ def _entry_columns(entry: str | Phrase | Cell, column_has_estimates: bool, colum
     """Return the CSV columns of one entry."""
     if not isinstance(entry, Cell) or entry.estimate is None:
         text = entry.value if isinstance(entry, Cell) else _entry_text(entry)
-        return [
-            _parse_number(text) if column_is_numeric else text,
-            *[None] * (len(_ESTIMATE_COLUMNS) * column_has_estimates),
-        ]
+        empty = [None] * (len(_ESTIMATE_COLUMNS) * column_has_estimates)
+        return [_parse_number(text) if column_is_numeric else text, *empty]
     estimate = entry.estimate
     numbers = [json_number(number) for number in (estimate.value, estimate.low, estimate.high)]
     return [*numbers, estimate.confidence, estimate.n, estimate.clusters, estimate.method]

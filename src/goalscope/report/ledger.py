@@ -43,12 +43,7 @@ class Estimates:
 
     def keys(self, *names: str, **conditions: Tag) -> list[dict[str, Tag]]:
         """Return the distinct combinations of some tags, under conditions on others, in order of appearance."""
-        matching = (
-            grouped.key
-            for grouped in self.listed
-            if all(grouped.key.get(name) == value for name, value in conditions.items())
-        )
-        combinations = dict.fromkeys(tuple(key.get(name) for name in names) for key in matching)
+        combinations = dict.fromkeys(tuple(map(grouped.key.get, names)) for grouped in self._under(conditions))
         return [dict(zip(names, values, strict=True)) for values in combinations]
 
     def values(self, name: str, **conditions: Tag) -> list[Tag]:
@@ -60,11 +55,12 @@ class Estimates:
 
     def only(self, **conditions: Tag) -> "Estimates":
         """Return the estimates whose tags have these values."""
-        return Estimates(
-            grouped
-            for grouped in self.listed
-            if all(grouped.key.get(tag) == value for tag, value in conditions.items())
-        )
+        return Estimates(self._under(conditions))
+
+    def _under(self, conditions: Key) -> Iterator[Grouped]:
+        for grouped in self.listed:
+            if all(grouped.key.get(tag) == value for tag, value in conditions.items()):
+                yield grouped
 
     def picked(self, keys: Iterable[Key], **shared: Tag) -> list[Grouped]:
         """Return the estimates of some keys combined with shared tags; the results have these keys alone."""
@@ -231,15 +227,11 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
     # One order for all tables: measure, then agents as asked for, then as the rows have them.
     measures = {str(grouped.key["measure"]): grouped.estimate.unit for table in tables.values() for grouped in table}
     measure_rank, agent_rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
-    ordered = {
-        name: Estimates(
-            sorted(
-                table,
-                key=lambda grouped: (measure_rank[str(grouped.key["measure"])], agent_rank[str(grouped.key["agent"])]),
-            )
-        )
-        for name, table in tables.items()
-    }
+
+    def rank(grouped: Grouped) -> tuple[int, int]:
+        return measure_rank[str(grouped.key["measure"])], agent_rank[str(grouped.key["agent"])]
+
+    ordered = {name: Estimates(sorted(table, key=rank)) for name, table in tables.items()}
     return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures, noun=measured.noun)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain, count
+from itertools import chain, compress, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,10 +20,9 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.parts import attempt
 from goalscope._ground.words import counted
 from goalscope.report.blocks import Table, estimates_table, number, numbers_table
-from goalscope.report.charts import Lines, Series
+from goalscope.report.charts import HeatMap, Lines, Series
 from goalscope.report.definitions import in_words
 from goalscope.report.figures import as_csv, standalone, themed, visible
-from goalscope.report.heat_map import HeatMap
 from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
 from goalscope.report.specs import (
@@ -67,17 +66,27 @@ def write_report(
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
         OSError: the page cannot be written.
     """
-    if lacking_rows := "" if covered else not_measured(store):
-        raise ValueError(
-            f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
-            f"goalscope measure {store.path}"
-        )
+    if not covered:
+        check_covered(store)
     run, title = RunData.of(store), about.title(store)
     numbers = run.ledger.to_json(study=title, content_hash=run.digest)
     text = render_page(title, about.summary(run), sections_of(run), numbers)
     if ledger_path is not None:
         write_page(Path(ledger_path), numbers + "\n")
     return write_page(Path(path), text)
+
+
+def check_covered(store: Store) -> None:
+    """Refuse a run whose rows do not cover its episodes.
+
+    Raises:
+        ValueError: there are no episodes, or rows that do not cover them.
+    """
+    if lacking_rows := not_measured(store):
+        path = store.path
+        raise ValueError(
+            f"the rows of a run must cover its episodes, but in {path} {lacking_rows}: goalscope measure {path}"
+        )
 
 
 def not_measured(store: Store) -> str:
@@ -94,11 +103,8 @@ def not_measured(store: Store) -> str:
         if measure == "success":
             missing.difference_update(names)
         gone.update(name for name in names if name and name not in episodes)
-    if not missing and not gone:
-        return ""
-    return f"{len(missing)} of {len(episodes)} are not measured" + (
-        f", {len(gone)} measured ones are gone" if gone else ""
-    )
+    gone_text = f", {len(gone)} measured ones are gone" if gone else ""
+    return f"{len(missing)} of {len(episodes)} are not measured{gone_text}" if missing or gone else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,15 +299,15 @@ def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...
 
 
 def _table(spec: TableSpec) -> Table | None:
-    all_rows = [
-        (line.title, [spec.estimates.get(line.key, column.key) for column in spec.columns]) for line in spec.lines
-    ]
-    if not any(any(cells) for _, cells in all_rows):
+    cells = [[spec.estimates.get(line.key, column.key) for column in spec.columns] for line in spec.lines]
+    if not any(map(any, cells)):
         return None
-    rows_shown = [(title, cells) for title, cells in all_rows if spec.whole or any(cells)]
-    used_columns = [at for at in range(len(spec.columns)) if spec.whole or any(cells[at] for _, cells in rows_shown)]
-    columns = [(spec.first, ""), *((spec.columns[at].title, spec.columns[at].unit) for at in used_columns)]
-    rows = [(title, [cells[at] for at in used_columns]) for title, cells in rows_shown]
+    has_cells = [spec.whole or any(row) for row in cells]
+    used = [spec.whole or any(column) for column in zip(*cells, strict=True)]
+    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used))]
+    rows = [
+        (line.title, [*compress(row, used)]) for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
+    ]
     return estimates_table(spec.caption, columns, rows, spec.noun)
 
 
@@ -310,10 +316,9 @@ def _undefined(declared: Declared) -> Iterator[FoldSpec]:
     rows = []
     for measure, where, estimate in declared.undefined:
         if not estimate.has_interval:
-            reason = f"no interval: {estimate.note or 'its ends are not known'}"
-            if math.isnan(estimate.value):
-                reason = declared.why(measure) or estimate.note or "no value is defined"
-            rows.append((measure, where, reason))
+            why_no_value = declared.why(measure) or estimate.note or "no value is defined"
+            why_no_interval = f"no interval: {estimate.note or 'its ends are not known'}"
+            rows.append((measure, where, why_no_value if math.isnan(estimate.value) else why_no_interval))
     if rows:
         unlisted = len(rows) - _MAX_UNDEFINED
         table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MAX_UNDEFINED]))
@@ -368,13 +373,8 @@ def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
         level = all_estimates.get(curve.key)
         x = tuple(spec.ticks or ()) if level is not None else ()
         estimates = (level,) * len(x) if level is not None else ()
-    if spec.fewest_grids:
-        points = [
-            (position, estimate)
-            for position, estimate in zip(x, estimates, strict=True)
-            if estimate.clusters >= spec.fewest_grids
-        ]
-        x, estimates = tuple(position for position, _ in points), tuple(estimate for _, estimate in points)
+    enough = [estimate.clusters >= spec.fewest_grids for estimate in estimates]
+    x, estimates = tuple(compress(x, enough)), tuple(compress(estimates, enough))
     if len(estimates) < curve.fewest or all(math.isnan(estimate.value) for estimate in estimates):
         return None
     return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=estimates)
@@ -384,10 +384,9 @@ def _map(spec: MapSpec) -> Figure | None:
     among = spec.key if spec.among is None else spec.among
     rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
     cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
-    defined = [
-        estimate.value for row in cells for estimate in row if estimate is not None and not math.isnan(estimate.value)
-    ]
-    if not any(estimate for row in cells for estimate in row):
+    found = [estimate.value for row in cells for estimate in row if estimate is not None]
+    defined = [value for value in found if not math.isnan(value)]
+    if not found:
         return None
     chart = HeatMap(
         cells,

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from goalscope._ground.words import counted, short
 from goalscope.measures.behaviour import COMPARED, measure_bounds
 from goalscope.measures.comparison import Compared, Pair, SideRows, check_family, compare, shared_worlds, worlds_of
 from goalscope.measures.table import PROVENANCE
-from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, interval, number, plain_table, value_columns
 from goalscope.report.charts import Lines, Series
 from goalscope.report.comparison import comparison_records, p_text
 from goalscope.report.definitions import scale_tags, title_of
@@ -158,13 +159,11 @@ def check_measures(names: Sequence[str], available: Sequence[str], where: str, o
         ValueError: a measure is not available; the message names it and a similar one.
     """
     unknown = [name for name in names if name not in available]
-    if not unknown:
-        return
-    if all(part.strip() in available for part in unknown[0].split(",") if part.strip()):
-        hint = ": names are separated by ';', not by ','"
-    else:
-        hint = did_you_mean(unknown[0], available)
-    raise ValueError(f"{option} must name measures of {where} ({'; '.join(available)}), got {'; '.join(unknown)}{hint}")
+    if unknown:
+        commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
+        hint = ": names are separated by ';', not by ','" if commas else did_you_mean(unknown[0], available)
+        known, got = "; ".join(available), "; ".join(unknown)
+        raise ValueError(f"{option} must name measures of {where} ({known}), got {got}{hint}")
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
@@ -325,13 +324,9 @@ def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
 
 def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
     """Return index, action, failure, text and output tokens of each step of some episodes of a run."""
+    parts = attrgetter("index", "action", "failure", "text", "output_tokens")
     with Store(path) as store:
-        return {
-            episode.id: [
-                (step.index, step.action, step.failure, step.text, step.output_tokens) for step in episode.steps
-            ]
-            for episode in store.episodes(sorted(episodes))
-        }
+        return {episode.id: [*map(parts, episode.steps)] for episode in store.episodes(sorted(episodes))}
 
 
 def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: bool) -> list[str]:
@@ -434,8 +429,7 @@ class CheckpointCurve(Records):
             ("measure", lambda one: title_of(one.measure)),
             *([("agent", lambda one: one.series)] if any(one.series for one in self.checkpoints) else []),
             (self.over, lambda one: number(one.step)),
-            ("value", lambda one: short(one.estimate.value, one.estimate.unit)),
-            ("95 % interval", lambda one: interval(one.estimate) or "undefined"),
+            *value_columns(attrgetter("estimate")),
             ("n", lambda one: str(one.estimate.n)),
             ("worlds", lambda one: str(one.estimate.clusters)),
             ("− first", lambda one: _since(one)),

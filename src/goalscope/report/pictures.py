@@ -105,16 +105,11 @@ def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
     """Draw the first of the moments of an episode as cells, with the way of the agent through all of them."""
     first, path = drawings[0], [one.agent for one in drawings if one.agent is not None]
     cells = [(row, col, symbol) for row, line in enumerate(first.rows) for col, symbol in enumerate(line)]
-    parts = [
-        f'<rect x="{col * _CELL}" y="{row * _CELL}" width="{_CELL}" height="{_CELL}" stroke="{_LINE}" '
-        f'stroke-width="0.6" fill="{_SYMBOL_FILL.get(symbol, _OTHER_FILL)}"/>'
-        for row, col, symbol in cells
-    ]
+    parts = [_square(row, col, _SYMBOL_FILL.get(symbol, _OTHER_FILL)) for row, col, symbol in cells]
     parts.append(_moves(path, frozenset()))
     named = [(row, col, symbol) for row, col, symbol in cells if symbol not in "#_*"]
     for row, col, text in (*named, *((row, col, name[:4]) for row, col, name in first.labels)):
-        x, y = _middle((row, col))
-        parts.append(f'<text x="{x:g}" y="{y + 4.3:g}" text-anchor="middle" fill="{INK}">{escape(text)}</text>')
+        parts.append(_letter((row, col), text))
     if path:
         x, y = _middle(path[0])
         parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="none" stroke="{OPTIMAL_STEP}" stroke-width="2"/>')
@@ -160,12 +155,17 @@ def _letters(grid: Grid) -> str:
     """Write the letters over the path, each with a halo that keeps it readable."""
     letters = ((grid.start, "S"), (grid.goal, "G"), (grid.key, "K"), (grid.door, "D"))
     halo = 'text-anchor="middle" stroke="#ffffff" stroke-width="2.4" stroke-opacity="0.8" paint-order="stroke"'
-    elements = []
-    for cell, letter in letters:
-        if cell is not None:
-            x, y = _middle(cell)
-            elements.append(f'<text x="{x:g}" y="{y + 4.3:g}" {halo} fill="{INK}">{letter}</text>')
-    return "".join(elements)
+    return "".join(_letter(cell, letter, halo) for cell, letter in letters if cell is not None)
+
+
+def _letter(cell: Position, text: str, style: str = 'text-anchor="middle"') -> str:
+    x, y = _middle(cell)
+    return f'<text x="{x:g}" y="{y + 4.3:g}" {style} fill="{INK}">{escape(text)}</text>'
+
+
+def _square(row: int, col: int, fill: str) -> str:
+    sides = f'x="{col * _CELL}" y="{row * _CELL}" width="{_CELL}" height="{_CELL}"'
+    return f'<rect {sides} stroke="{_LINE}" stroke-width="0.6" fill="{fill}"/>'
 
 
 def _moves(path: Sequence[Position], wrong: frozenset[int]) -> str:
@@ -234,15 +234,8 @@ def _arrow(end: tuple[float, float], direction: tuple[int, int], colour: str) ->
 def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int] | None = None) -> Picture:
     """Draw a map in the format of `DecodedMaps.text`; the dashed outline has the true grid's rows and columns."""
     cells = [(row, col, symbol) for row, line in enumerate(map_lines) for col, symbol in enumerate(line)]
-    parts = [
-        f'<rect x="{col * _CELL}" y="{row * _CELL}" width="{_CELL}" height="{_CELL}" fill="{_MAP_FILL[symbol]}" '
-        'stroke="#d5dae0" stroke-width="0.6"/>'
-        for row, col, symbol in cells
-    ]
-    for row, col, symbol in cells:
-        if symbol in "AG":
-            x, y = _middle((row, col))
-            parts.append(f'<text x="{x:g}" y="{y + 4.3:g}" text-anchor="middle" fill="{INK}">{symbol}</text>')
+    parts = [_square(row, col, _MAP_FILL[symbol]) for row, col, symbol in cells]
+    parts += [_letter((row, col), symbol) for row, col, symbol in cells if symbol in "AG"]
     if outline is not None:
         parts.append(
             f'<rect x="1" y="1" width="{outline[1] * _CELL - 2}" height="{outline[0] * _CELL - 2}" fill="none" '

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from goalscope._ground import registry
 from goalscope.report.blocks import number
-from goalscope.report.charts import Series
+from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import embed
-from goalscope.report.heat_map import WIDE
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
 from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
@@ -89,9 +88,7 @@ class CurveSpec:
     curves: Sequence[Curve]
     _: KW_ONLY
     x_label: str = ""  # label of the horizontal axis with its unit; that of the tag in `AXES` where ""
-    places: Mapping[Any, float] | None = (
-        None  # value -> position on the axis; numbers are their own positions where None
-    )
+    places: Mapping[Any, float] | None = None  # value -> position on the axis; numbers are their own where None
     joined: bool = True  # False for values without an order
     bounds: Bounds = SHARE
     # Ticks of the horizontal axis, with labels where a mapping; at all points where None, automatic where empty.
@@ -288,6 +285,11 @@ def by_agent(
         [Line(label, {**group, "agent": name}) for name, label in labels or [(name, name) for name in ledger.agents]],
         ledger.noun,
     )
+
+
+def agent_lines(agents: Iterable[str], key: Key) -> list[Line]:
+    """Return a line for each agent, each with a common key."""
+    return [Line(agent, {**key, "agent": agent}) for agent in agents]
 
 
 def over_tag(

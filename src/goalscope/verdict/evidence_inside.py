@@ -63,8 +63,8 @@ class Quantity:
 
     def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
         """Return by how much the probe exceeds each rival, given by its tags."""
-        contrasts = [Contrast(name, self.own, key, self.by) for name, key in rivals.items()]
-        differences = contrasted(self.rows, contrasts, partial(self.how, confidence=confidence), ())
+        contrast = Contrast(self.own, rivals, self.by)
+        differences = contrasted(self.rows, [contrast], partial(self.how, confidence=confidence), ())
         [measure] = self.rows.values("measure") or [""]
         return {name: differences.get(measure=measure, less=name) for name in rivals}
 

@@ -87,14 +87,12 @@ def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
         if fraction.value > FORMAT_SHARE:
             interval = f" [{100 * fraction.low:.0f}, {100 * fraction.high:.0f}]" if fraction.has_interval else ""
             interval_note = "95 % interval over worlds" if fraction.has_interval else "too few for an interval"
-            lines.append(
-                (
-                    fraction.value,
-                    f"{agent}: {100 * fraction.value:.0f} %{interval} of {counted(sum(turns), 'turn')} held no action "
-                    f"({counted(fraction.clusters, 'world')}; {interval_note}): what is measured of "
-                    "it is about format, not goals.",
-                )
+            text = (
+                f"{agent}: {100 * fraction.value:.0f} %{interval} of {counted(sum(turns), 'turn')} held no action "
+                f"({counted(fraction.clusters, 'world')}; {interval_note}): what is measured of it is about format, "
+                "not goals."
             )
+            lines.append((fraction.value, text))
     return [text for _, text in sorted(lines, key=lambda line: -line[0])]
 
 
@@ -110,14 +108,12 @@ def unfinished(store: Store) -> str:
     if stored >= expected:
         return ""
     shard = shard_of(store)
-    if shard is not None:
-        return (
-            f"the run is shard {shard} of its study: {stored:,} of {counted(expected, 'episode')} are there, and the "
-            "rest is missing from every number; goalscope merge puts all shards together"
-        )
+    what, remedy = f"shard {shard} of its study", "merge puts all shards together"
+    if shard is None:
+        what, remedy = "not finished", "run goes on with it"
     return (
-        f"the run is not finished: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing "
-        "from every number; goalscope run goes on with it"
+        f"the run is {what}: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing from "
+        f"every number; goalscope {remedy}"
     )
 
 
@@ -131,13 +127,8 @@ def undefined(run: RunData) -> Iterator[Declared]:
                 note = grouped.estimate.note or "no value is defined"
                 reasons.setdefault((str(grouped.key["measure"]), note), []).append(f"{table}: {_key_text(grouped.key)}")
     rows = [
-        (
-            measure,
-            reason,
-            str(len(where)),
-            "; ".join([*where[:3], *([f"and {len(where) - 3} more"] if where[3:] else [])]),
-        )
-        for (measure, reason), where in reasons.items()
+        (*why, str(len(where)), "; ".join([*where[:3], *([f"and {len(where) - 3} more"] if where[3:] else [])]))
+        for why, where in reasons.items()
     ]
     undefined_table = Table(
         caption="A number without an interval is never shown as a finding.",
@@ -148,13 +139,8 @@ def undefined(run: RunData) -> Iterator[Declared]:
     text = [f"{len(rows) - _MAX_UNDEFINED} further kinds are in the JSON."] if len(rows) > _MAX_UNDEFINED else []
     if not rows:
         text = ["Every measure has a value and an interval for every agent, size and density of this run."]
-    yield Declared(
-        anchor="undefined",
-        title="What is undefined",
-        paragraphs=text,
-        tables=[undefined_table] if rows else [],
-        folded=True,
-    )
+    tables, title = [undefined_table] if rows else [], "What is undefined"
+    yield Declared(anchor="undefined", title=title, paragraphs=text, tables=tables, folded=True)
 
 
 @section("definitions")
@@ -266,11 +252,10 @@ def _servers(entries: Any) -> list[str]:
     lines = []
     for entry in entries if isinstance(entries, list) else ():
         metadata, report = _mapping(_mapping(entry).get("server")), _mapping(_mapping(entry).get("report"))
-        abilities = [
-            _mapping(ability) for ability in report.get("abilities", ()) if isinstance(report.get("abilities"), list)
-        ]
+        abilities = report.get("abilities")
         parts = [f"{name} {text}" for name, text in metadata.items()]
-        parts += [f"{ability.get('name')}: {ability.get('state')}" for ability in abilities]
+        for ability in map(_mapping, abilities if isinstance(abilities, list) else ()):
+            parts.append(f"{ability.get('name')}: {ability.get('state')}")
         lines.append(f"{_mapping(entry).get('model')} at {_mapping(entry).get('address')}: {', '.join(parts)}")
     return list(dict.fromkeys(lines))
 

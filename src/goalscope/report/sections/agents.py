@@ -11,7 +11,7 @@ from goalscope.measures.comparison import SideRows
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import number
 from goalscope.report.comparison import family_table
-from goalscope.report.ledger import Key, RunData, describe_key
+from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.pictures import drawn_picture, episode_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
@@ -33,14 +33,12 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
     elif pairs:
         rows = run.rows_of(*COMPARED, episodes=False)
         # The condition with most grids, the first of ties.
-        group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("cluster")[1]))
-        group_rows = _of_group(rows, group)
-        sides = [SideRows(agent, group_rows.select(agent=agent)) for agent in agents]
+        group = max(run.ledger.groups("agent"), key=lambda key: len(rows.select(**key).numbered("cluster")[1]))
+        sides = [SideRows(agent, rows.select(agent=agent, **group)) for agent in agents]
         where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
         text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{where}"
-        yield _compared(
-            list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text, noun=run.ledger.noun
-        )
+        pairs_of_sides = list(combinations(sides, 2))
+        yield _compared(pairs_of_sides, "pairs", "comparison", "Agents compared", text, noun=run.ledger.noun)
 
 
 @section("conditions compared", worlds="grids")
@@ -64,8 +62,8 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
         suffix = f", {where}" if len(set(shared)) > 1 and where else ""
         for agent in run.ledger.agents:
             agent_rows = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
-            first = SideRows(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(agent_rows, group))
-            pairs.append((first, SideRows(f"{agent}{suffix}", _of_group(agent_rows, base_group))))
+            first = SideRows(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", agent_rows.select(**group))
+            pairs.append((first, SideRows(f"{agent}{suffix}", agent_rows.select(**base_group))))
     if pairs:
         caution = (
             " A difference that is not significant is no proof of equality: read the interval, or declare a margin in "
@@ -92,10 +90,6 @@ def _compared(
         "signed matched-pairs rank correlation, from −1 (first always lower) to +1 (first always higher)."
     )
     return Declared(anchor=anchor, title=title, paragraphs=(f"{text}{closing}",), tables=[table])
-
-
-def _of_group(rows: Rows, group: Key) -> Rows:
-    return rows.select(**group)
 
 
 RULE = (
@@ -176,9 +170,8 @@ def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
     nearest = rows
     for name, centre in centres.items():
         codes, labels = nearest.numbered(name)
-        distances = np.array(
-            [abs(float(label) - centre) if isinstance(label, int | float) else np.inf for label in labels]
-        )
+        far = (abs(float(label) - centre) if isinstance(label, int | float) else np.inf for label in labels)
+        distances = np.fromiter(far, dtype=float)
         nearest = nearest.where(distances[codes] == distances[codes].min(initial=np.inf))
     return min(map(str, nearest.numbered("episode_id")[1]), default="")
 

@@ -32,16 +32,15 @@ _RULE = (
 def attribution(run: RunData) -> Iterator[Declared]:
     """Which hypotheses each agent's actions follow, of runs with two answers a step."""
     found = judged_in(run.store)
-    if not found:
-        return
-    yield Declared(
-        anchor="attribution",
-        title="What the actions follow",
-        paragraphs=[say_all(groups) for groups in found.values()],
-        explained=(_TEXT,),
-        tables=[_table(found), _hypotheses_table(found)],
-        closing=_RULE,
-    )
+    if found:
+        yield Declared(
+            anchor="attribution",
+            title="What the actions follow",
+            paragraphs=[say_all(groups) for groups in found.values()],
+            explained=(_TEXT,),
+            tables=[_table(found), _hypotheses_table(found)],
+            closing=_RULE,
+        )
 
 
 def judged_in(store: Store) -> dict[str, list[Finding]]:
@@ -61,8 +60,8 @@ def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
     lines = [(agent, group) for agent, groups in found.items() for group in groups]
 
     def values(group: Finding, quantity: str) -> str:
-        figures = [(name, group.figure(quantity, name)) for name in group.names or (group.subject,)]
-        return "; ".join(f"{name} {one.text}" for name, one in figures if one is not None) or "–"
+        texts = {name: _text(group, quantity, name) for name in group.names or (group.subject,)}
+        return "; ".join(f"{name} {text}" for name, text in texts.items() if text) or "–"
 
     columns: TextColumns[tuple[str, Finding]] = [
         ("agent", lambda line: line[0]),
@@ -79,6 +78,11 @@ def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
     return plain_table(lines, columns, range(5, len(columns)), caption="What each agent is after, by group of worlds")
 
 
+def _text(group: Finding, quantity: str, name: str) -> str:
+    figure = group.figure(quantity, name)
+    return "" if figure is None else figure.text
+
+
 def _hypotheses_table(found: Mapping[str, Sequence[Finding]]) -> Table:
     """Return how well each hypothesis explains each agent in each group of worlds, also those that are not named."""
     lines = [
@@ -88,16 +92,12 @@ def _hypotheses_table(found: Mapping[str, Sequence[Finding]]) -> Table:
         for name, apart in group.apart_in.items()
     ]
 
-    def value(group: Finding, quantity: str, name: str) -> str:
-        figure = group.figure(quantity, name)
-        return "–" if figure is None else figure.text
-
     columns: TextColumns[tuple[str, Finding, str, int]] = [
         ("agent", lambda line: line[0]),
         ("worlds of", lambda line: where_text(line[1].where) or ALL),
         ("hypothesis", lambda line: line[2]),
-        ("strength", lambda line: value(line[1], "strength", line[2])),
-        ("consistency", lambda line: value(line[1], "consistency", line[2])),
+        ("strength", lambda line: _text(line[1], "strength", line[2]) or "–"),
+        ("consistency", lambda line: _text(line[1], "consistency", line[2]) or "–"),
         ("told apart in", lambda line: f"{line[3]} of {line[1].worlds} worlds"),
     ]
     caption = (

@@ -4,7 +4,7 @@ Source: behavioural and representational evaluation, Fig. 4 and Fig. 12 (its upp
 distance).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -58,9 +58,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
     table = Table(
         caption="Every recorded value was computed again and compared.",
         headings=("recorded value", "checked", "agree", "disagree"),
-        rows=tuple(
-            (name, str(total), str(agreeing), str(total - agreeing)) for name, total, agreeing in checked_counts
-        ),
+        rows=tuple((name, str(total), str(agree), str(total - agree)) for name, total, agree in checked_counts),
         numbers=(1, 2, 3),
     )
     problems = int(import_info.get("problems", 0) or 0)
@@ -104,8 +102,7 @@ def maps(run: RunData) -> Iterator[Declared]:
         title = f"{agent}, {where}" if where else agent
         label = f"{main_title} of {title} by size and density"
         figures.append(_map(cells, {**key, "measure": MAPS[0]}, title, label=label, among=group))
-        tables = [_size_table(ledger, cells, {**key, "measure": name}, title, group) for name in MAPS]
-        folds.append(FoldSpec(f"Tables: {title}", tables))
+        folds.append(_size_tables(ledger, cells, MAPS, key, title, group))
     yield Declared(
         anchor="maps",
         title="Size × density",
@@ -149,6 +146,18 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
     def table(estimates: Estimates, rows: tuple[str, str], caption: str, **key: Tag) -> TableSpec:
         return of_two_tags(estimates, {**key, "measure": STEPWISE}, rows, _BAND, f"Accuracy (share) of {caption}")
 
+    def by_axis(agent: str, estimates: Estimates, rows: tuple[str, str]) -> FoldSpec:
+        caption = f"{agent} by {rows[0]} and distance to the goal in steps"
+        return FoldSpec(f"{agent}, by {rows[0]}", [table(estimates, rows, caption, agent=agent)])
+
+    def by_all(agent: str) -> FoldSpec:
+        captions = {
+            size: f"{agent}, size {number(size)}: density × distance in steps"
+            for size in both.values("size", agent=agent)
+        }
+        tables = [table(both, _BY_DENSITY, caption, agent=agent, size=size) for size, caption in captions.items()]
+        return FoldSpec(f"Size × density × distance: {agent}", tables)
+
     yield Declared(
         anchor="figure-4",
         title=f"Accuracy by size, density and distance{where}",
@@ -160,39 +169,17 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
             _map(
                 estimates,
                 {"agent": agent, "measure": STEPWISE},
-                f"{agent}: accuracy by {rows[0]} and distance",
-                (rows[0], "distance_band"),
+                f"{agent}: accuracy by {tag} and distance",
+                (tag, "distance_band"),
             )
-            for estimates, rows in axes
+            for estimates, (tag, _) in axes
             for agent in subjects
         ],
         legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
         f"steps{WIDE_LEFT_OUT}.",
         folds=[
-            *(
-                FoldSpec(
-                    f"{agent}, by {rows[0]}",
-                    [table(estimates, rows, f"{agent} by {rows[0]} and distance to the goal in steps", agent=agent)],
-                )
-                for estimates, rows in axes
-                for agent in others
-            ),
-            *(
-                FoldSpec(
-                    f"Size × density × distance: {agent}",
-                    [
-                        table(
-                            both,
-                            _BY_DENSITY,
-                            f"{agent}, size {number(size_value)}: density × distance in steps",
-                            agent=agent,
-                            size=size_value,
-                        )
-                        for size_value in both.values("size", agent=agent)
-                    ],
-                )
-                for agent in (*subjects, *others)
-            ),
+            *(by_axis(agent, estimates, rows) for estimates, rows in axes for agent in others),
+            *(by_all(agent) for agent in (*subjects, *others)),
         ],
     )
 
@@ -223,10 +210,7 @@ def _figure_12(run: RunData, group: Key, where: str) -> Declared:
         legend=f"Below each value its 95 % interval over the grids of the cell{WIDE_LEFT_OUT}; colours run from 0 to "
         "the greatest one.",
         folds=[
-            FoldSpec(
-                f"Tables: {agent}",
-                [_size_table(run.ledger, estimates, {"agent": agent, "measure": name}, agent) for name in measures],
-            )
+            _size_tables(run.ledger, estimates, measures, {"agent": agent}, agent)
             for agent in (*run.groups.subjects, *run.groups.others)
         ],
     )
@@ -293,11 +277,15 @@ def key_worlds(run: RunData) -> Iterator[Declared]:
         yield Declared(anchor="keys", title="Instrumental and implicit goals", tables=tables)
 
 
-def _size_table(ledger: Ledger, cells: Estimates, key: Key, title: str, values_key: Key | None = None) -> TableSpec:
-    """Return a measure by size and density as a table."""
-    name = str(key["measure"])
-    caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {title}"
-    return of_two_tags(cells, key, _BY_SIZE, _DENSITIES, caption, values_key)
+def _size_tables(
+    ledger: Ledger, cells: Estimates, measures: Sequence[str], key: Key, title: str, among: Key | None = None
+) -> FoldSpec:
+    """Return the tables of some measures by size and density."""
+    tables = []
+    for name in measures:
+        caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {title}"
+        tables.append(of_two_tags(cells, {**key, "measure": name}, _BY_SIZE, _DENSITIES, caption, among))
+    return FoldSpec(f"Tables: {title}", tables)
 
 
 def _map(

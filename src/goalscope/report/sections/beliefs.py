@@ -3,7 +3,7 @@
 Source: behavioural and representational evaluation, section 5.2, Table 2, Figures 6 and 9.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from goalscope.inside.probing import beliefs as names
 from goalscope.inside.probing.heads import CELL_HEADS
@@ -11,6 +11,7 @@ from goalscope.report.blocks import Table, estimates_table, number
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,
+    RANDOM_NETWORKS,
     READINGS,
     Contrast,
     ProbeRows,
@@ -22,7 +23,7 @@ from goalscope.report.sections.probing import (
     probe_name,
     probe_section,
     probe_table,
-    title_of,
+    undefined_of,
 )
 from goalscope.report.specs import (
     BANDS,
@@ -37,8 +38,7 @@ from goalscope.report.specs import (
     TableSpec,
 )
 from goalscope.report.verdicts import NETWORKS, RULES
-from goalscope.stats import Grouped, estimate_rows
-from goalscope.stats.rows import Tag
+from goalscope.stats import estimate_rows
 
 _TAGS = ("head", "control", "site", "layer")
 _TOPS = {count: names.top_name(count) for count in names.TOPS}
@@ -98,22 +98,20 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     estimates = base.estimated(estimate_rows, _TAGS)
     page_estimates = [grouped for grouped in estimates if grouped.key["measure"] in _ON_PAGE]
     where = f"{probe_name(head)} at {point}"
-    sentence_parts = [(f"“{_heading(name)}”", {"measure": name + names.DIFFERENCE}) for name in _IN_SENTENCES]
-    keys = in_order(estimates.keys(*_TAGS), points)
     same_layer = [layer_point for layer_point in points if layer_point.layer == point.layer] or [point]
+    probes = {f"{probe_name(head)}, {layer_point}": layer_point.key for layer_point in same_layer}
+    parts = {f"“{_heading(name)}”": {"measure": name + names.DIFFERENCE} for name in _IN_SENTENCES}
+    keys = in_order(estimates.keys(*_TAGS), points)
     differences = _differences(base, head, same_layer)
     balanced = rows.where(reading="balanced" if len(natural) else ())
-    beyond = {NETWORKS[kind]: end for kind, end in _BEYOND.items()}
+    beyond = [(NETWORKS[kind], end) for kind, end in _BEYOND.items()]
     published = balanced.where(head=head, control=("none", None), **point.key)
-    balanced_estimates = balanced.estimated(estimate_rows, _TAGS)
-    balanced_tables = [
-        _of_probes(balanced_estimates, keys, caption, end)
-        for caption, end in (
-            ("Shares of actions", ""),
-            ("Less their value with shuffled beliefs", names.DIFFERENCE),
-            *((f"How much these exceed those on {network}", end) for network, end in beyond.items()),
-        )
-    ]
+    balanced_ends = {
+        "Shares of actions": "",
+        "Less their value with shuffled beliefs": names.DIFFERENCE,
+        **{f"How much these exceed those on {network}": end for network, end in beyond},
+    }
+    balanced_tables = _of_probes(balanced.estimated(estimate_rows, _TAGS), keys, balanced_ends)
     yield Declared(
         anchor="beliefs",
         title=rows.title("Actions against decoded beliefs"),
@@ -123,46 +121,38 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             *claims(
                 differences,
                 [
-                    (
-                        f"{probe_name(head)}, {layer_point}",
-                        [
-                            (f"{what} beyond shuffled beliefs", {**layer_point.key, **key})
-                            for what, key in sentence_parts
-                        ],
-                    )
-                    for layer_point in same_layer
+                    (title, [(f"{what} beyond shuffled beliefs", {**place, **key}) for what, key in parts.items()])
+                    for title, place in probes.items()
                 ],
                 floors=_FLOORS,
             ),
             *(
                 Sentence(
-                    f"{probe_name(head)}, {layer_point}: less shuffled beliefs",
+                    f"{title}: less shuffled beliefs",
                     estimates,
-                    [
-                        (what, {**layer_point.key, "head": head, "control": "none", **key})
-                        for what, key in sentence_parts
-                    ],
+                    [(what, {**place, "head": head, "control": "none", **key}) for what, key in parts.items()],
                 )
-                for layer_point in same_layer
+                for title, place in probes.items()
             ),
         ],
         tables=(
             _by_grids(
                 main,
-                f"Actions against decoded beliefs ({where}, {READINGS[reading]}): {MEAN}",
+                f"Actions against decoded beliefs ({where}, {READINGS[reading]})",
                 _columns((names.TRUTH, *_CONTROLLED)),
             ),
             _by_grids(
                 main,
-                f"The same less its value with shuffled beliefs, paired by grid ({where}): {MEAN}",
+                f"The same less its value with shuffled beliefs, paired by grid ({where})",
                 _columns(_CONTROLLED, names.DIFFERENCE),
             ),
-            _of_probes(estimates, keys, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
-            *(
-                _of_probes(
-                    estimates, keys, f"How much these differences exceed those of the same probe on {network}", end
-                )
-                for network, end in beyond.items()
+            *_of_probes(
+                estimates,
+                keys,
+                {
+                    "All probes, less their value with shuffled beliefs": names.DIFFERENCE,
+                    **{f"How much these differences exceed those of the same probe on {on}": end for on, end in beyond},
+                },
             ),
         ),
         figures=(*_curves(main), *_curves(published, ", as published"), *_over_layers(estimates, points, head)),
@@ -171,18 +161,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             FoldSpec("Pooled over actions, as in the published table", [_pooled(main)]),
             FoldSpec(
                 f"By size and density {READINGS['balanced']}",
-                [
-                    _by_grids(published, f"Table 2 and Figure 9 ({where}): {MEAN}", _columns(_as_published(published))),
-                    _pooled(published),
-                ]
+                [_by_grids(published, f"Table 2 and Figure 9 ({where})", _as_published(published)), _pooled(published)]
                 if len(published)
                 else [],
             ),
             FoldSpec(f"All probes {READINGS['balanced']}", balanced_tables),
         ),
-        undefined=[
-            (str(grouped.key["measure"]), title_of(grouped.key), grouped.estimate) for grouped in page_estimates
-        ],
+        undefined=undefined_of(page_estimates),
         why=_why,
         counted=page_estimates,
     )
@@ -190,16 +175,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
     """Return the differences in the fit of actions to maps between a head and its floors and random networks."""
-    measures = tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES)
-    differences: list[Grouped] = []
-    for point in near:
-        probe_key: dict[str, Tag | Sequence[Tag]] = {"measure": measures, "head": head, "control": "none", **point.key}
-        contrasts = [Contrast(kind, probe_key, {**probe_key, "control": kind}, ("site", "layer")) for kind in NETWORKS]
-        contrasts += [
-            Contrast(floor, probe_key, {**probe_key, **NOWHERE, "head": floor}, ("site", "layer")) for floor in _FLOORS
-        ]
-        differences += contrasted(base, contrasts, estimate_rows, ("site", "layer"))
-    return Estimates(differences)
+    probe = {"measure": tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES), "head": head, "control": "none"}
+    rivals = {**RANDOM_NETWORKS, **{floor: {**NOWHERE, "head": floor} for floor in _FLOORS}}
+    return Estimates(
+        grouped
+        for point in near
+        for grouped in contrasted(base, [Contrast({**probe, **point.key}, rivals)], estimate_rows, ("site", "layer"))
+    )
 
 
 def _why(measure: str) -> str:
@@ -224,7 +206,7 @@ def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> Table
     estimates = Estimates(
         part for by in ((), ("size",), ("density",)) for part in selected_rows.estimated(estimate_rows, by)
     )
-    return TableSpec(caption, "where", estimates, columns, lines)
+    return TableSpec(f"{caption}: {MEAN}", "where", estimates, columns, lines)
 
 
 def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
@@ -238,8 +220,12 @@ def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
     ]
 
 
-def _of_probes(estimates: Estimates, keys: Sequence[Key], caption: str, end: str) -> TableSpec:
-    return probe_table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
+def _of_probes(estimates: Estimates, keys: Sequence[Key], ends: Mapping[str, str]) -> list[TableSpec]:
+    """Return a table of all probes for each caption, of the measures whose names have its end."""
+    return [
+        probe_table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
+        for caption, end in ends.items()
+    ]
 
 
 def _pooled(rows: ProbeRows) -> Table:
@@ -257,10 +243,10 @@ def _tops(rows: ProbeRows) -> list[int]:
     return [count for count, name in _TOPS.items() if name in measured]
 
 
-def _as_published(rows: ProbeRows) -> list[str]:
-    """Return the measures of Table 2, and those of Figure 9."""
+def _as_published(rows: ProbeRows) -> list[Column]:
+    """Return the columns of Table 2, and those of Figure 9."""
     table = (names.TRUTH, names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE)
-    return [*table, *(_TOPS[count] for count in _tops(rows))]
+    return _columns([*table, *(_TOPS[count] for count in _tops(rows))])
 
 
 def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
@@ -279,19 +265,11 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
 
 def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
     """Return the differences in the fit of actions between decoded and shuffled maps, by layer and site."""
-    probes = {"none": probe_name(head), **NETWORKS}
-    return [
-        figure
-        for name in (names.DECODED, names.RECOVERY)
-        for figure in over_layers(
-            points,
-            f"{_heading(name).capitalize()} less shuffled, by layer",
-            "difference (share)",
-            estimates,
-            [
-                Curve(title, {"head": head, "control": control, "measure": name + names.DIFFERENCE})
-                for control, title in probes.items()
-            ],
-            bounds=None,
-        )
-    ]
+    figures = list[CurveSpec]()
+    for name in (names.DECODED, names.RECOVERY):
+        key = {"head": head, "measure": name + names.DIFFERENCE}
+        probes = {"none": probe_name(head), **NETWORKS}
+        curves = [Curve(title, {**key, "control": control}) for control, title in probes.items()]
+        title = f"{_heading(name).capitalize()} less shuffled, by layer"
+        figures += over_layers(points, title, "difference (share)", estimates, curves, bounds=None)
+    return figures

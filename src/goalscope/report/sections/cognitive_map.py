@@ -4,51 +4,330 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
+from typing import Final
 
-from goalscope._ground.words import listed
-from goalscope.inside.probing.curves import TRAINED_ON
+from goalscope._ground.words import listed, short
+from goalscope.inside.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
 from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
 from goalscope.inside.probing.labels import CLASSES
 from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.inside.probing.suite import FULL
-from goalscope.report.charts import DifferenceBar, Forest
-from goalscope.report.heat_map import HeatMap
+from goalscope.report.blocks import interval
+from goalscope.report.charts import DifferenceBar, Forest, HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
-from goalscope.report.sections.cognitive_map_curves import (
-    AVERAGE,
-    AWAY,
-    BY,
-    INNER,
-    LOCAL,
-    MLP,
-    PERCELL,
-    RATES,
-    over_layers_of,
-    over_sizes,
-)
 from goalscope.report.sections.probing import (
     CONTROLS,
     HEADS,
+    NOWHERE,
     READINGS,
     Contrast,
     ProbeRows,
     ReadPoint,
     claims,
     contrasted,
+    data_bounds,
     in_order,
+    layers_and_sites,
     probe_name,
     probe_section,
+    share_bounds,
+    undefined_of,
 )
-from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.specs import (
+    BANDS,
+    MEAN,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    Figure,
+    FoldSpec,
+    Line,
+    Sentence,
+    TableSpec,
+)
 from goalscope.report.verdicts import NETWORKS, RULES
+from goalscope.stats import Grouped
 from goalscope.stats.rows import Tag
 
-_PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
+INNER, AVERAGE = "cell accuracy without padding and border", "average precision"
+OVERALL = "cell accuracy without padding"
+LOCAL, AWAY = "localisation", "localisation distance"
+RATES = ("recall", "precision")
+BY = ("head", "control", "class")
+
+MLP, PERCELL, _POSITION = ({"head": head, "control": "none"} for head in ("mlp", "percell", "position"))
+_PUBLISHED_SIZE = 11  # of the grids of Fig. 15
+_PERMUTED, _LINEAR_PERMUTED = ({"head": head, "control": "permuted"} for head in ("mlp", "percell"))
+_COMPARED: dict[str, dict[str, str]] = {
+    "MLP": MLP,
+    "per-cell linear": PERCELL,
+    "additive linear": {"head": "additive", "control": "none"},
+    "position alone": _POSITION,
+    "majority class": {"head": "majority", "control": "none"},
+    "MLP, permuted weights": _PERMUTED,
+    "per-cell linear, permuted weights": _LINEAR_PERMUTED,
+    "MLP, shuffled labels": {"head": "mlp", "control": "shuffled"},
+}
 
 
 def _column(measure: str, name: Tag, title: str) -> Column:
     return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
+
+
+_Shown = tuple[str, str, Estimates, list[Curve]]
+"""Title, label of the vertical axis, estimates and curves of a figure."""
+
+
+_MAIN: Final[Sequence[tuple[str, str, Key]]] = (
+    ("Accuracy inside the border", "accuracy (share)", {"measure": INNER}),
+    *(
+        (f"{AREA.capitalize()} of {name}", f"{AREA} (share)", {"measure": AREA, "class": name})
+        for name in ("wall", "agent", "goal")
+    ),
+)
+"""Title, axis and key of each main figure."""
+
+
+def _figure(
+    title: str,
+    y_label: str,
+    axis: str,
+    estimates: Estimates,
+    curves: Sequence[Curve],
+    ticks: Sequence[float] | None = None,
+) -> CurveSpec:
+    bounds = share_bounds if "(share)" in y_label else data_bounds
+    return CurveSpec(title, y_label, axis, estimates, curves, bounds=bounds, ticks=ticks)
+
+
+def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
+    """Yield the section with curves over the layers of each site, nothing where there is one layer only."""
+    layers, sites = layers_and_sites(rows.points())
+    if len(layers) < 2:
+        return
+    by = ("site", "head", "control", "class", "layer")
+    compared = rows.where(head=("mlp", "percell", "position"), control=("none", *NETWORKS))
+    natural = _natural(compared, (INNER, AREA)).estimated(summarise, by)
+    rates = _balanced(compared).estimated(summarise, by)
+    probes = {"MLP": MLP, "per-cell": PERCELL}
+    probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
+    figures: list[_Shown] = []
+    for title, y_label, key in _MAIN:
+        curves = [Curve(name, {**key, **probe}, style=at, fewest=2) for at, (name, probe) in enumerate(probes.items())]
+        level = Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6, flat=True)
+        figures.append((f"{title} by layer", y_label, natural, [*curves, level]))
+    figures += [(f"{title} by layer", f"{name} (share)", rates, curves) for name, title, curves in _rates_by_class()]
+    sizes, at_size = compared.numbers("size"), Estimates()
+    if _PUBLISHED_SIZE in sizes and len(sizes) > 1:  # Fig. 15
+        at_size = _balanced(compared.where(size=_PUBLISHED_SIZE), (OVERALL, *RATES)).estimated(summarise, by)
+        accuracy = ("accuracy", "Accuracy", [Curve("all cells", {**MLP, "measure": OVERALL, "class": None})])
+        figures += [
+            (f"{title} by layer, size {_PUBLISHED_SIZE}", f"{name} (share)", at_size, curves)
+            for name, title, curves in (accuracy, *_rates_by_class())
+        ]
+    yield Declared(
+        anchor="cognitive-map-layers",
+        title=f"{rows.title('Cognitive map')}: by layer",
+        figures=[
+            _figure(f"{title}, {site}", y_label, "layer", estimates, _at_site(curves, site), layers)
+            for title, y_label, estimates, curves in figures
+            for site in sites
+        ],
+        figures_only=True,
+        legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {AREA} are "
+        f"{READINGS['natural']}; recall and precision are those of the MLP, {READINGS['balanced']}.",
+        counted=(*natural, *rates, *at_size),
+    )
+
+
+def _at_site(curves: Sequence[Curve], site: Tag) -> list[Curve]:
+    return [curve if curve.flat else replace(curve, key={**curve.key, "site": site}) for curve in curves]
+
+
+def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
+    """Return recall and precision of the MLP: name, title, and a curve for each class."""
+    return [
+        (name, name.capitalize(), [Curve(label, {**MLP, "measure": name, "class": label}) for label in CLASSES])
+        for name in RATES
+    ]
+
+
+def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
+    """Return the section with curves over size and density at one read point, general and size-specific probes."""
+    at_point = base.at(point)
+    parts = [_by_tag(at_point, tag) for tag in ("size", "density") if len(at_point.numbers(tag)) > 1]
+    parts.append(_by_scope(rows, base, point))
+    return Declared(
+        anchor="cognitive-map-sizes",
+        title=f"{rows.title('Cognitive map')}: by size and density",
+        figures=[figure for figures, _ in parts for figure in figures],
+        figures_only=True,
+        legend=f"{BANDS} Read at {point}. Recall and precision are those of the MLP, {READINGS['balanced']}; all else "
+        f"is {READINGS['natural']}. A curve over size averages over all densities, a curve over density over all "
+        "sizes.",
+        counted=[grouped for _, counted in parts for grouped in counted],
+    )
+
+
+def _by_tag(at_point: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
+    by = (*BY, tag)
+    heads, controls = (tuple({probe[name] for probe in _COMPARED.values()}) for name in ("head", "control"))
+    compared = at_point.where(control=controls, head=heads)
+    natural = _natural(compared, (INNER, AREA, LOCAL, AWAY)).estimated(summarise, by)
+    figures: list[_Shown] = [
+        (f"{title} by {tag}", y_label, natural, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
+        for title, y_label, key in (_MAIN if tag == "size" else _MAIN[:2])
+    ]
+    counted = list(natural)
+    if tag == "size":
+        rates = _balanced(at_point).estimated(summarise, by)
+        overall = _balanced(compared, (OVERALL,), {}).estimated(summarise, by)
+        counted += [*rates, *overall]
+        curves = [Curve(name, {**probe, "measure": OVERALL, "class": None}) for name, probe in _COMPARED.items()]
+        figures.append(("Accuracy of all cells by size, balanced (Fig. 6 left)", "accuracy (share)", overall, curves))
+        figures += [
+            (f"{title} by class and size", f"{name} (share)", rates, class_curves)
+            for name, title, class_curves in _rates_by_class()
+        ]
+        for measure, title, y_label in (
+            (LOCAL, "Agent and goal at their cells", "states (share)"),
+            (AWAY, "Distance from their cells", "Manhattan distance (cells)"),
+        ):
+            curves = [
+                Curve(f"{name}{end}", {**probe, "measure": measure, "class": name})
+                for probe, end in ((MLP, ""), (_PERMUTED, ", permuted weights"))
+                for name in ("agent", "goal")
+            ]
+            figures.append((f"{title} by size (MLP)", y_label, natural, curves))
+    return [_figure(title, y_label, tag, estimates, curves) for title, y_label, estimates, curves in figures], counted
+
+
+def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
+    """Return general probes and those of one size each (Fig. 16)."""
+    scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
+    if not scopes or point == ReadPoint() or base is rows:
+        return [], []
+    by, both = ("class", "size"), (rows.where(scope=scopes, **point.key), base.where(**point.key))
+    cells = [_natural(rows_of_scope.where(**PERCELL), (INNER, AREA)).estimated(summarise, by) for rows_of_scope in both]
+    rates = [_balanced(rows_of_scope).estimated(summarise, by) for rows_of_scope in both]
+    (_, accuracy, accuracy_key), (ranked, y_label, ranked_key) = _MAIN[:2]
+    declared_figures = [
+        ("Accuracy: per-cell probes by size", accuracy, cells, accuracy_key),
+        (f"{ranked}: per-cell probes by size", y_label, cells, ranked_key),
+        *(
+            (f"{measure.capitalize()} of {name}: MLPs by size (Fig. 16)", f"{measure} (share)", rates, key)
+            for measure in RATES
+            for name in ("agent", "goal")
+            for key in [{"measure": measure, "class": name}]
+        ),
+    ]
+    figures = [
+        _figure(
+            title, label, "size", general, [Curve("general", key), Curve("of one size each", key, estimates=of_size)]
+        )
+        for title, label, (of_size, general), key in declared_figures
+    ]
+    return (figures, [*cells[0], *rates[0]]) if cells[0] else ([], [])
+
+
+def _natural(rows: ProbeRows, measures: Sequence[str]) -> ProbeRows:
+    return rows.where(reading=("natural", None), measure=measures)
+
+
+def _balanced(rows: ProbeRows, measures: Sequence[str] = RATES, probe: Key = MLP) -> ProbeRows:
+    return rows.where(**probe, reading=("balanced", None), measure=measures)
+
+
+_LEARNT = (*((AREA, name) for name in ("wall", "goal", "agent")), *((LOCAL, name) for name in ("goal", "agent")))
+_HEAD = ("site", "layer", "head", "class")
+_LEARNING = (
+    "Probes are trained on more and more of the training grids, in nested random subsets, and scored on the same "
+    "tested grids. That nothing can be read from activations needs a curve that has flattened: a probe with too few "
+    "grids fails whatever they hold.",
+    f"A curve has flattened where the whole 95 % interval of the gain of its last doubling lies below {MARGIN:g}. "
+    "Intervals are over tested grids and draws of the subsets, and conditional on the training grids: the draws of all "
+    "of them are one.",
+)
+
+
+@probe_section(
+    "learning curves",
+    source="behavioural and representational evaluation, section 5.1",
+    measures=lambda measure: measure in CURVE_MEASURES,
+)
+def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
+    """Scores over the number of training grids, each head at each read point."""
+    counts = [int(count) for count in rows.numbers(TRAINED_ON)]
+    curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
+    if not counts:
+        return
+    estimates = curve_rows.estimated(summarise, (*_HEAD, TRAINED_ON))
+    keys = in_order(
+        ({**key, "control": "none"} for key in estimates.keys("site", "layer", "head")), curve_rows.points()
+    )
+    heads: list[Key] = [{name: key[name] for name in ("site", "layer", "head")} for key in keys]
+    classes = [(measure, name) for measure, name in _LEARNT if measure in curve_rows.values("measure")]
+    yield Declared(
+        anchor="learning-curves",
+        title=curve_rows.title("Learning curves"),
+        explained=_LEARNING,
+        facts=[
+            (f"{_where(end.key)}: {end.key['measure']}, {end.key['class']}", _gain_text(end))
+            for end in curve_ends(curve_rows.rows, _HEAD)
+            if (end.key["measure"], end.key["class"]) in _LEARNT
+        ],
+        tables=[
+            TableSpec(
+                f"Scores by number of training grids: {MEAN}",
+                "trained on",
+                estimates,
+                [_column(measure, name, f"{measure}: {name}") for measure, name in classes],
+                [
+                    Line(f"{_where(head)}: {count} grids", {**head, TRAINED_ON: count})
+                    for head in heads
+                    for count in counts
+                ],
+            )
+        ],
+        figures=[
+            CurveSpec(
+                f"{measure.capitalize()} of {name} by training grids, {point}",
+                f"{measure} (share)",
+                TRAINED_ON,
+                estimates,
+                [
+                    Curve(probe_name(head["head"]), {**head, "measure": measure, "class": name})
+                    for head in heads
+                    if head["site"] is None or ReadPoint(head["site"], head["layer"]) == point
+                ],
+                x_label="training grids",
+                ticks=counts,
+            )
+            for point in curve_rows.points()
+            for measure, name in classes[:3]
+            if len(counts) > 1
+        ],
+        legend=BANDS,
+        counted=list(estimates),
+    )
+
+
+def _where(key: Key) -> str:
+    name = probe_name(key["head"])
+    return name if key["site"] is None else f"{name}, {ReadPoint(key['site'], key['layer'])}"
+
+
+def _gain_text(curve_end: CurveEnd) -> str:
+    """Write the gain of the last doubling, and its meaning for a null result."""
+    gain = curve_end.gain
+    gained = f"{short(gain.value, 'share')} {interval(gain) or '(' + (gain.note or 'no interval') + ')'}"
+    outcome = "flattened" if curve_end.flattened else "not flattened, more grids may show more"
+    return f"{gained} from {curve_end.grids[0]} to {curve_end.grids[1]} training grids: {outcome}"
+
+
+_PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
 
 
 _AREAS = tuple(_column(AREA, name, f"{AREA}: {name}") for name in _PLURALS)
@@ -139,9 +418,8 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     layers = sorted(site_differences.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
     page_estimates = [grouped for grouped in estimates if grouped.key["measure"] not in _CALLED]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
-    parts = partial(_parts, measure=AREA)
     rivals = [
-        Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
+        Line(_less(head, against), {"head": head, "less": against})
         for head in heads
         for against in _AGAINST
         if head != "additive" or against not in ("wall-count", "input", "text")
@@ -153,16 +431,14 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         explained=(*_TEXT, *([_ADDITIVE] if "additive" in heads else [])),
         sentences=(
             *claims(
-                differences, [(probe_name(head), parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
+                differences, [(probe_name(head), _parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
             ),
             *(
-                Sentence(
-                    f"{probe_name(head)} less {_RIVALS[against]}", differences, parts({"head": head, "less": against})
-                )
+                Sentence(_less(head, against), differences, _parts({"head": head, "less": against}))
                 for head, against in _SENTENCE_PAIRS
             ),
             *(
-                Sentence(f"MLP, layer {key['layer']}: pre less post", site_differences, parts({**key, "less": "post"}))
+                Sentence(f"MLP, layer {key['layer']}: pre less post", site_differences, _parts({**key, "less": "post"}))
                 for key in layers
             ),
         ),
@@ -187,7 +463,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             _table(f"Finding agent and goal ({title})", _FINDING, network_keys, estimates),
             *_rate_tables("{name} by class ({where})", balanced_title, network_keys, balanced),
         ),
-        figures=(*_forests(differences, point, AREA), *_confusion(estimates, point)),
+        figures=(*_forests(differences, point), *_confusion(estimates, point)),
         legend=_LEGEND,
         folds=(
             FoldSpec("All heads and controls: finding agent and goal", [_table(title, _FINDING, keys, estimates)]),
@@ -203,14 +479,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 [_table(balanced_title, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
             ),
         ),
-        undefined=[
-            (
-                ", ".join(str(grouped.key[name]) for name in ("measure", "class") if grouped.key[name]),
-                probe_name(grouped.key["head"], grouped.key["control"]),
-                grouped.estimate,
-            )
-            for grouped in page_estimates
-        ],
+        undefined=undefined_of(page_estimates, and_tags=("class",)),
         why=lambda measure: "no cell is called so on any grid" if measure in _PRECISION else "no grid has such a cell",
         counted=(*page_estimates, *differences),
     )
@@ -236,13 +505,12 @@ def _differences(point_rows: ProbeRows) -> Estimates:
     trained = tuple(head for head in rows.values("head") if head not in COUNTED)
     no_control, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
     contrasts = [
-        Contrast(name, {"head": trained, "control": "none"}, {"head": trained, "control": name}, KEY)
-        for name in CONTROLS
-    ]
-    contrasts += [
-        Contrast(name, {**no_control, "head": head}, {**no_control, "head": name}, by)
-        for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
-        for head in heads
+        Contrast({"head": trained, "control": "none"}, {name: {"control": name} for name in CONTROLS}, KEY),
+        *(
+            Contrast({**no_control, "head": head}, {name: {"head": name}}, by)
+            for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
+            for head in heads
+        ),
     ]
     return contrasted(rows, contrasts, summarise, ("head", "class"))
 
@@ -250,13 +518,17 @@ def _differences(point_rows: ProbeRows) -> Estimates:
 def _between_sites(rows: ProbeRows) -> Estimates:
     """Return the differences of the MLP between "pre" and "post", by layer."""
     measures = tuple({column.key["measure"] for column in _DIFFERENCES})
-    probe = {"measure": measures, "head": "mlp", "control": ("none", None)}
-    contrast = Contrast("post", {**probe, "site": "pre"}, {**probe, "site": "post"}, ("layer", "class"))
+    probe = {"measure": measures, "head": "mlp", "control": ("none", None), "site": "pre"}
+    contrast = Contrast(probe, {"post": {"site": "post"}}, ("layer", "class"))
     return contrasted(rows, [contrast], summarise, ("layer", "class"))
 
 
-def _parts(key: Key, measure: str) -> list[tuple[str, Key]]:
-    return [(plural, {**key, "measure": measure, "class": name}) for name, plural in _PLURALS.items()]
+def _parts(key: Key) -> list[tuple[str, Key]]:
+    return [(plural, {**key, "measure": AREA, "class": name}) for name, plural in _PLURALS.items()]
+
+
+def _less(head: str, against: str) -> str:
+    return f"{probe_name(head)} less {_RIVALS[against]}"
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
@@ -274,20 +546,20 @@ def _missing(keys: Sequence[Key]) -> list[str]:
     return [f"Not in this run: {listed(parts)}."] if parts else []
 
 
-def _forests(differences: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure]:
-    """Draw the differences in a measure between the MLP or the per-cell head and their controls."""
+def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
+    """Draw the differences in the area between the MLP or the per-cell head and their controls."""
     legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
         bars = [
             DifferenceBar(label, style, plural, estimate)
-            for plural, key in _parts({"head": head}, measure)
+            for plural, key in _parts({"head": head})
             for style, (against, label) in enumerate(legend.items())
             if (estimate := differences.get(key, {"less": against})) is not None
         ]
         if bars:
             title = f"{probe_name(head)} less its controls"
-            chart = Forest(bars, title=title, x_label=f"difference in {measure} (share)")
+            chart = Forest(bars, title=title, x_label=f"difference in {AREA} (share)")
             yield Figure(chart, f"{title}, {point}", str(point))
 
 

@@ -13,7 +13,7 @@ from goalscope.inside.probing.scores import AREA, KEY, summarise
 from goalscope.report.blocks import number
 from goalscope.report.ledger import Key, RunData
 from goalscope.report.pictures import framed, map_picture, picture
-from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, probe_name
+from goalscope.report.sections.probing import RANDOM_NETWORKS, Contrast, ProbeRows, ReadPoint, contrasted, probe_name
 from goalscope.report.specs import Declared, Figure, section
 from goalscope.report.verdicts import MADE, NETWORKS, claim_in_words, verdict
 from goalscope.runs.record import Episode
@@ -48,11 +48,8 @@ def decoded_maps(run: RunData) -> Iterator[Declared]:
         raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
     episode_ids = run.store.episode_ids() & {shown_map.episode_id for shown_map in stored_maps}
     episodes = {episode.id: episode for episode in run.store.episodes(sorted(episode_ids))}
-    maps = [
-        shown_map
-        for shown_map in stored_maps
-        if shown_map.episode_id in episode_ids and 0 <= shown_map.step < len(episodes[shown_map.episode_id].steps)
-    ]
+    steps = {identity: range(len(episode.steps)) for identity, episode in episodes.items()}
+    maps = [shown_map for shown_map in stored_maps if shown_map.step in steps.get(shown_map.episode_id, ())]
     if maps:
         missing = len(stored_maps) - len(maps)
         above, said = _standing(run, maps[0].tags)
@@ -78,8 +75,8 @@ def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
     rows = rows.where(**{TRAINED_ON: None}, cells=None).at(point)
     if tags.get("agent") is not None:
         rows = rows.where(agent=(tags["agent"], None))
-    contrasts = [Contrast(kind, {"control": "none"}, {"control": kind}, KEY) for kind in NETWORKS]
-    differences = contrasted(rows, contrasts, summarise, ("head", "class"))
+    contrast = Contrast({"control": "none"}, RANDOM_NETWORKS, KEY)
+    differences = contrasted(rows, [contrast], summarise, ("head", "class"))
     key: Key = {"measure": AREA, "class": "wall", "head": tags.get("head")}
     rivals = {kind: differences.get(key, less=kind) for kind in NETWORKS}
     if not (said := claim_in_words([("walls", rivals)], MADE)):
@@ -99,10 +96,8 @@ def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
     wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
     truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
-    frame, outline = (
-        max(len(shown_map.lines), len(shown_map.lines[0]), grid.height, grid.width),
-        (grid.height, grid.width),
-    )
+    outline = (grid.height, grid.width)
+    frame = max(len(shown_map.lines), len(shown_map.lines[0]), *outline)
     yield Figure(framed(truth, outline, frame), caption=caption)
     agent = [] if shown_map.tags.get("agent") is None else [str(shown_map.tags["agent"])]
     probe = probe_name(shown_map.tags.get("head"), shown_map.tags.get("control", "none"))

@@ -11,6 +11,7 @@ from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     HEADS,
     NOWHERE,
+    RANDOM_NETWORKS,
     TAGS,
     Contrast,
     ProbeRows,
@@ -22,7 +23,7 @@ from goalscope.report.sections.probing import (
     probe_name,
     probe_section,
     probe_table,
-    title_of,
+    undefined_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NETWORKS, RULES
@@ -44,6 +45,7 @@ _COLUMNS = (
     Column("R²", "share of the variance", {"measure": "R^2"}),
 )
 _RANKS = {head: at for at, head in enumerate(NUMBER_HEADS)}
+_Y_LABEL = "absolute error (steps)"
 _MIN_GRIDS = 5  # grids behind a point of a curve over distances
 _TEXT = (
     "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
@@ -80,6 +82,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     probe_lines = [
         Line(f"{point}: {probe_name(head)}", {**point.key, "head": head}) for point in near for head in NUMBER_HEADS
     ]
+    error_keys = {line.title: {**line.key, "measure": ERROR} for line in probe_lines}
     figures = [_by_distance(by_distance, point) for point in near]
     drawn_keys = [{name: curve.key[name] for name in TAGS} for figure in figures for curve in figure.curves]
     yield Declared(
@@ -90,18 +93,15 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         sentences=[
             *claims(
                 differences,
-                [(line.title, [("the distance", {**line.key, "measure": ERROR})]) for line in probe_lines],
+                [(title, [("the distance", key)]) for title, key in error_keys.items()],
                 floors=_FLOORS,
                 higher=False,
             ),
             *(
                 Sentence(
-                    line.title,
-                    differences,
-                    [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _OTHERS.items()],
-                    _OPENINGS,
+                    title, differences, [(label, {**key, "less": name}) for name, label in _OTHERS.items()], _OPENINGS
                 )
-                for line in probe_lines
+                for title, key in error_keys.items()
             ),
         ],
         tables=(
@@ -118,9 +118,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         figures=(*_over_layers(estimates, points), *figures),
         legend=_LEGEND,
         folds=[FoldSpec("All layers", [_table("All layers", estimates, points)])] if points != near else [],
-        undefined=[
-            (str(grouped.key["measure"]), title_of(grouped.key, _name), grouped.estimate) for grouped in estimates
-        ],
+        undefined=undefined_of(estimates, _name),
         counted=(
             *estimates,
             *differences,
@@ -149,17 +147,14 @@ def _table(caption: str, estimates: Estimates, points: list[ReadPoint]) -> Table
 
 def _differences(rows: ProbeRows, point: ReadPoint) -> Estimates:
     """Return the differences in error between each head and its baselines and controls at one read point."""
-    contrasts = [
-        Contrast(name, {**point.key, "head": head, "control": "none"}, control, ("site", "layer"))
-        for head in NUMBER_HEADS
-        for name, control in (
-            *((kind, {**point.key, "head": head, "control": kind}) for kind in NETWORKS),
-            ("shuffled", {**point.key, "head": head, "control": "shuffled"}),
-            ("mean", {**NOWHERE, "head": "mean"}),
-            ("true map", {**NOWHERE, "head": "manhattan", "control": "true map"}),
-            ("decoded map", {**point.key, "head": "manhattan", "control": "none"}),
-        )
-    ]
+    rivals = {
+        **RANDOM_NETWORKS,
+        "shuffled": {"control": "shuffled"},
+        "mean": {**NOWHERE, "head": "mean"},
+        "true map": {**NOWHERE, "head": "manhattan", "control": "true map"},
+        "decoded map": {"head": "manhattan"},
+    }
+    contrasts = [Contrast({**point.key, "head": head, "control": "none"}, rivals) for head in NUMBER_HEADS]
     return contrasted(rows, contrasts, estimate_rows, ("site", "layer", "head"))
 
 
@@ -168,15 +163,10 @@ def _curve(title: str, head: str, control: str = "none", point_key: Key | None =
 
 
 def _over_layers(estimates: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
-    return over_layers(
-        points,
-        "Error of the decoded distance by layer",
-        "absolute error (steps)",
-        estimates,
-        [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve("MLP, permuted weights", "mlp", "permuted")],
-        flat=[_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")],
-        bounds=data_bounds,
-    )
+    curves = [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve("MLP, permuted weights", "mlp", "permuted")]
+    flat = [_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")]
+    title = "Error of the decoded distance by layer"
+    return over_layers(points, title, _Y_LABEL, estimates, curves, flat=flat, bounds=data_bounds)
 
 
 def _by_distance(estimates: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
@@ -191,7 +181,7 @@ def _by_distance(estimates: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
     with_enough_grids = Estimates(grouped for grouped in estimates if grouped.estimate.clusters >= _MIN_GRIDS)
     return CurveSpec(
         f"Error by distance, {point}",
-        "absolute error (steps)",
+        _Y_LABEL,
         "distance",
         with_enough_grids,
         curves,

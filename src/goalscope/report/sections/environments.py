@@ -21,14 +21,14 @@ from goalscope.report.specs import (
     Column,
     Declared,
     FoldSpec,
-    Line,
     TableSpec,
     after,
+    agent_lines,
     by_agent,
     over_tag,
     section,
 )
-from goalscope.stats import Estimate
+from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows, Tag
 
 Group = Mapping[str, Tag]
@@ -125,12 +125,16 @@ def _declared(
             replace(grouped, key={**grouped.key, "world": _column(key, columns)})
             for agent in ledger.agents
             for key, group in columns.items()
-            for grouped in ledger.tables["agent"].picked(
-                ({"measure": name, "agent": agent} for name in measures), **group
-            )
+            for grouped in _estimates_of(ledger, [agent], measures, group)
         ],
         closing="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
     )
+
+
+def _estimates_of(ledger: Ledger, agents: Sequence[str], measures: Sequence[str], group: Key) -> list[Grouped]:
+    """Return the estimates of some agents and measures in a group, for the table of counts and methods."""
+    keys = ({"measure": name, "agent": agent} for agent in agents for name in measures)
+    return ledger.tables["agent"].picked(keys, **group)
 
 
 def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str) -> Table:
@@ -147,15 +151,8 @@ def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str
         # An agent without errors has no error direction; the line stays.
         no_errors = name == KEY_POOLED and not all(undefined_in.values())
         if no_errors or any(estimate is not None and (estimate.n or estimate.undefined) for estimate in estimates):
-            rows.append(
-                (
-                    title_of(name),
-                    [
-                        estimate or (_NO_ERRORS if name == KEY_POOLED and not undefined_in[kind] else _EMPTY)
-                        for estimate, (kind, _) in zip(estimates, columns, strict=True)
-                    ],
-                )
-            )
+            empty = [_NO_ERRORS if name == KEY_POOLED and not undefined_in[kind] else _EMPTY for kind, _ in columns]
+            rows.append((title_of(name), [estimate or cell for estimate, cell in zip(estimates, empty, strict=True)]))
     counts = [ledger.find("agent", "success", agent=agent, **group) for group in columns.values()]
     rows.append(("Trajectories", [Cell(value=str(estimate.n) if estimate else "–") for estimate in counts]))
     rows.append(("Grids", [Cell(value=str(estimate.clusters) if estimate else "–") for estimate in counts]))
@@ -175,20 +172,19 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
     for (kind, control), group in columns.items():
         if not control and (kind, True) in columns and agents:
             control_group = columns[kind, True]
-            pairs = [
-                (
-                    SideRows(f"{agent}, with key", rows.select(agent=agent, **group)),
-                    SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)),
-                )
-                for agent in agents
-            ]
+            with_key = [SideRows(f"{agent}, with key", rows.select(agent=agent, **group)) for agent in agents]
+            controls = [SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)) for agent in agents]
             caption = (
                 f"{_KINDS[kind]} against its control, paired by grid: key − control with its interval, and p, "
                 "the level at which it leaves out 0, corrected for all TESTS of this table (one family, level "
                 f"{LEVEL:g})"
             )
             measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
-            tables.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
+            tables.append(
+                family_table(
+                    [*zip(with_key, controls, strict=True)], caption, measures, name=f"{kind} against control"
+                )[1]
+            )
     return tables
 
 
@@ -224,28 +220,20 @@ _FOG_TEXT = (
 def fog(run: RunData) -> Iterator[Declared]:
     """The table of agents for each condition under fog."""
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
-    labels = [
-        (
-            agent,
-            f"{agent} ({_HISTORY_LABELS.get(history[agent], history[agent])})" if agent in run.groups.models else agent,
-        )
-        for agent in agents
-    ]
+    views = {agent: f" ({_HISTORY_LABELS.get(history[agent], history[agent])})" for agent in run.groups.models}
+    labels = [(agent, f"{agent}{views.get(agent, '')}") for agent in agents]
     for group, radius in _fog_conditions(run, WASTE[0]):
-        tables, text = _tests(run, group)
-        keys = [{"measure": name, "agent": agent} for agent in run.ledger.agents for name in COLUMNS]
+        tests, text = _tests(run, group)
+        caption = f"Arms under fog of radius {radius}"
         yield Declared(
             anchor="fog",
             title="Under fog",
             paragraphs=[text] if text else (),
             explained=(_TEXT,),
-            tables=[
-                by_agent(run.ledger, COLUMNS, group, f"Arms under fog of radius {radius}", first="arm", labels=labels),
-                *tables,
-            ],
+            tables=[by_agent(run.ledger, COLUMNS, group, caption, first="arm", labels=labels), *tests],
             figures=[over_tag(run.ledger, name, "size", group) for name in WASTE],
             legend=BANDS,
-            counted=run.ledger.tables["agent"].picked(keys, **group),
+            counted=_estimates_of(run.ledger, run.ledger.agents, COLUMNS, group),
         )
 
 
@@ -261,9 +249,8 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             "agent",
             table,
             [Column(title_of(name), "share", {"measure": name}) for name in _ERRORS],
-            [Line(agent, {**group, "agent": agent}) for agent in agents],
+            agent_lines(agents, group),
         )
-        keys = [{"measure": name, "agent": agent} for agent in agents for name in _ERRORS]
         errors = run.rows_of(*(name for name in run.measured.measures if name in _FOGGED))
         yield Declared(
             anchor="fog-errors",
@@ -272,7 +259,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             tables=[means, *error_tables(errors, run.ledger, agents, group, suffix=UNDER_FOG, noun="grid")],
             figures=[over_tag(run.ledger, name, "size", group) for name in _ERRORS],
             legend=BANDS,
-            counted=table.picked(keys, **group),
+            counted=_estimates_of(run.ledger, agents, _ERRORS, group),
         )
 
 
@@ -295,9 +282,8 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
             f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
             "matter, goalscope compare RUN --agents 'A;B'."
         )
-    sides = {
-        agent: SideRows(agent, run.rows_of(*COMPARED).select(agent=agent, **group)) for agent in (*subjects, *others)
-    }
+    rows = run.rows_of(*COMPARED)
+    sides = {agent: SideRows(agent, rows.select(agent=agent, **group)) for agent in (*subjects, *others)}
     caption = (
         f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and "
         f"p, the level at which it leaves out 0, corrected for all TESTS of this table (one family, level {LEVEL:g})"

@@ -42,9 +42,8 @@ def invariance(run: RunData) -> Iterator[Declared]:
     except ValueError as error:
         yield Declared(anchor="invariance", title=title, paragraphs=(f"Not done: {error}.",))
         return
-    contrasts = compare_transforms(
-        run.rows_of(*declared.margin), margin=declared.margin, agents=agents, level=declared.level
-    )
+    rows = run.rows_of(*declared.margin)
+    contrasts = compare_transforms(rows, margin=declared.margin, agents=agents, level=declared.level)
     tables = []
     for agent in agents:
         of_agent = [contrast for contrast in contrasts if contrast.tags["agent"] == agent]

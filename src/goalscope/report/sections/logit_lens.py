@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
 from goalscope.inside.probing.scores import summarise
 from goalscope.report.sections.probing import CONTROLS, TAGS, ProbeRows, over_layers, probe_section, probe_table
-from goalscope.report.specs import Column, Curve, Declared
+from goalscope.report.specs import Column, Curve, CurveSpec, Declared
 from goalscope.stats.rows import Tag
 
 _TEXT = (
@@ -35,18 +35,12 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     estimates = rows.estimated(summarise, TAGS)
     points = rows.points()
     networks = [str(control) for control in rows.values("control")]
-    figures = [
-        figure
-        for measure, label in _CURVES
-        for figure in over_layers(
-            points,
-            f"Logit lens, {label}, by layer",
-            f"{label} (share)",
-            estimates,
-            [Curve(name, {"measure": measure, "head": HEAD, "control": name}) for name in networks],
-            flat=[Curve(BLIND, {"measure": measure, "head": BLIND, "control": "none"})],
-        )
-    ]
+    figures = list[CurveSpec]()
+    for measure, label in _CURVES:
+        curves = [Curve(name, {"measure": measure, "head": HEAD, "control": name}) for name in networks]
+        flat = [Curve(BLIND, {"measure": measure, "head": BLIND, "control": "none"})]
+        title = f"Logit lens, {label}, by layer"
+        figures += over_layers(points, title, f"{label} (share)", estimates, curves, flat=flat)
     yield Declared(
         anchor="logit-lens",
         title=rows.title("Actions by the logit lens"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -40,21 +41,16 @@ def goals(run: RunData) -> Iterator[Declared]:
     Raises:
         ValueError: the stored estimates of goals are invalid.
     """
-    store, stored = run.store, run.store.info().get("meg")
+    store, noun, stored = run.store, run.ledger.noun, run.store.info().get("meg")
     if stored is None or not run.measured.goals:
         return
-    try:
+    with _sound(store):
         estimates = [_restored(GoalEstimate, entry) for entry in stored["estimates"]]
         contrasts = [_restored(GoalContrast, entry) for entry in stored["contrasts"]]
         held_out = [_restored(HeldOut, entry) for entry in stored["held_out"]]
         episode_count, split_tags = int(stored["episodes"]), [str(name) for name in stored["settings"]["by"]]
         believed = belief_words(stored["beliefs"]) if "beliefs" in stored else ()
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
-    cells, noun = list[Mapping[str, Tag]](), run.ledger.noun
-    for entry in estimates:
-        if entry.cell not in cells:
-            cells.append(entry.cell)
+    cells = {tuple(entry.cell.items()): entry.cell for entry in estimates}.values()
     figures, tables, parts = [], [], []
     for cell in cells:
         of_cell = [entry for entry in estimates if entry.cell == cell]
@@ -74,15 +70,11 @@ def goals(run: RunData) -> Iterator[Declared]:
     tables += [contrasts_table(contrasts, noun)] if contrasts else []
     tables += [held_out_table(held_out, noun)] if held_out else []
     now = count_episodes(store)
-    stale = (
-        f"These figures are of {episode_count} episodes, the run holds {now}: goalscope meg RUN."
-        if episode_count != now
-        else ""
-    )
+    stale = f"These figures are of {episode_count} episodes, the run holds {now}: goalscope meg RUN."
     yield Declared(
         anchor="goals",
         title="What the agents are after",
-        paragraphs=[text for text in (" ".join(believed), stale) if text],
+        paragraphs=[*([" ".join(believed)] if believed else []), *([stale] if episode_count != now else [])],
         explained=(_TEXT,),
         figures_first=True,
         tables=tables,
@@ -146,12 +138,9 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
     """Return a sentence for each pair of hypotheses that the worlds of some agent do not tell apart."""
-    reasons = dict.fromkeys(
-        f"{contrast.why_not}{'' if not contrast.cell else f' ({where(contrast.cell)})'}"
-        for contrast in contrasts
-        if contrast.why_not
-    )
-    return [f"cannot be told which of the two an agent is after: {reason}" for reason in reasons]
+    untold_ones = [contrast for contrast in contrasts if contrast.why_not]
+    reasons = (f"{one.why_not} ({where(one.cell)})" if one.cell else one.why_not for one in untold_ones)
+    return [f"cannot be told which of the two an agent is after: {reason}" for reason in dict.fromkeys(reasons)]
 
 
 def untold_in(store: Store) -> list[str]:
@@ -161,12 +150,8 @@ def untold_in(store: Store) -> list[str]:
         ValueError: the stored figures are invalid.
     """
     stored = store.info().get("meg")
-    if stored is None:
-        return []
-    try:
-        return untold([_restored(GoalContrast, entry) for entry in stored["contrasts"]])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
+    with _sound(store):
+        return [] if stored is None else untold([_restored(GoalContrast, entry) for entry in stored["contrasts"]])
 
 
 def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
@@ -210,12 +195,11 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
     if beliefs["missing"]:
         text = str(beliefs["missing"])
         return (*sentences, f"{text[:1].upper()}{text[1:]}")
-    name = f"{kind[:1].upper()}{kind[1:]}"
-    text = f"{name}: what a probe of the same form decodes from one network with random weights ({network})."
-    return (
-        *sentences,
-        f"{text} A difference to one network is no difference to training: other seeds and kinds differ.",
+    last = (
+        f"{kind[:1].upper()}{kind[1:]}: what a probe of the same form decodes from one network with random weights "
+        f"({network}). A difference to one network is no difference to training: other seeds and kinds differ."
     )
+    return (*sentences, last)
 
 
 def where(cell: Mapping[str, Tag]) -> str:
@@ -227,21 +211,22 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
     style = {agent: index for index, agent in enumerate(agents)}
     differences = []
     for entry in entries:
-        drawn = entry.low < entry.high  # false for NaN, too
-        estimate = Estimate(
-            value=entry.signed,
-            low=entry.low if drawn else math.nan,
-            high=entry.high if drawn else math.nan,
-            n=entry.n,
-            clusters=entry.grids,
-            method=entry.method,
-            unit="nats",
-            confidence=entry.confidence,
-        )
+        low, high = (entry.low, entry.high) if entry.low < entry.high else (math.nan, math.nan)
+        about: dict[str, Any] = {"n": entry.n, "clusters": entry.grids, "method": entry.method, "unit": "nats"}
+        estimate = Estimate(value=entry.signed, low=low, high=high, confidence=entry.confidence, **about)
         differences.append(DifferenceBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
     differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"
     return Figure(Forest(differences, title=title, x_label="signed MEG (nats an episode)"), title)
+
+
+@contextmanager
+def _sound(store: Store) -> Iterator[None]:
+    """Refuse stored figures of goals that cannot be read."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
 
 
 def _restored(kind: type[_Record], stored: Any) -> _Record:

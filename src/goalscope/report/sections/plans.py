@@ -30,7 +30,7 @@ from goalscope.report.sections.probing import (
     over_layers,
     probe_section,
     probe_table,
-    title_of,
+    undefined_of,
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
@@ -124,7 +124,10 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     )
     table_numbers = [number for number in _TABLE_NUMBERS if number in numbers]
     keys = {plans: estimates.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
-    length_keys = lengths.keys(*TAGS)
+    length_keys, same_size = lengths.keys(*TAGS), decoders.of_size(head)
+    less_lines = [
+        Line(f"{point}: less {label}", {**point.key, "less": name}) for point in near for name, label in _RIVALS.items()
+    ]
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
@@ -141,31 +144,17 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         ],
         tables=(
             table(
-                "Prefix accuracy, all plans",
-                estimates,
-                _front(keys["all"], decoders.of_size(head)),
-                _prefixes(table_numbers),
-                near,
+                "Prefix accuracy, all plans", estimates, _front(keys["all"], same_size), _prefixes(table_numbers), near
             ),
             TableSpec(
-                f"Prefix accuracy of the {decoders.name(head)} less that of controls and baselines, "
-                f"paired by grid: {MEAN}",
+                f"Prefix accuracy of the {decoders.name(head)} less that of controls and baselines, paired by grid: "
+                f"{MEAN}",
                 "read from, less",
                 differences,
                 _prefixes(table_numbers),
-                [
-                    Line(f"{point}: less {label}", {**point.key, "less": name})
-                    for point in near
-                    for name, label in _RIVALS.items()
-                ],
+                less_lines,
             ),
-            table(
-                "Length of plans (Table 5)",
-                lengths,
-                _front(length_keys, decoders.of_size(head)),
-                _columns(lengths),
-                near,
-            ),
+            table("Length of plans (Table 5)", lengths, _front(length_keys, same_size), _columns(lengths), near),
         ),
         figures=(
             *(figure for point in near for figure in _by_number(prefixes, estimates, point, decoders, head, horizon)),
@@ -186,15 +175,12 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 [table("Length of plans", lengths, length_keys, _columns(lengths), points)],
             ),
         ),
-        undefined=[
-            (
-                ", N = ".join(str(grouped.key[tag]) for tag in ("measure", "N") if tag in grouped.key),
-                title_of(grouped.key, name_of),
-                grouped.estimate,
-            )
-            for grouped in (*estimates, *lengths)
-            if grouped.key.get("plans", "all") == "all"
-        ],
+        undefined=undefined_of(
+            [grouped for grouped in (*estimates, *lengths) if grouped.key.get("plans", "all") == "all"],
+            name_of,
+            ("N",),
+            ", N = ",
+        ),
         why=lambda measure: (
             "no length is predicted" if measure in LENGTHS else "no grid has a plan that is known so far"
         ),
@@ -211,12 +197,9 @@ def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contras
     """Yield the contrasts of one decoder with controls and baselines, and of "post" with "pre"."""
     decoder_key = {**point.key, "head": head, "control": "none"}
     if point.site == "post":
-        yield Contrast("pre", decoder_key, {**decoder_key, "site": "pre"}, ("plans", "N"))
-    by = ("site", "layer", "plans", "N")
-    for control in _CONTROLS:
-        yield Contrast(control, decoder_key, {**decoder_key, "control": control}, by)
-    for name, key in _baselines(rows, point):
-        yield Contrast(name, decoder_key, key, by)
+        yield Contrast(decoder_key, {"pre": {"site": "pre"}}, ("plans", "N"))
+    rivals = {**{control: {"control": control} for control in _CONTROLS}, **dict(_baselines(rows, point))}
+    yield Contrast(decoder_key, rivals, ("site", "layer", "plans", "N"))
 
 
 def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
@@ -284,21 +267,14 @@ def _over_layers(
 ) -> list[CurveSpec]:
     """Return the accuracy of the first tokens by layer and site, with that of permuted weights."""
     probes = ((title, head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
-    return [
-        figure
-        for number in _SENTENCE_NUMBERS[:2]
-        if number in numbers
-        for figure in over_layers(
-            points,
-            f"First {number} tokens by layer" if number > 1 else "First token by layer",
-            f"prefix accuracy, N = {number} (share)",
-            estimates,
-            [
-                Curve(title, {"head": row_head, "control": control, "measure": PREFIX, "plans": "all", "N": number})
-                for title, row_head, control in probes
-            ],
-        )
-    ]
+    figures = list[CurveSpec]()
+    for number in _SENTENCE_NUMBERS[:2]:
+        if number in numbers:
+            key: Key = {"measure": PREFIX, "plans": "all", "N": number}
+            curves = [Curve(name, {**key, "head": of, "control": control}) for name, of, control in probes]
+            caption = f"First {number} tokens by layer" if number > 1 else "First token by layer"
+            figures += over_layers(points, caption, f"prefix accuracy, N = {number} (share)", estimates, curves)
+    return figures
 
 
 def _name(decoders: _Decoders, head: Tag, control: Tag) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any, Final, NamedTuple, Self
 
@@ -34,7 +34,7 @@ from goalscope.report.specs import (
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
-from goalscope.stats import Grouped
+from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows, Tag
 
 TAGS = ("site", "layer", "head", "control")
@@ -187,31 +187,34 @@ def claims(
     """
     floor_names, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
     for title, parts in probes:
-        yield RivalsSentence(
-            f"{title}: readable", differences, parts, floor_names, READABLE, tuple(floor_names), higher
-        )
-        yield RivalsSentence(
-            f"{title}: made more readable by training", differences, parts, networks, MADE, (NEEDED,), higher
-        )
+        for rivals, word, needed in ((floor_names, READABLE, tuple(floor_names)), (networks, MADE, (NEEDED,))):
+            yield RivalsSentence(f"{title}: {word.above}", differences, parts, rivals, word, needed, higher)
 
 
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """Difference between rows and those of a control, paired by grid."""
+class Contrast(NamedTuple):
+    """Differences between the rows of a probe and those of its rivals, paired by grid.
 
-    name: str  # name of the control: measures become "MEASURE less NAME"
+    A rival is described by the tags in which its rows differ from those of the probe. Its name ends the measure of the
+    difference: "MEASURE less NAME".
+    """
+
     own: Selection
-    control: Selection
-    by: tuple[str, ...]  # tags that paired rows share, in addition to measure and grid
+    rivals: Mapping[str, Selection]
+    by: Sequence[str] = ("site", "layer")  # tags that paired rows share, in addition to measure and grid
+
+
+RANDOM_NETWORKS: Final[Mapping[str, Selection]] = {kind: {"control": kind} for kind in NETWORKS}
+"""The rivals of a probe that are the same head on random networks of each kind."""
 
 
 def contrasted(
     rows: ProbeRows, contrasts: Iterable[Contrast], estimator: Callable[..., list[Grouped]], by: Sequence[str]
 ) -> Estimates:
-    """Return the estimates of some contrasts; a contrast without pairs has none."""
+    """Estimate the differences of some contrasts by some tags; rivals without a common grid are left out."""
     parts = [
-        pairs(rows.where(**contrast.own).rows, rows.where(**contrast.control).rows, name=contrast.name, by=contrast.by)
-        for contrast in contrasts
+        pairs(rows.where(**own).rows, rows.where(**{**own, **rival}).rows, name=name, by=paired)
+        for own, rivals, paired in contrasts
+        for name, rival in rivals.items()
     ]
     return ProbeRows(Rows.concatenate(parts)).estimated(estimator, by)
 
@@ -250,8 +253,19 @@ def probe_name(head: Tag, control: Tag = "none") -> str:
 
 def title_of(key: Key, name: _Name = probe_name) -> str:
     """Write ``pre, layer 3: MLP``, the name alone where no activations are read."""
-    point = "" if key["site"] is None else f"{ReadPoint(key['site'], key['layer'])}: "
+    point = "" if key.get("site") is None else f"{ReadPoint(key['site'], key['layer'])}: "
     return f"{point}{name(key['head'], key['control'])}"
+
+
+def undefined_of(
+    estimates: Iterable[Grouped], name: _Name = probe_name, and_tags: Sequence[str] = (), joint: str = ", "
+) -> list[tuple[str, str, Estimate]]:
+    """Return the measure with some tags, the probe and the estimate of each value, for the list of undefined values."""
+    undefined = []
+    for grouped in estimates:
+        quantity = joint.join(str(grouped.key[tag]) for tag in ("measure", *and_tags) if grouped.key.get(tag))
+        undefined.append((quantity, title_of(grouped.key, name), grouped.estimate))
+    return undefined
 
 
 def in_order(

@@ -24,6 +24,7 @@ from goalscope.report.specs import (
     Line,
     TableSpec,
     after,
+    agent_lines,
     by_agent,
     mean_over,
     section,
@@ -87,9 +88,8 @@ def _own(run: RunData) -> list[str]:
 
 def _of_packages(run: RunData) -> list[TableSpec]:
     """Return the tables of the measures that other packages registered, as those of the main ones."""
-    names = _own(run)
-    groups = run.ledger.groups("agent") if names else []
-    return [by_agent(run.ledger, names, group, "Measures of other packages") for group in groups]
+    groups = run.ledger.groups("agent") if _own(run) else []
+    return [by_agent(run.ledger, _own(run), group, "Measures of other packages") for group in groups]
 
 
 def _pictures_of_packages(run: RunData) -> list[Figure]:
@@ -116,25 +116,21 @@ def task_results(run: RunData) -> Iterator[Declared]:
     groups = ledger.groups("agent")
     columns = [_task_column(name, ledger.measures[name]) for name in TASK_MAIN if name in ledger.measures]
     for group in groups:
-        lines = [Line(agent, {**group, "agent": agent}) for agent in ledger.agents]
-        caption = f"Success and errors{after(group)}: {OVER_MAPS}"
+        caption, lines = f"Success and errors{after(group)}: {OVER_MAPS}", agent_lines(ledger.agents, group)
         tables.append(TableSpec(caption, "agent", ledger.tables["agent"], columns, lines, "map"))
         tables += error_tables(run.rows, ledger, ledger.agents, group, suffix="", noun="map")
     tables += _of_packages(run)
-    invalid = any(any_invalid(run.rows, group, "") for group in groups)
-    texts = (_ERRORS,) if invalid else (_ERRORS, NO_INVALID)
-    yield Declared(
-        anchor="results", title="Results", explained=texts, tables=tables, figures=_pictures_of_packages(run)
-    )
+    texts = (_ERRORS,) if any(any_invalid(run.rows, group, "") for group in groups) else (_ERRORS, NO_INVALID)
+    figures = _pictures_of_packages(run)
+    yield Declared(anchor="results", title="Results", explained=texts, tables=tables, figures=figures)
 
 
 @section("prompts", source="measuring exploration and exploitation errors, Fig. 5", worlds="tasks")
 def prompts(run: RunData) -> Iterator[Declared]:
     """Results by strategy sentence for each model, over both settings of reasoning."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
-    models = {
-        name: _model(description) for name, description in run.store.agents().values() if name in run.ledger.agents
-    }
+    stored_agents, known = run.store.agents().values(), run.ledger.agents
+    models = {name: _model(description) for name, description in stored_agents if name in known}
     columns = [_task_column(name, run.ledger.measures.get(name, "")) for name in PAIRED]
     for model in dict.fromkeys(models.values()) if "prompt" in run.measured.values else ():
         names = [name for name, agent_model in models.items() if agent_model == model]
@@ -146,10 +142,7 @@ def prompts(run: RunData) -> Iterator[Declared]:
             if len(prompts_used) < 2:
                 continue
             estimates = estimates_by(memory_rows, "prompt")
-            order = [
-                *(name for name in _PROMPTS if name in prompts_used),
-                *(name for name in prompts_used if name not in _PROMPTS),
-            ]
+            order = sorted(prompts_used, key=lambda name: _PROMPTS.index(name) if name in _PROMPTS else len(_PROMPTS))
             caption = (
                 f"{model}{' with the memory summary' if memory else ''} by strategy sentence, with and without "
                 f"reasoning together: {OVER_MAPS}"
@@ -245,18 +238,16 @@ def error_tables(
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
     """Return whether any step of a group was not a move."""
     group_rows = rows.select(**group)
-    return any(
-        group_rows.select(measure=f"{kind} steps{suffix}").value.sum()
-        != group_rows.select(measure=f"{kind} steps{_OF_VALID}{suffix}").value.sum()
-        for kind in KINDS
-    )
+    totals = [
+        [group_rows.select(measure=f"{kind} steps{valid}{suffix}").value.sum() for kind in KINDS]
+        for valid in ("", _OF_VALID)
+    ]
+    return totals[0] != totals[1]
 
 
 def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
     """Return the pooled ratio of errors of a kind to the steps that called for it, and both counts."""
-    errors, steps = (
-        rows.select(measure=f"{kind} {counted_name}{valid}{suffix}") for counted_name in ("errors", "steps")
-    )
+    errors, steps = (rows.select(measure=f"{kind} {what}{valid}{suffix}") for what in ("errors", "steps"))
     if not len(errors):
         return [None, None]
     steps_by_episode = dict(zip(steps.episode_id, steps.value, strict=True))

@@ -17,8 +17,8 @@ from goalscope.report.charts import Point, Points
 from goalscope.report.comparison import family_table
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
-from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, Line, TableSpec, section
-from goalscope.stats import Grouped, estimate_rows
+from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, TableSpec, agent_lines, section
+from goalscope.stats import Estimate, Grouped, estimate_rows
 
 MOST_BANDS = 6
 """Maximum number of lines of a figure with drawn intervals."""
@@ -162,36 +162,30 @@ def demand(run: RunData) -> Iterator[Declared]:
         shared_values = sorted({b for _, b in pairs if all((name, b) in pairs for name in values)})
         if len(values) < 2 or not shared_values:
             continue
-        selected_rows = rows.where(
-            np.isin(rows[other_tag].astype(str), shared_values) & rows.among("measure", PAIRED[:3])
-        )
-        estimates, over_text = (
-            estimates_by(selected_rows, "agent", tag),
-            f" (over {other_tag} {', '.join(shared_values)})",
-        )
+        among_shared = np.isin(rows[other_tag].astype(str), shared_values)
+        estimates = estimates_by(rows.where(among_shared & rows.among("measure", PAIRED[:3])), "agent", tag)
+        over_text = f" (over {other_tag} {', '.join(shared_values)})"
         positions = {name: float(_ORDERS[tag].index(name)) for name in values}
         columns = [Column(f"{name} {tag}", "share", {tag: name}) for name in values]
         for measure in PAIRED[:3]:
             title = f"{task_title(measure)} by {label}"
-            keys = {agent: {"measure": measure, "agent": agent} for agent in agents}
-            lines = [Line(agent, key) for agent, key in keys.items()]
+            lines = agent_lines(agents, {"measure": measure})
             tables.append(TableSpec(f"{title}{over_text}: {OVER_MAPS}", "agent", estimates, columns, lines, "map"))
             if measure != "success":
-                figures.append(
-                    CurveSpec(
-                        title,
-                        f"{measure} (share)",
-                        tag,
-                        estimates,
-                        [Curve(agent, key, fewest=len(positions)) for agent, key in keys.items()],
-                        label_end=over_text,
-                        x_label=label,
-                        places=positions,
-                        bounds=None,
-                        ticks={position: name for name, position in positions.items()},
-                        most_bands=MOST_BANDS,
-                    )
+                figure = CurveSpec(
+                    title,
+                    f"{measure} (share)",
+                    tag,
+                    estimates,
+                    [Curve(line.title, line.key, fewest=len(positions)) for line in lines],
+                    label_end=over_text,
+                    x_label=label,
+                    places=positions,
+                    bounds=None,
+                    ticks={position: name for name, position in positions.items()},
+                    most_bands=MOST_BANDS,
                 )
+                figures.append(figure)
     if tables:
         yield Declared(
             anchor="demand",
@@ -221,40 +215,38 @@ def progress(run: RunData) -> Iterator[Declared]:
         agent for agent in run.ledger.agents if estimates.get(measure=PROGRESS_SHARE, agent=agent, progress=ends[0])
     ]
     parted = divergences(run.rows, run.ledger.agents)
-    figures = [_course(run, "Exploration share over the course of an episode", agents, estimates)]
+    drawn = {PROGRESS_SHARE: ("Exploration share over the course of an episode", "Exploration share")}
     if len(called_for):
-        figures.append(_course(run, "Exploration-only steps (Fig. 4a)", agents, estimates, measure=ONLY_EXPLORATION))
-    for entry in sorted(
-        (divergence for divergence in parted if divergence.begins), key=lambda divergence: -divergence.apart
-    )[:_MAX_PAIRS]:
+        drawn[ONLY_EXPLORATION] = "Exploration-only steps (Fig. 4a)", "Exploration-only steps"
+    figures = [_course(run, title, agents, estimates, measure=measure) for measure, (title, _) in drawn.items()]
+    begun = [divergence for divergence in parted if divergence.begins]
+    for entry in sorted(begun, key=lambda divergence: -divergence.apart)[:_MAX_PAIRS]:
         curves = Estimates(
             Grouped(key={"measure": PROGRESS_SHARE, "agent": agent, "progress": end}, estimate=estimate)
             for agent, curve in zip((entry.first, entry.second), entry.curves, strict=True)
             for end, estimate in zip(ends, curve, strict=True)
         )
-        figures.append(
-            _course(run, f"Equal success, parting in tenth {entry.begins}", [entry.first, entry.second], curves)
-        )
+        title = f"Equal success, parting in tenth {entry.begins}"
+        figures.append(_course(run, title, [entry.first, entry.second], curves))
     numbers = [
         TableSpec(
             f"{title} by tenth, all episodes: {OVER_MAPS}",
             "agent",
             estimates,
             [Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
-            [Line(agent, {"measure": measure, "agent": agent}) for agent in agents],
+            agent_lines(agents, {"measure": measure}),
             "map",
         )
-        for measure, title in ((PROGRESS_SHARE, "Exploration share"), (ONLY_EXPLORATION, "Exploration-only steps"))
-        if measure == PROGRESS_SHARE or len(called_for)
+        for measure, (_, title) in drawn.items()
     ]
     columns: TextColumns[Divergence] = [
         ("first", lambda divergence: divergence.first),
         ("second", lambda divergence: divergence.second),
         ("maps", lambda divergence: str(divergence.maps)),
         ("mean |difference|", lambda divergence: short(divergence.apart, "share")),
-        ("largest difference", lambda divergence: short(divergence.tenths[_largest(divergence)].value, "share")),
-        ("interval", lambda divergence: interval(divergence.tenths[_largest(divergence)]) or "undefined"),
-        ("tenth", lambda divergence: str(_largest(divergence) + 1)),
+        ("largest difference", lambda divergence: short(_largest(divergence)[1].value, "share")),
+        ("interval", lambda divergence: interval(_largest(divergence)[1]) or "undefined"),
+        ("tenth", lambda divergence: str(_largest(divergence)[0])),
         ("part in", lambda divergence: "nowhere shown" if divergence.begins is None else f"tenth {divergence.begins}"),
     ]
     caption = "Equal success, different exploration: first − second, paired by map"
@@ -295,16 +287,15 @@ def _course(
     )
 
 
-def _largest(entry: Divergence) -> int:
-    return max(range(TENTHS), key=lambda index: abs(entry.tenths[index].value))
+def _largest(entry: Divergence) -> tuple[int, Estimate]:
+    """Return the tenth of the largest difference, and the difference."""
+    return max(enumerate(entry.tenths, start=1), key=lambda tenth: abs(tenth[1].value))
 
 
 def _bands_legend(agents: int) -> str:
     """Return the legend of the bands of a figure, by its number of lines."""
-    bands = "Bands are 95 % intervals over maps"
-    if agents <= MOST_BANDS:
-        return f"{bands}."
-    return (
-        f"{bands}; figures of more than {MOST_BANDS} agents are drawn without, so that the lines can be told apart: "
-        "their intervals stand in the tables below."
+    without = (
+        f"; figures of more than {MOST_BANDS} agents are drawn without, so that the lines can be told apart: their "
+        "intervals stand in the tables below"
     )
+    return f"Bands are 95 % intervals over maps{without if agents > MOST_BANDS else ''}."

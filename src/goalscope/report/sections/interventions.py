@@ -1,0 +1,509 @@
+"""Patched and steered activations, ablations, and edits of the written reasoning, each with its controls.
+
+Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from goalscope._ground.words import counted
+from goalscope.inside.interventions import ablation, patching, reasoning, steering
+from goalscope.inside.interventions.directions import MEAN as DIFFERENCE
+from goalscope.inside.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
+from goalscope.inside.interventions.experiment import INFO, TAG
+from goalscope.inside.interventions.passes import PATCHES
+from goalscope.inside.interventions.patching import CHANGED, LOG_ODDS, RECOVERY, REROUTED, WHOLE
+from goalscope.inside.interventions.patching import FOLLOWS as FOLLOWS_SOURCE
+from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
+from goalscope.inside.probing.scores import chosen
+from goalscope.report.ledger import Estimates, Key, RunData
+from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
+from goalscope.report.specs import (
+    BANDS,
+    MEAN,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    FoldSpec,
+    Line,
+    MapSpec,
+    RivalsSentence,
+    TableSpec,
+    section,
+)
+from goalscope.report.verdicts import CARRIES, CARRIES_RULE, NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
+from goalscope.runs.provenance import noted
+from goalscope.stats import LESS, Grouped, estimate_rows
+from goalscope.stats.rows import Rows, Tag
+
+_SITES: Final = {
+    "grid": "all cells of the grid",
+    "changed": "the cells that differ",
+    "pre": "the tokens before the reasoning",
+    "post": "the tokens between reasoning and answer",
+    "action": "the token before the action",
+    WHOLE: "the whole prompt",
+}
+_PATCHES: Final = {
+    "source": "source",
+    "isotropic": "isotropic noise",
+    "covariance": "noise with the activations' covariance",
+    "wrong": "another pair's source",
+    "identity": "itself (identity)",
+}
+_CONTROLS: Final[tuple[str, ...]] = tuple(name for name in PATCHES if name not in ("source", "identity"))
+_PLACE: Final = ("layers", "layer", "component")
+_BY: Final = ("site", *_PLACE, "patch", "reading")
+_PATCHED: Final = (
+    "Vectors of a run on one grid (the source) are written into a run on its counterfactual (the target), "
+    "in which one thing is moved so that no optimal action is shared; the agent acted optimally in both. Then the "
+    "model writes reasoning and answer freely. Shown is the share of runs whose action is one of the source's optimal "
+    "ones, both directions together. Layer -1 is the embedding: at the cells that differ a swap there must move the "
+    "action, for the prompt is then the source's."
+)
+_NULLS: Final = (
+    "Not counted: the last layer at sites without the last token of the pass. No later layer reads it there: it cannot "
+    "move anything, whatever the model does."
+)
+_FORCED: Final = (
+    "Answer after the target's recorded reasoning (forced), biased to null: the plan that was written stays in the "
+    "context. The line on the whole prompt is the bias itself: there every token of the prompt is the source's, and no "
+    "patch of the prompt can do more. Recovery is the change of log-odds between the two sets of optimal actions, in "
+    "units of their difference between the two unchanged runs: 0 is the target, 1 the source."
+)
+_STEERED: Final = (
+    "A direction for another cell of goal or agent is added to the run on one grid of a pair, after one layer. Doses "
+    "are lengths in units of the site's own difference, that of the two grids of the pair. Shown is the share of pairs "
+    "whose action is then an optimal one of the edited grid, where no optimal action is shared.",
+    "Whether the probe itself sees the edited grid in what was added is shown beside it. The pair's own difference at "
+    "dose 1 is a patch: the most that a change there can do. Damage: in control pairs the action must stay.",
+)
+_ABLATED: Final = (
+    "All that a linear probe of goal or agent reads is projected out at a site after one layer, until the refitted "
+    "probe has fallen to chance on held-back grids. Shown is the share of pairs whose first action, optimal before, "
+    "stays optimal.",
+)
+_EDITED: Final = (
+    "The written reasoning of one grid of a pair is edited, and the model writes on: after the whole edited text its "
+    "answer, after `prefill` the rest of the reasoning, too. Swap: the reasoning of the other grid; plan: its moves "
+    "alone; coordinates: its cell of what was moved alone; corrupt: other moves. Truncate, empty and paraphrase are no "
+    "edits towards an action: it should stay.",
+    "Beside them activations: the embeddings of the other grid at the cells that differ, with free reasoning and with "
+    "the own reasoning replayed. Edits need no weights; they show what the answer follows once the text is there, not "
+    "what activations hold.",
+)
+
+
+@section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
+def patched(run: RunData) -> Iterator[Declared]:
+    """Yield a section for each agent whose activations were patched, and each thing moved."""
+    yield from _experiments(run, patching.KIND)
+
+
+@section("steering", worlds="grids")
+def steered(run: RunData) -> Iterator[Declared]:
+    """Yield a section for each other experiment, agent, and thing moved."""
+    yield from _experiments(run, steering.KIND, ablation.KIND, reasoning.KIND)
+
+
+def _experiments(run: RunData, *kinds: str) -> Iterator[Declared]:
+    """Yield a section for each experiment, agent and thing moved.
+
+    Effects on pairs in which another thing is moved differ, so that they are not pooled. The title names the thing,
+    and the agent if there are several.
+    """
+    for kind in kinds:
+        rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
+        agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
+        facts = noted(run.store, INFO).get(kind, {})
+        for agent in agents:
+            of_agent = chosen(rows, agent=agent)
+            name = f", {agent}" if len(agents) > 1 else ""
+            for thing in dict.fromkeys(of_agent["moved"].tolist()):
+                section = declared(kind, chosen(of_agent, moved=thing), f", {thing} moved{name}")
+                yield replace(section, facts=_facts(facts, thing) if facts.get("agent") == agent else ())
+
+
+def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
+    """Return the section of one experiment.
+
+    Args:
+        kind: patching, steering, ablation, or reasoning-edits.
+        rows: its rows, of one agent and one thing moved.
+        title_suffix: text after its title.
+    """
+    return _MAKERS[kind](rows, title_suffix)
+
+
+def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
+    """Return the model, how many pairs a thing is moved in, how many were asked for if more, and what is left out."""
+    shown = [("model", str(facts["model"]))] if "passes left out" in facts else []
+    if (numbers := facts.get("by thing moved", {}).get(thing)) is not None:
+        found, asked = numbers["pairs"], numbers["asked for"]
+        more = f" of {asked} asked for: too few grids have one in which the agent acts optimally on both sides"
+        shown.append(("pairs", f"{counted(found, 'pair')}, {thing} moved{more if found < asked else ''}"))
+    if "passes left out" in facts:
+        left_out = {
+            f"{kind}, {reason}": count
+            for kind, reasons in facts["left out"].items()
+            for reason, count in reasons.items()
+        }
+        reasons_and_counts = (left_out | facts["passes left out"]).items()
+        shown.append(("left out", "; ".join(f"{reason}: {count}" for reason, count in reasons_and_counts) or "nothing"))
+    return shown
+
+
+def _estimated(rows: Rows, *by: str) -> Estimates:
+    return Estimates(estimate_rows(rows, by=by))
+
+
+def _claim(
+    differences: Estimates,
+    title: str,
+    parts: Iterable[tuple[str, Key]],
+    rivals: Iterable[str],
+    word: Word,
+    **options: Any,
+) -> RivalsSentence:
+    return RivalsSentence(title, differences, list(parts), {name: name for name in rivals}, word, **options)
+
+
+def _patching(rows: Rows, title_suffix: str) -> Declared:
+    free = chosen(rows, reading="free", pairs="counterfactual", structural=None)
+    estimates = _estimated(free, *_BY)
+    forced, control = (
+        _estimated(chosen(rows, structural=None, **{tag: value}), *_BY)
+        for tag, value in (("reading", "forced"), ("pairs", "control"))
+    )
+    rivals = {name: {"patch": name} for name in _CONTROLS}
+    contrast = Contrast({"patch": "source"}, rivals, ("site", "layers", "component", "direction", "moved"))
+    following = ProbeRows(chosen(free, measure=FOLLOWS_SOURCE))
+    differences = contrasted(following, [contrast], estimate_rows, ("site", *_PLACE))
+    all_sites = dict.fromkeys([*_SITES, *map(str, estimates.values("site"))])
+    sites = [site for site in all_sites if estimates.values("layers", measure=FOLLOWS_SOURCE, site=site)]
+
+    def table(
+        caption: str,
+        measure: str = FOLLOWS_SOURCE,
+        selects: Callable[[Key], bool] = _single_or_all_layers,
+        shown: Estimates = estimates,
+        unit: str = "share",
+    ) -> TableSpec:
+        columns = [Column(label, unit, {"measure": measure, "patch": patch}) for patch, label in _PATCHES.items()]
+        lines = _lines(shown, [WHOLE, *sites] if shown is forced else sites, selects, measure=measure)
+        return TableSpec(f"{caption}: {MEAN}", "site and layer", shown, columns, lines)
+
+    return Declared(
+        anchor="patching",
+        title=f"Patched activations{title_suffix}",
+        explained=(_PATCHED, _NULLS),
+        sentences=[
+            _claim(
+                differences, site_name(site), _patched_parts(site, estimates), _CONTROLS, CARRIES, needed=("isotropic",)
+            )
+            for site in sites
+        ],
+        rule=CARRIES_RULE,
+        tables=(
+            table("Action follows the source, single layers and all of them"),
+            TableSpec(
+                f"Action follows the source, less its controls, paired: {MEAN}",
+                "site and layer",
+                differences,
+                [
+                    Column(f"less {_PATCHES[name]}", "share", {"measure": FOLLOWS_SOURCE, "less": name})
+                    for name in _CONTROLS
+                ],
+                _lines(differences, sites, tags=_PLACE),
+            ),
+        ),
+        figures=(_map(_by_layer(estimates)), *_curves(_by_layer(estimates), sites)),
+        legend=BANDS,
+        folds=[
+            FoldSpec("Windows of layers", [table("Windows", selects=_windows)]),
+            FoldSpec(
+                "Attention and MLP apart",
+                [
+                    table("Attention output", selects=lambda key: key["component"] == "attention"),
+                    table("MLP or expert output", selects=lambda key: key["component"] == "mlp"),
+                ],
+            ),
+            FoldSpec(
+                "Any change of the action, controls of the norm and of the source",
+                [table("Action leaves the target's optimal set", CHANGED)],
+            ),
+            FoldSpec(
+                "Control pairs: the optimal actions are the same, the action must stay",
+                [table("Action leaves the optimal set", CHANGED, shown=control)],
+            ),
+            FoldSpec(
+                "Answers after replayed reasoning",
+                [
+                    table("The most likely answer is one of the source's optimal ones", shown=forced),
+                    table("Normalised recovery of the log-odds", RECOVERY, shown=forced, unit="ratio"),
+                    table(
+                        "Change of the log-odds towards the source's optimal actions",
+                        LOG_ODDS,
+                        shown=forced,
+                        unit="nats",
+                    ),
+                ],
+                paragraphs=[_FORCED],
+            ),
+            FoldSpec(
+                "By direction", [_directions(free, sites)], paragraphs=["Vectors of the one grid into the other's run."]
+            ),
+            FoldSpec("Experts", [table("Tokens whose experts are others", REROUTED)]),
+        ],
+        undefined=[(str(grouped.key["measure"]), _place_text(grouped.key), grouped.estimate) for grouped in estimates],
+        counted=[*estimates, *differences, *forced, *control],
+    )
+
+
+def _patched_parts(site: str, estimates: Estimates) -> Iterator[tuple[str, Key]]:
+    """Yield what is claimed of a site: single layers, and all of them."""
+    site_key = {"measure": FOLLOWS_SOURCE, "site": site, "component": "residual"}
+    for key in filter(_single_or_all_layers, estimates.keys(*_PLACE, patch="source", **site_key)):
+        yield "all layers" if key["layer"] is None else f"layer {key['layer']}", {**site_key, **key}
+
+
+def site_name(site: Tag) -> str:
+    """Return the description of the tokens of a site."""
+    return _SITES.get(str(site), str(site))
+
+
+def _place_text(key: Key) -> str:
+    return f"{site_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
+
+
+def _single_or_all_layers(key: Key) -> bool:
+    return key["component"] == "residual" and (key["layer"] is not None or key["layers"] == "all")
+
+
+def _windows(key: Key) -> bool:
+    return key["component"] == "residual" and not _single_or_all_layers(key)
+
+
+def _lines(
+    estimates: Estimates,
+    sites: Sequence[str],
+    selects: Callable[[Key], bool] = _single_or_all_layers,
+    tags: Sequence[str] = (*_PLACE, "reading"),
+    **conditions: Tag,
+) -> list[Line]:
+    """Return a line for each site and its layers, single ones and windows in order, all of them last."""
+    return [
+        Line(f"{site_name(site)}, {_layers(key)}", {"site": site, **key})
+        for site in sites
+        for key in sorted(filter(selects, estimates.keys(*tags, site=site, **conditions)), key=_order)
+    ]
+
+
+def _layers(key: Key) -> str:
+    return "all layers" if key["layers"] == "all" else f"layer{'' if key['layer'] is not None else 's'} {key['layers']}"
+
+
+def _order(key: Key) -> tuple[bool, int]:
+    return key["layers"] == "all", int(str(key["layers"]).split()[0]) if key["layers"] != "all" else 0
+
+
+def _by_layer(estimates: Estimates) -> Estimates:
+    """Return the estimates of single layers, by their number alone."""
+    return Estimates(
+        replace(grouped, key={name: value for name, value in grouped.key.items() if name != "layers"})
+        for grouped in estimates
+        if grouped.key["layer"] is not None
+    )
+
+
+def _map(estimates: Estimates) -> MapSpec:
+    return MapSpec(
+        title="Action follows the source, by site and layer",
+        label="Share of runs whose action is one of the source's optimal ones, one layer patched",
+        estimates=estimates,
+        key={"measure": FOLLOWS_SOURCE, "patch": "source", "component": "residual", "reading": "free"},
+        rows="site",
+        columns="layer",
+        row_label="site",
+        column_label="layer (-1 is the embedding)",
+    )
+
+
+def _curves(estimates: Estimates, sites: Sequence[str]) -> Iterator[CurveSpec]:
+    """Yield the share of runs that follow the source by layer, one curve per patched component and patch."""
+    for site in sites:
+        key = {"measure": FOLLOWS_SOURCE, "site": site, "reading": "free"}
+        curves = [
+            Curve(label, {**key, "component": component, "patch": patch})
+            for label, component, patch in (
+                ("residual stream", "residual", "source"),
+                ("attention output", "attention", "source"),
+                ("MLP output", "mlp", "source"),
+                ("residual stream, isotropic noise", "residual", "isotropic"),
+                ("residual stream, another pair's source", "residual", "wrong"),
+            )
+        ]
+        yield CurveSpec(_capital(site_name(site)), "action follows the source (share)", "layer", estimates, curves)
+
+
+def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
+    """Return the table of both directions, as in the paper's Appendix F."""
+    source = chosen(free, measure=FOLLOWS_SOURCE, patch="source", component="residual")
+    estimates = _estimated(source, "site", *_PLACE, "reading", "direction")
+    columns = [
+        Column(str(direction), "share", {"measure": FOLLOWS_SOURCE, "direction": direction})
+        for direction in estimates.values("direction")
+    ]
+    lines = _lines(estimates, sites, measure=FOLLOWS_SOURCE)
+    return TableSpec(f"Action follows the source, by direction: {MEAN}", "site and layer", estimates, columns, lines)
+
+
+def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
+    """Yield the paired differences between some rows and those of each rival."""
+    for grouped in contrasted(ProbeRows(rows), [Contrast(key, rivals, (*by, PAIR))], estimate_rows, by):
+        measure, _, rival = str(grouped.key["measure"]).partition(LESS)
+        yield Grouped(key={**key, **grouped.key, "measure": measure, "less": rival}, estimate=grouped.estimate)
+
+
+def _steering(rows: Rows, title_suffix: str) -> Declared:
+    by = ("site", "layer", "dose")
+    counterfactual = chosen(rows, pairs="counterfactual")
+    follows = chosen(counterfactual, measure=FOLLOWS)
+    estimates = _estimated(counterfactual, "direction", *by)
+    control = _estimated(chosen(rows, pairs="control"), "direction", *by)
+    rivals = {"random directions": {"direction": RANDOM}, "shuffled probe": {"direction": SHUFFLED}}
+    differences = Estimates(
+        grouped
+        for kind in (PROBE, DIFFERENCE)
+        for grouped in _paired_differences(follows, {"direction": kind}, rivals, by)
+    )
+    kinds = [kind for kind in (PROBE, DIFFERENCE, SHUFFLED, RANDOM, OWN) if kind in estimates.values("direction")]
+    positions = estimates.keys("site", "layer")
+    lines = [Line(_where(key), key) for key in estimates.keys(*by)]
+
+    def table(caption: str, measure: str, shown: Estimates = estimates) -> TableSpec:
+        columns = [Column(kind, "share", {"measure": measure, "direction": kind}) for kind in kinds]
+        return TableSpec(f"{caption}: {MEAN}", "site, layer, dose", shown, columns, lines)
+
+    def doses(key: Key) -> list[tuple[str, Key]]:
+        return [(f"dose {part['dose']:g}", {**key, **part}) for part in differences.keys("dose", **key)]
+
+    return Declared(
+        anchor="steering",
+        title=f"Steering{title_suffix}",
+        explained=_STEERED,
+        sentences=[
+            _claim(
+                differences,
+                f"{kind}, {_where(position)}",
+                doses({"direction": kind, "measure": FOLLOWS, **position}),
+                rivals,
+                TURNS,
+            )
+            for kind in (PROBE, DIFFERENCE)
+            for position in positions
+        ],
+        rule=TURNS_RULE,
+        tables=(table("Action follows the edited grid", FOLLOWS), table("Its own probe flips", steering.FLIPPED)),
+        figures=[
+            CurveSpec(
+                _capital(_where(position)),
+                "action follows the edited grid (share)",
+                "dose",
+                estimates,
+                [Curve(kind, {"measure": FOLLOWS, "direction": kind, **position}) for kind in kinds],
+                x_label="dose (own differences)",
+            )
+            for position in positions
+        ],
+        legend=BANDS,
+        folds=[
+            FoldSpec(
+                "Damage",
+                [
+                    table("Control pairs: the action stays optimal", STAYS, control),
+                    table("The action is optimal in neither grid", ELSEWHERE),
+                    table("The position of what did not move is still stated", steering.STATED),
+                ],
+            )
+        ],
+        counted=[*estimates, *control, *differences],
+    )
+
+
+def _ablation(rows: Rows, title_suffix: str) -> Declared:
+    place = ("thing", "site", "layer")
+    by = (*place, ablation.RANK, ablation.READABLE, "fallen")
+    estimates = _estimated(rows, *by, "subspace")
+    sizes = _estimated(chosen(rows, fallen=True), *place, "subspace", "size")
+    rivals = {"random subspaces": {"subspace": ablation.RANDOM}}
+    differences = Estimates(_paired_differences(rows, {"subspace": ablation.AMNESIC}, rivals, (*place, "fallen")))
+    fallen: Key = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
+
+    def table(
+        caption: str, first: str, shown: Estimates, tags: Sequence[str], label: Callable[[Key], str]
+    ) -> TableSpec:
+        columns = [
+            Column(name, "share", {"measure": STAYS, "subspace": name}) for name in (ablation.AMNESIC, ablation.RANDOM)
+        ]
+        lines = [Line(f"{key['thing']}, {_where(key)}{label(key)}", key) for key in shown.keys(*tags)]
+        return TableSpec(f"{caption}: {MEAN}", first, shown, columns, lines)
+
+    def fall(key: Key) -> str:
+        when = "at chance after" if key["fallen"] else "still readable after"
+        return f": r = {key[ablation.READABLE]}, {when} {key[ablation.RANK]}"
+
+    def places(thing: Tag) -> list[tuple[str, Key]]:
+        found = differences.keys("site", "layer", thing=thing, **fallen)
+        return [(_where(key), {"thing": thing, **fallen, **key}) for key in found]
+
+    first = "probe, correlation on held-back grids, directions removed"
+    by_size = table(
+        "Action stays optimal, by size", "probe, size", sizes, (*place, "size"), lambda key: f", size {key['size']}"
+    )
+    return Declared(
+        anchor="ablation",
+        title=f"Ablation of what probes read{title_suffix}",
+        explained=_ABLATED,
+        sentences=[
+            _claim(differences, f"Cell of the {thing}", places(thing), rivals, NEEDED_BY_ACTION)
+            for thing in estimates.values("thing")
+        ],
+        rule=NEEDED_RULE,
+        tables=(table("Action stays optimal", first, estimates, by, fall),),
+        folds=[FoldSpec("By size, where the probe has fallen to chance", [by_size])],
+        counted=[*estimates, *sizes, *differences],
+    )
+
+
+def _reasoning(rows: Rows, title_suffix: str) -> Declared:
+    estimates = _estimated(rows, "edit")
+    columns = [Column(name, "share", {"measure": name}) for name in (FOLLOWS, STAYS, ELSEWHERE, reasoning.UNSTATED)]
+    order = [*reasoning.EDITS, *reasoning.PATCHES]
+    lines = [Line(name, {"edit": name}) for name in order if name in estimates.values("edit")]
+    return Declared(
+        anchor="reasoning-edits",
+        title=f"Edits of the written reasoning{title_suffix}",
+        explained=_EDITED,
+        tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", estimates, columns, lines),),
+        counted=[*estimates],
+    )
+
+
+def _where(key: Key) -> str:
+    dose = f", dose {key['dose']:g}" if "dose" in key else ""
+    return f"{site_name(key['site'])}, layer {key['layer']}{dose}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+_MAKERS: Final[Mapping[str, Callable[[Rows, str], Declared]]] = {
+    patching.KIND: _patching,
+    steering.KIND: _steering,
+    ablation.KIND: _ablation,
+    reasoning.KIND: _reasoning,
+}
