@@ -79,7 +79,7 @@ def test_wheel_and_source_distribution_have_the_same_metadata(wheel: Path, sourc
 
 @pytest.mark.full
 def test_an_index_takes_both_and_shows_their_description(wheel: Path, source: Path) -> None:
-    assert "PASSED" in call(sys.executable, "-m", "twine", "check", "--strict", wheel, source, cwd=built)
+    assert "PASSED" in call(sys.executable, "-m", "twine", "check", "--strict", wheel, source, cwd=ROOT)
 
 
 def test_the_metadata_names_authors_licence_and_what_was_tested(metadata: Message) -> None:
