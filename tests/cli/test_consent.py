@@ -3,7 +3,6 @@
 The commands, their arguments and their options are read from the program, so that a new one is tried, too.
 """
 
-import json
 import shlex
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from typer.testing import CliRunner
 from families import long_after
 from goalscope._ground import own
 from goalscope.cli import app
+from in_turn import in_turn
 
 PROGRAM: Any = typer.main.get_command(app)
 COMMANDS = PROGRAM.list_commands(None)
@@ -77,22 +77,6 @@ trajectories: 2
 answers: 2
 """
 
-NEXT = "---- the next command\n"
-IN_TURN = f"""
-import json, os, sys
-from goalscope.cli import main
-for number, words in enumerate(json.loads(sys.argv[1])):
-    if number:
-        print({NEXT!r}, end="", file=sys.stderr, flush=True)
-    child = os.fork()
-    if not child:
-        sys.argv[1:] = words
-        main()
-    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        sys.exit(status)
-"""
-"""Commands one after another, each in a process of its own that imports goalscope no more: that takes seconds."""
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -109,12 +93,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["evaluate", "evil:Agent", "--quick", "--arms", "grids", "--sizes", "5", "--out", "judged"],
         ["attribute", "evil:Agent", "--hypotheses", bank, "--worlds", grids, "--out", "asked"],
     )
-    # In a process of its own, so that the module is not imported in that of the tests.
-    command = [sys.executable, "-c", IN_TURN, json.dumps(given)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr + done.stdout
-    said = done.stderr.split(NEXT)
-    assert len(said) == len(given) and all("evil:" in one and "is run" in one for one in said), done.stderr
+    # In processes of their own, so that the module is not imported in that of the tests.
+    done = in_turn(given, cwd=folder)
+    assert all(one.status == 0 and "evil:" in one.stderr and "is run" in one.stderr for one in done), done
     (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(folder / 'mark')!r}).touch()\n{AGENT}")
     return folder
 

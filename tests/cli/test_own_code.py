@@ -1,6 +1,5 @@
 """Code and names of the working directory: what a folder that somebody sent can make a command run or read."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from goalscope.agents.models.folders import model_folder
 from goalscope.cli import app
 from goalscope.runs import Store, Study, run
 from goalscope.verdict.subject import subject_of
+from in_turn import in_turn
 
 AGENT = """
 from goalscope.agents import Turn
@@ -79,13 +79,11 @@ def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "mover.py").write_text(AGENT)
     for name, study in (("line", STUDY), ("grids", GRIDS)):
         (folder / f"{name}.yaml").write_text(study)
-        # In a process of its own, so that none of these modules is known to the tests.
-        command = [sys.executable, "-c", "from goalscope.cli import main; main()", "run", str(folder / f"{name}.yaml")]
-        done = subprocess.run(
-            [*command, "--out", str(folder / name)], cwd=made, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert f"mover:Agent: the code of '{made / 'mover.py'}' is run" in done.stderr
+    # In processes of their own, so that none of these modules is known to the tests.
+    lines = [("run", folder / f"{name}.yaml", "--out", folder / name) for name in ("line", "grids")]
+    for one in in_turn(lines, cwd=made, environment={"COLUMNS": "500"}):
+        assert one.status == 0, one.stderr
+        assert f"mover:Agent: the code of '{made / 'mover.py'}' is run" in one.stderr
     for module, code in (("place", ENVIRONMENT), ("mover", AGENT)):
         (folder / f"{module}.py").write_text(marking(folder, module, code))
         (folder / "line" / f"{module}.py").write_text(marking(folder, module, code))

@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("goal", "place"):
             patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=150))
-        patch.setattr(cards, "MEASURED", 120)
+        patch.setattr(cards, "MEASURED", 80)
         patch.setattr(judging, "WORLDS", 10)
         patch.setattr(judging, "FEWER", (8,))
         for planted in (always_goal, sees_the_truth, says_nothing):

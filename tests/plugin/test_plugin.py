@@ -23,6 +23,7 @@ from goalscope.measures import check_measure
 from goalscope.runs import Store, Study
 from goalscope.runs.provenance import packages_of
 from goalscope.verdict import Evaluation
+from in_turn import in_turn
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"
@@ -405,14 +406,9 @@ def strange(site: Path, tmp_path: Path) -> Path:
 
 def commands(site: Path, *lines: tuple[object, ...]) -> list[tuple[int, str]]:
     """Run commands as a user does, each in a process of its own, where packages are installed."""
-    environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(site)}
-    done = []
-    for words in lines:
-        command = [sys.executable, "-m", "goalscope", *map(str, words)]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert "Traceback" not in ran.stdout + ran.stderr, ran.stderr
-        done.append((ran.returncode, ran.stdout + ran.stderr))
-    return done
+    done = in_turn(lines, environment={"PYTHONPATH": str(site)})
+    assert not any("Traceback" in one.stdout + one.stderr for one in done), done
+    return [(one.status, one.stdout + one.stderr) for one in done]
 
 
 def test_parts_that_raise_are_named_with_their_package_and_take_nothing_down(strange: Path, tmp_path: Path) -> None:

@@ -1,25 +1,31 @@
 """Where the satellites are deleted, every other module is imported, and a study is run, measured and judged."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from goalscope import __version__
 from goalscope.verdict import Evaluation
+from in_turn import Done, in_turn
 
 SOURCE = Path(__file__).parents[2] / "src" / "goalscope"
 SATELLITES = ("organisms", "papers", "integrations")
+COMMANDS = (
+    ["run", "scripted", "--count", "1", "--sizes", "7", "--out", "run"],
+    ["measure", "run"],
+    ["report", "run"],
+    ["evaluate", "optimal", "--arms", "grids", "--quick", "--out", "verdict"],
+    ["--help"],
+)
 EVERY_MODULE = """
-import importlib, pathlib, sys
-root = pathlib.Path(sys.argv[1])
+import pathlib
+root = pathlib.Path(goalscope.__path__[0])
 for path in sorted(root.rglob("*.py")):
     name = ".".join(("goalscope", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
     if not name.endswith(("__main__", "_process")):
         importlib.import_module(name)
+pathlib.Path("imported").write_text(str(root))
 """
 
 
@@ -37,26 +43,21 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def python(place: Path, folder: Path, *words: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(place), "COLUMNS": "200"}
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def used(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Done]]:
+    """Return the folder in which every module was imported and the commands ran, and how these ended."""
+    folder = tmp_path_factory.mktemp("used")
+    return folder, in_turn(COMMANDS, cwd=folder, environment={"PYTHONPATH": str(alone)}, first=EVERY_MODULE)
 
 
-def test_every_module_is_imported_without_the_satellites(alone: Path, tmp_path: Path) -> None:
-    python(alone, tmp_path, "-c", EVERY_MODULE, str(alone / "goalscope"))
+def test_every_module_is_imported_without_the_satellites(used: tuple[Path, list[Done]], alone: Path) -> None:
+    assert (used[0] / "imported").read_text() == str(alone / "goalscope")
 
 
-def test_a_study_is_run_measured_and_judged_without_the_satellites(alone: Path, tmp_path: Path) -> None:
-    def goalscope(*words: str) -> str:
-        return python(alone, tmp_path, "-c", "from goalscope.cli import main; main()", *words)
-
-    goalscope("run", "scripted", "--count", "1", "--sizes", "7", "--out", "run")
-    goalscope("measure", "run")
-    goalscope("report", "run")
-    goalscope("evaluate", "optimal", "--arms", "grids", "--quick", "--out", "verdict")
-    (ledger,) = Evaluation.read(tmp_path / "verdict" / "ledger.json").models
+def test_a_study_is_run_measured_and_judged_without_the_satellites(used: tuple[Path, list[Done]]) -> None:
+    folder, done = used
+    assert all(one.status == 0 for one in done), done
+    (ledger,) = Evaluation.read(folder / "verdict" / "ledger.json").models
     assert [finding.names for finding in ledger.findings] == [("goal",)]
-    assert not any(name in goalscope("--help") for name in ("organisms", "reproduce"))
+    listed = done[-1].stdout
+    assert "evaluate" in listed and not any(name in listed for name in ("organisms", "reproduce"))

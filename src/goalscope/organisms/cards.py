@@ -24,12 +24,12 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.sealed import Ends, SealedRecord, Sha256, ShareEnds, content_id_of, read_sealed, write_sealed
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.attribution.by_arrival import arrivals
-from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses import FiniteWorld, Undefined
 from goalscope.goals.hypotheses.definition import Array
 from goalscope.goals.hypotheses.separability import LAPSES
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import CORNER, FAMILIES, MODELS, Placed, worlds_of
-from goalscope.organisms.learners import Spec, Weights, policy_in, shapes, solved, visits
+from goalscope.organisms.learners import Spec, Weights, parsed, policy_in, shapes, solved, visits
 from goalscope.stats.intervals import mean_interval
 
 FOLLOWS: Final = 0.8
@@ -196,7 +196,7 @@ def _first(worlds: list[tuple[FiniteWorld, Array]]) -> dict[str, Ends]:
         where = np.zeros((len(PLACES), world.process.states), dtype=bool)
         for number, place in enumerate(PLACES):
             try:
-                where[number] = parse(place).where(world)
+                where[number] = parsed(place).where(world)
             except Undefined:
                 continue
         found.append(arrivals(world, where, own))

@@ -151,10 +151,11 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
         worlds = ordinary(card.spec, share, "ordinary")[:count]
         trial = Trial(states=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
         strata, seconds, asked_in = _claimed(trial, methods, acts)
+        rivals = alike(card.nearest, trial.bank, trial.answers)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.plain()), trial.bank, trial.answers, opens, [stratum])
             freeze_claim(claim, results.make(method, f"{round(100 * share)}-{count}").path)
-            same = told_by(asked_in[method], card, alike(card.nearest, trial.bank, trial.answers))
+            same = told_by(asked_in[method], card, rivals)
             frozen.append((share, count, method, stratum, claim, seconds[method], same))
     new = answers_of(acts(ordinary(card.spec, 1.0, "separating")))
     rows = []

@@ -19,7 +19,7 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Share, StrictRecord
 from goalscope._ground.untrusted import shorten
-from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import FAMILIES, MODELS, Kind, Phase, Placed, worlds_of
@@ -169,10 +169,16 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
     return found
 
 
+@lru_cache(maxsize=1024)
+def parsed(rule: str) -> Hypothesis:
+    """Return a written rule as a hypothesis; it is kept, since to read it takes as long as to solve a small world."""
+    return parse(rule)
+
+
 @lru_cache(maxsize=32768)
 def solved(rule: str, world: FiniteWorld) -> Array:
     """Return ``[S, 4]`` the probabilities of moves that a written rule gives in a world; kept."""
-    return np.asarray(parse(rule).solved(world).policy[0])
+    return np.asarray(parsed(rule).solved(world).policy[0])
 
 
 def _count(spec: Spec) -> dict[str, Array]:
