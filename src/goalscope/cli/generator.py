@@ -91,8 +91,8 @@ def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
         for parameter in own:
             hint: Any = hints[parameter.name]
             if is_dataclass(hint):  # a group of options
-                groups[parameter.name] = hint
-                take(hint, [*inspect.signature(hint).parameters.values()])
+                groups[parameter.name] = group = hints[parameter.name]
+                take(group, [*inspect.signature(group).parameters.values()])
             elif parameter.name not in parameters and parameter.name not in ("stage", "seconds"):
                 made = _argument(parameter, hint, *about.get(parameter.name, ("", "")))
                 parameters[parameter.name], readers[parameter.name] = made
