@@ -138,7 +138,7 @@ def test_agents_are_tested_for_equivalence_within_margins(done: Path, tmp_path: 
         (("--measures", ""), "--measures must be given a value"),
         (("--transforms", "--agents", "nobody"), "--agents must name agents of"),
         (("--transforms", "--measures", "beauty"), "must name measures of"),
-        (("--transforms", "--measures", ""), "family of tests must be declared"),
+        (("--transforms", "--measures", ""), "--measures must be given a value"),
     ],
 )
 def test_wrong_use_is_refused_with_the_reason(done: Path, words: tuple[str, ...], said: str) -> None:

@@ -433,8 +433,10 @@ def test_a_curve_over_training_goes_by_the_numbers_that_were_given_and_by_no_nam
     for wrong, words in (
         (("--at", "1,2"), "a number for each run"),
         (("--at", "1,1,2"), "different places"),
-        (("--at", "1,x,2"), "a number for each run"),
+        (("--at", "1,x,2"), "--at must be numbers"),
         (("--over", "size"), "one number for each agent"),
-        (("--svg", "a.svg"), "asked for by"),
+        (("--svg", str(tmp_path / "c.svg")), "--svg draws a curve"),
+        (("--over", "checkpoint", "--at", "1,2,3"), "--over"),
+        (("--at", "1,2,3", "--transforms"), "--transforms"),
     ):
         assert words in call("compare", *places, *wrong, status=2)

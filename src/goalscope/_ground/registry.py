@@ -7,6 +7,7 @@ named in a warning and in the error of every unknown name; its registrations up 
 stay.
 """
 
+# What errors need (NumPy, pydantic) is imported where they are raised: `import goalscope` imports this module.
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,6 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from typing import Any, Final, TypeVar
-
-from goalscope._ground.checks import near_miss
-from goalscope._ground.untrusted import printable, shorten
 
 KINDS: Final = (
     *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
@@ -84,6 +82,8 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
     _check_kind(kind)
     line = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
     if not line or ";" in name:
+        from goalscope._ground.untrusted import shorten
+
         raise ValueError(
             f"the name of a registered {kind} must be one line of text of at most {_LONGEST_NAME} characters, without "
             f"';' and without blanks around it, got {shorten(name)}"
@@ -131,6 +131,9 @@ def resolve(kind: str, name: str) -> Any:
         if name not in _entries[kind]:
             _load_packages()
         if name not in _entries[kind]:
+            from goalscope._ground.checks import near_miss
+            from goalscope._ground.untrusted import shorten
+
             broken = "".join(f"; {sentence}" for sentence in _broken.values())
             close = near_miss(name, sorted(_entries[kind]), most=3)
             raise ValueError(f"the {kind} must be a registered one, got {shorten(name)}{close}{broken}")
@@ -232,7 +235,7 @@ def _load_packages() -> None:
                 _entries[kind] = remaining
             name = _distribution(point)
             sentence = (
-                f"the package {name} could not be loaded from {printable(point.value)} ({_told(error)}), mend or "
+                f"the package {name} could not be loaded from {_printable(point.value)} ({_told(error)}), mend or "
                 "uninstall it"
             )
             _broken[name] = sentence
@@ -247,8 +250,14 @@ def _told(error: BaseException) -> str:
         message = str(error)
     except Exception:  # noqa: BLE001 - its own code writes it
         message = "no message"
-    return printable(f"{type(error).__name__}: {message}")
+    return _printable(f"{type(error).__name__}: {message}")
 
 
 def _distribution(point: EntryPoint) -> str:
-    return printable(f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name)
+    return _printable(f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name)
+
+
+def _printable(text: str) -> str:
+    from goalscope._ground.untrusted import printable
+
+    return printable(text)

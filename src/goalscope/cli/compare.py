@@ -35,6 +35,8 @@ def show_comparisons(
         goalscope compare runs/iso --transforms --json iso.json
         goalscope compare runs/early runs/late --at 0,1000 --svg curve.svg
     """
+    if svg is not None and found.curve is None:
+        raise ValueError("--svg draws a curve over training: ask for one by --over TAG or --at NUMBERS")
     if found.curve is not None:
         _show_curve(found.curve, svg)
         measures = list(dict.fromkeys(one.measure for one in found.curve.checkpoints))

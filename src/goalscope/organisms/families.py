@@ -183,7 +183,7 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
         study = Study.assemble(
             {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, placed, tried)}
         )
-        for world in study.worlds():
+        for world in study.each_world():
             if phase_of(world) == phase and world.id not in found:
                 one = finite_world(world, HORIZON.of(world))
                 if phase == "trained" or _tells(one, *rules) == (placed == "apart"):
@@ -199,12 +199,12 @@ def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
     for tried in range(_MOST_BATCHES):
         entries = [{**entry, "count": 4 * count} for entry in FAMILIES[name].apart]
         study = {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, "drawn", tried)}
-        for world in Study.assemble(study).worlds():
+        for world in Study.assemble(study).each_world():
             assert isinstance(world, GridWorld)
-            if phase_of(world) == phase and len(found) < count:
+            if phase_of(world) == phase:
                 found[world.id] = world
-        if len(found) == count:
-            return list(found.values())
+                if len(found) == count:
+                    return list(found.values())
     raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} were found")
 
 

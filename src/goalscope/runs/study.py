@@ -296,7 +296,7 @@ class Study(StudyPart):
 
     @cached_property
     def _expanded(self) -> tuple[World, ...]:
-        return tuple(kinds.expand(self.worlds_, self.seed))
+        return tuple(self.each_world())
 
     def worlds(self) -> list[World]:
         """Return all worlds, all different, in the order of the study.
@@ -305,6 +305,10 @@ class Study(StudyPart):
             ValueError: there are not as many different worlds as the study asks for.
         """
         return list(self._expanded)
+
+    def each_world(self) -> Iterator[World]:
+        """Yield the worlds of `worlds` one by one; those behind the last one that is taken are not generated."""
+        return kinds.expand(self.worlds_, self.seed)
 
     def agents(self) -> list[Agent]:
         """Return the agents in the order of the study, with what they know of its worlds."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from goalscope._ground import registry
-from goalscope._ground.arguments import Positive, Reads, Writes
+from goalscope._ground.arguments import Positive, Reads, Separated, Writes
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted
@@ -120,7 +120,7 @@ def attribute(
     hypotheses: Annotated[str | Sequence[Any] | Mapping[str, Hypothesis], Reads("hypotheses")],
     worlds: Annotated[Worlds | None, Reads("study")] = None,
     separating: Annotated[Worlds | None, Reads("study", "run")] = None,
-    methods: Sequence[str] = (),
+    methods: Annotated[Sequence[str], Separated(";,")] = (),
     by: Sequence[str] = (),
     name: str = "",
     episodes: Positive = 1,
@@ -142,7 +142,7 @@ def attribute(
         separating (STUDY|KIND|RUN): worlds in which the claim is tested, opened once it is frozen; for a run another
             run of the same agent.
         out: directory of answers, claim and result; a run needs none.
-        methods (NAMES): such as score, meg, likelihood, counterfactual; by default all that ask for no further turns.
+        methods (NAMES): such as 'score;meg', separated by ';' or commas; by default all that ask for no further turns.
         by (TAGS): also a verdict for each value of these tags of worlds, e.g. size.
         name: the agent, where a run holds several.
         episodes: episodes on each world.
