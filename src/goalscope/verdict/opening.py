@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
+from goalscope._ground import registry
 from goalscope._ground.folder import Folder
 from goalscope.report.reading import Run
 from goalscope.runs import Store
@@ -173,9 +174,13 @@ def _deviations(kept: ClaimLedger, found: ClaimLedger) -> Iterator[str]:
     if kept.rules != found.rules:
         yield f"{kept.model} was judged by rules of version {kept.rules}, these are of version {found.rules}"
         return
+    asked = registry.names("claim")
     names = [[claim.name for claim in ledger.claims] for ledger in (kept, found)]
     for name in dict.fromkeys((*names[0], *names[1])):
         first, second = kept.claim(name), found.claim(name)
+        if second is None and not any(name == known or name.startswith(f"{known}, ") for known in asked):
+            yield f"{kept.model}: nothing that is installed here asks “{name}”: install the package that declares it"
+            continue
         if first is None or second is None or not _alike(first.model_dump(), second.model_dump()):
             yield f"{kept.model}: “{name}” is {_told(first, second)} in the ledger, {_told(second, first)} by its runs"
     others = {"claims": (), "described": ""}  # the choices are those of the plan
