@@ -161,5 +161,6 @@ def test_the_help_comes_from_the_docstrings(call: Any) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_parameter_of_a_command_is_explained(name: str) -> None:
-    command = Commands().get_command(None, name)
+    program: Any = Commands()
+    command = program.get_command(None, name)
     assert command.params and not [one.name for one in command.params if not one.help]

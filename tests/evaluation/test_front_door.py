@@ -327,7 +327,7 @@ def test_two_evaluations_are_compared_in_goal_directedness_first(found: Evaluati
     assert {(one["arm"], one["measure"], one["unit"]) for one in nats} == {("grids", "MEG towards the goal", "nats")}
     assert {(one["arm"], one["measure"], one["unit"]) for one in shares} == {("grids", "success", "share")}
     # The difference is that of the values which both verdicts state, in nats an episode.
-    signed = {}
+    signed: dict[str, float] = {}
     for evaluation in (found, other):
         for run in (run for name, run in evaluation.runs.items() if name.startswith("grids")):
             signed |= {one.agent: one.signed for one in goalscope.towards(run, hypotheses=("goal",)).estimates}

@@ -37,7 +37,7 @@ def in_seven_wordings(number: int, *, grids: int, fails: float) -> str:
         tags={"agent": "a", "wording": [name for name in names for _ in range(grids)]},
     )
     run: Any = SimpleNamespace(confidence=1 - level(1))
-    return ArmData(run=run, agent="a", rows=rows).same_under("wording", "usual", "action accuracy").side
+    return ArmData(run=run, agent="a", rows=rows).same_under("wording", "usual", "action accuracy").side or ""
 
 
 @pytest.mark.parametrize("grids", [30, 60])

@@ -290,7 +290,7 @@ def test_the_command_judges(made: Path, tmp_path: Path) -> None:
 def test_the_printed_table_counts_organisms_once() -> None:
     def one(number: int, outcome: judging.Outcome, left_open: tuple[str, ...]) -> gate.GateVerdict:
         outcomes: dict[str, judging.Outcome] = {"together": "right", "apart": outcome}
-        told = dict.fromkeys(outcomes, ("none",))
+        told: dict[str, tuple[str, ...]] = dict.fromkeys(outcomes, ("none",))
         about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "answer": "yes"}
         return gate.GateVerdict(organism=f"{number}", **about, said=told, outcomes=outcomes, left_open=left_open)
 
