@@ -54,7 +54,7 @@ class Between:
     """State the least and the greatest value of a number.
 
     Attributes:
-        least, most: both belong to the range; None for no limit.
+        least, most: the smallest and the largest value that are accepted; None where there is no such limit.
     """
 
     least: float | None = None

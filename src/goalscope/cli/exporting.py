@@ -21,7 +21,7 @@ def export(
     capture: Sequence[str] = (),
     format: str = "",
 ) -> None:
-    """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use.
+    """Write worlds, episodes, steps and rows as Parquet files; activations under the names that other tools use.
 
     Args:
         run: the run directory (it holds run.db).

@@ -24,7 +24,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "separate": ("hypotheses:separate", "Say which hypotheses some worlds can tell apart."),
     "design": ("hypotheses:design", "Choose worlds that tell hypotheses apart."),
     "attribute": ("attributing:show_attributed", "Say which hypothesis an agent's actions follow, or that none does."),
-    "estimate": ("estimate:estimate", "Say beforehand what a study costs, with --power what it can show."),
+    "estimate": ("estimate:estimate", "Say what a study will cost; with --power, what it can show."),
     "import": ("importing:import_path", "Check recorded trajectories and store them as a run."),
     "measure": ("measuring:measure", "Measure a run, print estimates with intervals."),
     "show": ("transcripts:show", "List the episodes of a run, or show one step by step."),

@@ -133,7 +133,7 @@ def warn_of_few(estimates: Iterable[Estimate]) -> None:
 
 
 def _definitions() -> list[tuple[str, str]]:
-    """Return the definitions of all registered measures, a measure with its variants, for the help of a command."""
+    """Return each registered measure with its definition, which names the variants of the measure at its end."""
     entries, variants = dict[str, str](), dict[str, list[str]]()
     for measure in behaviour_measures():
         base = getattr(measure, "base", "")

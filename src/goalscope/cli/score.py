@@ -19,7 +19,7 @@ def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
     """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused.
 
     Args:
-        as_json: print one JSON object in place of the table.
+        as_json: print the scores as one JSON object instead of a table.
 
     Examples:
         goalscope score log.jsonl

@@ -437,7 +437,7 @@ def _matched(
 
 
 def _about(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ...]:
-    """Return notes on worlds left out of a comparison, on episodes that both sides share, and on random controls."""
+    """Return what a reader must know of a comparison: worlds left out, episodes of both sides, random controls."""
     notes = [
         f"{counted(side.left_out, 'world')} of {side.name} without a partner left out"
         for side in (first, second)

@@ -36,7 +36,7 @@ _ANSWERS: Final = f"""
             failure, coalesce(reasoning, '') != '' AS reasoned
         FROM calls WHERE agent_id = ? AND state = 'done'
     ) GROUP BY name"""
-"""Names that a server gave the model in its answers to an agent, and the number of answers of each of `_NOTES`."""
+"""The model names that a server reported to an agent, and how many answers each sentence of `_NOTES` is about."""
 
 _NOTES: Final = (
     "{0} of {total} answers report numbers of tokens that their requests should not have: 0, which counts at the most "

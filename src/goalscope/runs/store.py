@@ -436,8 +436,8 @@ class Store:
         """Store the rows of one source ("behaviour", "probe 3"), in place of those it had; all of them or none.
 
         Args:
-            rows: the rows; or parts of them, each with its position: they are read in the order of their positions,
-                those of one position in the order in which they come. Few of the parts are in memory at a time.
+            rows: the rows; or parts of them, each with a position. Parts are stored in the order of their positions,
+                and parts with the same position in the order in which they arrive. Only a few are held in memory.
             source: the source.
         """
         with self.transaction():
@@ -461,7 +461,7 @@ class Store:
         return counts
 
     def rows(self) -> Rows:
-        """Return the rows of all sources, ordered by source."""
+        """Return all rows of the store. Rows of one source stand together, and sources follow each other by name."""
         return Rows.concatenate(rows for _, rows in self.row_groups())
 
     def rows_of(

@@ -63,7 +63,7 @@ def probe(
         random_seeds: random networks of each kind (5).
         full: the complete table: all probes everywhere.
         model (NAME): a folder or a hub name; the model of the run's study if left out.
-        device (NAME): where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.
+        device (NAME): where probes are trained, cpu or cuda; with --model also where it runs: auto, cpu, cuda:1.
         settings (KEY=VALUE): any key of analysis.inside, e.g. probes.hidden=1024.
         executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
         workers: with --executor: how many processes or actors.

@@ -361,7 +361,7 @@ def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
 
 
 def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
-    """Yield the paired differences between some rows and those of each rival."""
+    """Yield, for each rival, how the rows of an intervention differ from its rows, compared pair of grids by pair."""
     for grouped in contrasted(ProbeRows(rows), [Contrast(key, rivals, (*by, PAIR))], estimate_rows, by):
         measure, _, rival = str(grouped.key["measure"]).partition(LESS)
         yield Grouped(key={**key, **grouped.key, "measure": measure, "less": rival}, estimate=grouped.estimate)
