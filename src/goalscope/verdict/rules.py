@@ -1,7 +1,7 @@
 """The decision rules: how an answer follows from an interval.
 
-Every rule holds an interval against one declared threshold: above it the answer is yes, below it no, across it "not
-shown". So a wrong yes or no is as rare as the interval is wrong, whatever the truth. The questions stand in
+Every rule holds an interval against one declared threshold: above it the answer is yes, below it no, across it
+undecided. So a wrong yes or no is as rare as the interval is wrong, whatever the truth. The questions stand in
 `questions` and `inside`; a change of a question, a quantity or a threshold is a new version `RULES`.
 """
 
