@@ -10,7 +10,7 @@ from goalscope.goals.words import TEXTS as OF_FINDINGS
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 from goalscope.verdict.texts import WORDED
 
-EVERY = [(name, key) for name, texts in (("goals", OF_FINDINGS), ("verdict", OF_VERDICTS)) for key in texts.keys()]
+EVERY = [(name, key) for name, texts in (("goals", OF_FINDINGS), ("verdict", OF_VERDICTS)) for key in texts.keys("")]
 CATALOGUES = {"goals": OF_FINDINGS, "verdict": OF_VERDICTS}
 
 

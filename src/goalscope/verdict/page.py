@@ -32,7 +32,7 @@ from goalscope.verdict.evidence_asked import above_walker, walker_success
 from goalscope.verdict.evidence_goals import shares
 from goalscope.verdict.identity import paragraphs, weights
 from goalscope.verdict.judging import Opened, Reopened, reopened
-from goalscope.verdict.page_head import episodes_of, tiles_of
+from goalscope.verdict.page_head import deciding_finding, episodes_of, tiles_of
 from goalscope.verdict.plan import PAGE
 from goalscope.verdict.rules import ALPHA, RULES, SPENT
 from goalscope.verdict.texts import TEXTS, percent
@@ -169,7 +169,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             *(side_by_side(evaluation, evidence) if len(names) > 1 else ()),
             *each(partial(_verdict, beside=len(names) > 1)),
             *_episodes(evaluation, runs),
-            *_pictures(names, runs),
+            *_pictures(evaluation, runs),
             *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
             *_maps(evaluation, runs),
             *each(_behind),
@@ -228,37 +228,33 @@ def _episodes(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
             yield replace(declared, title=f"{ledger.model}: {declared.title.lower()}") if several else declared
 
 
-def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
+def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
+    """Yield where each model stands between a random and an optimal agent, and towards what it goes in grids."""
     standings, directions = [], []
-    for style, name in enumerate(names):
+    elsewhere = False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
+    for style, ledger in enumerate(evaluation.models):
+        name = ledger.model
         standings += _in_tasks(name, style, runs)
         if ("grids", name) not in runs:
             continue
         data = ArmData.of(runs["grids", name], name)
         reached, acted, goals = data.above_chance(), data.share("action accuracy"), shares(data)
-        turns = _chance_of_turns(data)
+        turns, strength = _chance_of_turns(data), goals.get(GOAL)
+        decided = deciding_finding(ledger)
+        if decided is not None and decided.arm != "grids" and (share := decided.figure("share", GOAL)) is not None:
+            strength, elsewhere = share.estimate, True
         scaled = [
             ("reaches the goal", _moved(reached.estimate, 0.0, 1 - max(data.chances(data.among("success"))))),
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
-            ("goal-directedness", goals.get(GOAL)),
+            ("goal-directedness", strength),
         ]
         standings += [DifferenceBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
         directions += [DifferenceBar(name, style, place, share) for place, share in goals.items()]
+    towards = [TEXTS("page/towards"), *([TEXTS("page/towards elsewhere")] if elsewhere else [])]
+    scale, strength_label = "share of the way from random to optimal", "goal-directedness (share of an optimal agent's)"
     both = (
-        (
-            standings,
-            "Between random and optimal",
-            "share of the way from random to optimal",
-            TEXTS("page/standing"),
-            _ENDS,
-        ),
-        (
-            directions,
-            "Towards what it goes",
-            "goal-directedness (share of an optimal agent's)",
-            TEXTS("page/towards"),
-            _BOUND,
-        ),
+        (standings, "Between random and optimal", scale, TEXTS("page/standing"), _ENDS),
+        (directions, "Towards what it goes", strength_label, " ".join(towards), _BOUND),
     )
     figures = [
         Figure(Forest(differences, title=title, x_label=label, levels=levels), label=title, caption=caption)

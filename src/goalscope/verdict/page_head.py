@@ -41,13 +41,19 @@ def tiles_of(ledger: ClaimLedger) -> list[Tile]:
             else:
                 label = TEXTS("tiles/aim arm", arm=title) if len(findings_by_arm) > 1 else TEXTS("tiles/aim")
             tiles.append((label, _aim(finding), finding.answer))
-    single = [finding for findings in findings_by_arm.values() for finding in findings]
-    if len(single) == 1:
-        tiles += _strength(single[0])
+    decided = deciding_finding(ledger)
+    if decided is not None:
+        tiles += _strength(decided)
     counts = Counter(claim.answer for claim in ledger.claims)
     by_answer = {answer: counts[answer] for answer in ("yes", "no", "undecided", "untestable")}
     answered = TEXTS("tiles/answers", answered=counts["yes"] + counts["no"], asked=len(ledger.claims))
     return [*tiles, (TEXTS("tiles/questions"), answered, TEXTS("tiles/by answer", **by_answer))]
+
+
+def deciding_finding(ledger: ClaimLedger) -> Finding | None:
+    """Return the finding that the verdict is worded from, None where there is none or more than one."""
+    findings = [finding for group in aims_of(ledger).values() for finding in group]
+    return findings[0] if len(findings) == 1 else None
 
 
 def _aim(finding: Finding) -> str:
