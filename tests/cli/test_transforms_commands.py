@@ -194,7 +194,7 @@ def test_a_plan_says_what_can_be_shown(done: Path, tmp_path: Path) -> None:
 
 def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path: Path, done: Path) -> None:
     alone = small_study(agents=[{"kind": "optimal"}])
-    with pytest.raises(ValueError, match="one agent and no transforms"):
+    with pytest.raises(ValueError, match="transforms"):
         layout(alone)
     pairs = layout(small_study())
     assert (pairs.family, pairs.grids, pairs.conditions) == (3 * 2, 12, "agents, pair by pair")
@@ -239,7 +239,7 @@ def test_margins_may_be_declared_for_meg_towards_known_and_own_hypotheses() -> N
     margin = {"MEG towards the goal": 0.1, "MEG towards the the right side": 0.2}
     declared = biased_study(analysis={"invariance": {"margin": margin}, "hypotheses": [own]})
     assert studies.load("iso-difficulty", lambda _: declared) is declared
-    with pytest.raises(ValueError, match="the right side"):
+    with pytest.raises(ValueError, match="right side"):
         studies.load("iso-difficulty", lambda _: biased_study(analysis={"invariance": {"margin": margin}}))
 
 

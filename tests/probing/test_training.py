@@ -81,7 +81,7 @@ def test_a_failure_ends_the_others_and_the_callers_setting_comes_back(fails_in: 
         for _ in train_stacks(work(1, 1, 1, 1), train, device="cpu", progress=lambda *_: None):
             raise ValueError("does not converge")
 
-    with pytest.raises(ValueError, match="does not converge"):
+    with pytest.raises(ValueError, match="converge"):
         fits()
     assert passes[1] and max(passes) < 60_000
     assert torch.get_num_threads() == 2
@@ -124,7 +124,7 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="PyTorch sees no GPU: fit with device='cpu'"):
+    with pytest.raises(ValueError, match="device='cpu'"):
         list(train_stacks(work(1), lambda stack, passed: stack, device="cuda", progress=lambda *_: None))
 
 

@@ -1,4 +1,4 @@
-"""The command `attribute`, and what it prints."""
+"""The printed result of the command `attribute`."""
 
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.estimate import print_cost
@@ -21,14 +21,14 @@ def say_costs(
     seed: int,
     changes: WorldOptions,
 ) -> None:
-    """Say what asking an agent costs at most, and what hypotheses need in these worlds, phase by phase."""
+    """Print the maximum cost of asking an agent, and what it takes to name each hypothesis in each phase."""
     if worlds is None:
-        raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
+        raise ValueError("--dry-run needs an agent and --worlds: add --worlds (attributing a stored run costs nothing)")
     study = planned(agent, worlds, changes, episodes=episodes, seed=seed)
-    say("worlds: each step that has an action is answered twice")
+    say("worlds: each step with a valid move is answered twice")
     print_cost(study)
     if separating is not None:
-        say("separating worlds: each step that has an action is answered twice")
+        say("separating worlds: each step with a valid move is answered twice")
         print_cost(planned(agent, separating, episodes=episodes, seed=seed))
     bank = bound(load_hypotheses(hypotheses), study)
     for phase, of_phase in by_phase(study.worlds()).items():
@@ -38,13 +38,13 @@ def say_costs(
 
 @prints(attribute, dry=say_costs)
 def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
-    """Say which of some hypotheses an agent's actions follow, or that none does; each step is answered twice.
+    """Find which hypothesis best explains an agent's moves, or report that none does. Each step is answered twice.
 
-    The claim is frozen, and its hash printed, before the worlds that separate are opened; its predictions of single
-    actions are then scored. Called again on the same directory it repeats no answer.
+    The claim is frozen and its hash printed before the separating worlds are opened; then its predictions of single
+    moves are scored there. To resume, run the same command on the same directory; no answer is asked for again.
 
     Args:
-        dry: ask nothing, say what it costs at most.
+        dry: ask nothing; print the maximum cost.
         as_json: print JSON.
 
     Examples:
@@ -74,8 +74,8 @@ def _print_scores(found: Attributed) -> None:
                 for one in (() if said.score is None else said.score.scores)
             ]
             if rows:
-                title = f"{stratum.name or 'all worlds'}: {said.method}; in parentheses rivals that nobody asked for"
-                heads = ("hypothesis", "strength", "consistency", "steps", "not followed where it is")
+                title = f"{stratum.name or 'all worlds'}: {said.method}; rivals added by goalscope are in parentheses"
+                heads = ("hypothesis", "strength", "consistency", "steps", "does not explain the moves in")
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
@@ -93,6 +93,6 @@ def _print_tests(found: Attributed) -> None:
         for test in found.tests
     ]
     if rows:
-        title = f"{found.claim.id}, tested in {found.tests[0].clusters} worlds: nats an action"
-        heads = ("of", "method", "log score", "random", "at most", "distance from its own probabilities")
+        title = f"{found.claim.id}, tested in {found.tests[0].clusters} worlds: nats per move"
+        heads = ("worlds", "method", "log score", "random moves", "ceiling", "distance from its own probabilities")
         table(heads, rows, title=title, numbers=range(2, 6))

@@ -1,4 +1,4 @@
-"""What the command `compare` prints: agents and runs on the worlds that they share."""
+"""The printed result of the command `compare`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ from goalscope.report.pairings import CheckpointCurve, RunComparison
 def show_comparisons(
     found: Comparisons, *, transforms: bool, svg: OutFile = None, json: OutFile = None, csv: OutFile = None
 ) -> None:
-    """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests.
+    """Compare agents or runs on the worlds they share, with paired differences and one corrected family of tests.
 
     Args:
-        svg: draw the curve there: .svg, .pdf, .png or .csv.
-        json: write the numbers as JSON there, too.
-        csv: write the numbers as CSV there, too.
+        svg: draw the curve over training to this file: .svg, .pdf, .png or .csv.
+        json: also write the numbers to this file as JSON.
+        csv: also write the numbers to this file as CSV.
 
     Examples:
         goalscope compare runs/a runs/b --margin 'success=0.1'
@@ -36,7 +36,7 @@ def show_comparisons(
         goalscope compare runs/early runs/late --at 0,1000 --svg curve.svg
     """
     if svg is not None and found.curve is None:
-        raise ValueError("--svg draws a curve over training: ask for one by --over TAG or --at NUMBERS")
+        raise ValueError("--svg draws a curve over training: add --over TAG or --at NUMBERS")
     if found.curve is not None:
         _show_curve(found.curve, svg)
         measures = list(dict.fromkeys(one.measure for one in found.curve.checkpoints))
@@ -44,7 +44,7 @@ def show_comparisons(
         return
     if found.findings:
         columns = ("model", "evaluation", "worlds", "answer", "finding")
-        table(columns, [tuple(one[name] for name in columns) for one in found.findings], title="What each is after")
+        table(columns, [tuple(one[name] for name in columns) for one in found.findings], title="Goal of each model")
     for name, family in found.named:
         for note in family.notes:
             say(note, error=True)
@@ -59,14 +59,14 @@ def show_comparisons(
     for arm, why in found.left_out.items():
         say(f"{arm}: {why}", error=True)
     sizes = [counted(len(family.pairs), "test") for _, family in found.named]
-    size = f"{sizes[0]} an agent" if transforms else ", ".join(sizes)
+    size = f"{sizes[0]} per agent" if transforms else ", ".join(sizes)
     measures = list(dict.fromkeys(name for _, family in found.named for name in family.measures))
     findings = {"findings": list(found.findings)} if found.findings else {}
     _write(json, csv, found.records, level=found.level, family=size, measures=measures, **findings)
 
 
 def _write(json: Path | None, csv: Path | None, records: Sequence[Mapping[str, Any]], **metadata: Any) -> None:
-    """Write the records to files, where they are named."""
+    """Write the records to the given files."""
     for path, text in ((json, as_json(records, **metadata)), (csv, as_csv(records))):
         if path is not None:
             Folder(path.parent).make()
@@ -75,10 +75,10 @@ def _write(json: Path | None, csv: Path | None, records: Sequence[Mapping[str, A
 
 
 def _show_curve(found: CheckpointCurve, svg: Path | None) -> None:
-    """Print the curve of checkpoints over training, and draw it where a file is named."""
+    """Print the curve of the checkpoints over training, and draw it to a file if one is given."""
     for note in found.notes:
         say(note, error=True)
-    show(found.table, f"By {found.over}, in the worlds that all met; p corrected for {counted(found.tests, 'test')}")
+    show(found.table, f"By {found.over}, in worlds that all share; p corrected for {counted(found.tests, 'test')}")
     if svg is not None:
         Folder(svg.parent).make()
         write(found.figure, svg)
@@ -86,7 +86,7 @@ def _show_curve(found: CheckpointCurve, svg: Path | None) -> None:
 
 
 def _tables(name: str, family: RunComparison, *, transforms: bool, directed: bool) -> list[Table]:
-    """Return the tables of a family under their titles."""
+    """Return the tables of a family with their titles."""
     if transforms:
         size = counted(len(family.pairs), "test")
         title = f"{name}: transformed − original, paired by grid, a family of {size}"
@@ -94,13 +94,13 @@ def _tables(name: str, family: RunComparison, *, transforms: bool, directed: boo
         return [comparison_table(family.pairs, caption=title), grids_table(family.pairs, caption=grids)]
     single = len(family.pairs) == 1
     words = "a family of 1 test" if single else f"p (Holm) corrected for all {len(family.pairs)} tests of this table"
-    what = "goal-directedness, MEG towards the goal, in nats an episode. " if directed else ""
+    what = "goal-directedness, MEG towards the goal, in nats per episode. " if directed else ""
     title = f"{f'{name}: ' if name else ''}{what}Paired by grid on common worlds; {words}"
     return [comparison_table(family.pairs, caption=title)]
 
 
 def _alike(comparisons: Sequence[Compared]) -> str:
-    """Return the tags that all comparisons share, in words."""
+    """Return the tags that have the same value in all comparisons, as text."""
     varying = set(varying_tags(comparisons))
     return ", ".join(
         f"{name} {number(value)}"

@@ -1,4 +1,4 @@
-"""What the command `depends` prints."""
+"""The printed result of the command `depends`."""
 
 from goalscope.cli.console import say, show
 from goalscope.cli.front.depending import Dependences, depends
@@ -8,9 +8,9 @@ from goalscope.report.sections.dependence import dependence_table
 
 @prints(depends)
 def show_dependences(found: Dependences, *, dry: bool, as_json: bool = False) -> None:
-    """Say what the actions of agents depend on: one thing is changed, the rest stays, one turn is asked.
+    """Test what an agent's moves depend on: change one thing in a state, keep everything else, and ask for one move.
 
-    Called again on the same directory it goes on where it stopped and asks nothing again.
+    To resume, run the same command on the same directory; no answer is asked for again.
 
     Args:
         as_json: print JSON.

@@ -1,9 +1,9 @@
 """Commands are generated from functions: types from the signature, help from the docstring.
 
-The function of a command, and the one that prints its result, declare everything once. Each parameter is an argument or
-an option and has an entry under ``Args:``, which may also say how the help shows its value: ``by (TAGS): group by
-these tags.`` Positional parameters are arguments, apart from ``out``. A ``Sequence`` or ``Mapping`` is written as one
-text.
+A command consists of a function and, optionally, a printer of its result; together they declare everything. Each
+parameter becomes an argument or an option, and has an entry under ``Args:``, which may also set its metavar:
+``by (TAGS): group by these tags.`` Positional parameters are arguments, apart from ``out``. The user writes a
+``Sequence`` or ``Mapping`` as one text.
 """
 
 import functools
@@ -34,18 +34,18 @@ _OPTIONS: Final = {
     "listed": "--list",
     "settings": "--set",
 }
-"""Options that are not named like their parameters, which would then hide a module or a built-in function."""
+"""Parameter -> option, if the option's name would shadow a module or a built-in function."""
 _NAMED: Final = {"study", "hypotheses", "agent", "model"}
-"""Things that can also be given by a name: where one of them is read, the argument stays a text."""
+"""Things that can also be given by name: an argument that reads one of them stays a text."""
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
 
 def prints(front: Callable[..., Any], *, dry: Callable[..., None] | None = None) -> Callable[[Body], Body]:
-    """Return a decorator for the function that prints what ``front`` returns; both together make a command.
+    """Return a decorator for the function that prints the result of ``front``; both together make a command.
 
-    The printer takes the result first. Those of its other parameters that ``front`` has, too, get the same values.
-    ``seconds`` is the time that ``front`` took, and all others are further options. It returns False where the exit
-    status is to be 1. With ``--dry-run``, the function ``dry`` is called instead of both.
+    The printer takes the result as its first parameter. Parameters that it shares with ``front`` get the same values,
+    ``seconds`` is the time that ``front`` took, and all others become further options. The printer returns False to set
+    the exit status to 1. With ``--dry-run``, the function ``dry`` is called instead of both.
     """
 
     def add(printer: Body) -> Body:
@@ -56,7 +56,7 @@ def prints(front: Callable[..., Any], *, dry: Callable[..., None] | None = None)
 
 
 def lists(title: str, entries: Callable[[], Sequence[tuple[str, str]]]) -> Callable[[Body], Body]:
-    """Return a decorator that ends the help of a command with a list of (name, text), made only for that help."""
+    """Return a decorator that appends a list of (name, text) to the help of a command; it is made on demand."""
 
     class Listing(TyperCommand):
         def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -76,17 +76,17 @@ def lists(title: str, entries: Callable[[], Sequence[tuple[str, str]]]) -> Calla
 
 
 def as_lines(lines: Sequence[str]) -> str:
-    """Return example lines as the help shows them: each on a line that is never wrapped, so that it can be copied."""
+    """Format example lines for the help so that they are never wrapped and can be copied."""
     return "\b\n" + "\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
 
 
 def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
-    """Return the command of a function, or of a printer together with the function whose result it prints."""
+    """Generate a command from a function, or from a printer together with the function whose result it prints."""
     hints = get_type_hints(body, include_extras=True).values()
     if any(isinstance(one, ParameterInfo) for hint in hints for one in _parts(hint)[1]):
 
         @functools.wraps(body)
-        def annotated(**typed: Any) -> None:  # for Typer, as a package may have it
+        def annotated(**typed: Any) -> None:  # a package may annotate its function for Typer itself
             with guarded([*typed.values()]):
                 body(**typed)
 
@@ -151,13 +151,13 @@ def _command_of(name: str, run: Callable[..., None], body: Callable[..., Any], s
 def _argument(
     parameter: inspect.Parameter, hint: Any, shown: str, help: str
 ) -> tuple[inspect.Parameter, Callable[[Any], Any]]:
-    """Return a parameter as Typer takes it, and what makes the function's value of what Typer read."""
+    """Return a parameter in the form that Typer needs, and a function that converts the value that Typer read."""
     kinds, metadata = _parts(hint)
     said = {type(one): one for one in metadata}
     positional = parameter.kind is not parameter.KEYWORD_ONLY and parameter.name != "out"
     lists = [kind for kind in kinds if get_origin(kind) in (Sequence, Collection, Mapping)]
     if str in kinds and not positional:
-        lists = []  # of what Python may give as a list, too, commands take the text
+        lists = []  # a command takes the text, even if Python code may also pass a list
     separator = said[Separated].by if Separated in said else ","
     several = parameter.kind is parameter.VAR_POSITIONAL or bool(lists and (positional or not separator))
     if lists and several:
@@ -167,7 +167,7 @@ def _argument(
     scalar = next((kind for kind in (bool, int, float) if kind in kinds), Path if Path in kinds and not named else str)
     typed: Any = list[scalar] if several else str if lists else scalar  # type: ignore[valid-type]
     default = parameter.default
-    required = default is parameter.empty  # also of several directories at least one
+    required = default is parameter.empty  # of several directories, at least one
     option = _OPTIONS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
     form = said[Writes].form if Writes in said else ""
     metavar = shown or {"file": "FILE", "directory": "DIR"}.get(form, "N" if typed is int else parameter.name.upper())
@@ -186,7 +186,7 @@ def _argument(
             return default
         found = entries_of(option, value, lists[0], separator) if lists and not several else value
         if default is None and (found == [] or found == {}):
-            raise ValueError(f"{option} must be given a value, got an empty one: leave it out")
+            raise ValueError(f"{option} has an empty value: give it a value, or leave it out")
         return found
 
     made = parameter.replace(
@@ -198,7 +198,7 @@ def _argument(
 
 
 def _parts(hint: Any) -> tuple[list[Any], list[Any]]:
-    """Return the types of a union, and what is stated beside all of them."""
+    """Return the types of a union, and the metadata that annotates them."""
     if get_origin(hint) is Annotated:
         kinds, metadata = _parts(hint.__origin__)
         return kinds, [*metadata, *hint.__metadata__]
@@ -209,7 +209,7 @@ def _parts(hint: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _entries(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
-    """Return of each parameter how the docstring shows its value, "" where it does not say, and its help."""
+    """Map each parameter to its metavar ("" if the docstring sets none) and its help."""
     found = dict[str, tuple[str, str]]()
     for one in reversed(getattr(function, "__mro__", (function,))):  # a group of options may extend another one
         for entry in re.split(r"\n(?= {4}\S)", _section(one, "Args") or _section(one, "Attributes")):
@@ -221,5 +221,5 @@ def _entries(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
 
 
 def _section(function: Callable[..., Any], title: str) -> str:
-    """Return a section of a docstring, "" where there is none."""
+    """Return one section of a docstring, or ""."""
     return (inspect.getdoc(function) or "").partition(f"\n\n{title}:\n")[2].partition("\n\n")[0]

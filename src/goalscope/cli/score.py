@@ -1,4 +1,4 @@
-"""What the command `score` prints: exploration and exploitation errors of a user's log, without any model."""
+"""The printed result of the command `score`."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,9 @@ _EPISODES = ("agent", "episodes", "maps", "success", *COUNTED)
 
 @prints(score)
 def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
-    """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused.
+    """Score the exploration and exploitation errors in a log. No model is needed.
+
+    The exit status is 1 if any line of the log is invalid.
 
     Args:
         as_json: print the scores as one JSON object instead of a table.
@@ -30,8 +32,8 @@ def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
         say(json_text(found.to_plain()))
     elif not found.agents:
         say(
-            f"no episode of {path.name} could be scored: what a line must hold stands in docs/exploration.md; logs of "
-            "grid worlds are read by goalscope import",
+            f"no episode of {path.name} could be scored: docs/exploration.md describes the format of a line; for logs "
+            "of grid worlds use goalscope import",
             error=True,
         )
     else:
@@ -47,7 +49,7 @@ def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
 
 
 def _show(path: Path, found: ScoredLog) -> None:
-    """Print a table of the episodes and one of the errors, a line an agent."""
+    """Print a table of the episodes and a table of the errors, one line per agent."""
     rows: list[tuple[str, ...]] = []
     errors: list[tuple[str, ...]] = []
     for one in found.agents:
@@ -59,8 +61,8 @@ def _show(path: Path, found: ScoredLog) -> None:
     table(_EPISODES, rows, title=f"Episodes of {path.name}", numbers=range(1, 8))
     table(_ERRORS, errors, title=f"Errors of {path.name} (distances: {found.distances})", numbers=range(2, 6))
     say(
-        "Mean: over the episodes of a map, then over maps; pooled: all errors over all steps of the kind. 95 % "
-        "intervals over maps; - where no step called for the kind. docs/exploration.md defines every column."
+        "Mean: averaged over the episodes of a map, then over maps. Pooled: all errors divided by all steps of that "
+        "kind. Intervals: 95 %, over maps. -: no step of that kind. docs/exploration.md defines every column."
     )
     warn_of_few(
         estimate for one in found.agents for error in one.errors for estimate in (error.mean, error.pooled, error.valid)
