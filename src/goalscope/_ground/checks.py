@@ -119,8 +119,8 @@ def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str)
         must: the requirement, with the name of the array.
     """
     if bad.any():
-        where = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
-        raise ValueError(f"{must}, got {np.atleast_1d(array)[where]} at index {where}")
+        bad_index = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
+        raise ValueError(f"{must}, got {np.atleast_1d(array)[bad_index]} at index {bad_index}")
 
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:

@@ -17,8 +17,8 @@ def how_to_install(extra: str = "") -> str:
         declared = metadata.requires("goalscope") or []
     except metadata.PackageNotFoundError:  # the source on the path, never installed
         declared = []
-    found = [match.groups("") for requirement in declared if (match := _REQUIREMENT.fullmatch(requirement))]
-    packages = [package.replace(" ", "") for package, of_extra in found if of_extra == extra]
+    requirements = [match.groups("") for requirement in declared if (match := _REQUIREMENT.fullmatch(requirement))]
+    packages = [package.replace(" ", "") for package, of_extra in requirements if of_extra == extra]
     if not packages:
         return f"pip install '.[{extra}]' in the clone" if extra else "pip install . in the clone"
     return join(["pip", "install", *packages])

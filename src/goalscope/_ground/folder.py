@@ -166,18 +166,20 @@ class Folder:
             NotADirectoryError: a file lies there.
         """
         names = self._split(parts)
-        found = list[FolderEntry]()
+        entries = list[FolderEntry]()
         try:
             with self._opened(names, _LIST) as number, os.scandir(number) as listing:
                 for entry in listing:
-                    if len(found) >= MOST_ENTRIES:
+                    if len(entries) >= MOST_ENTRIES:
                         path = self._root.joinpath(*names)
                         raise UntrustedError(f"{path} must have at most {MOST_ENTRIES} entries", "more")
                     with suppress(FileNotFoundError):  # removed since it was listed
-                        found.append(FolderEntry(entry.name, entry.stat(follow_symlinks=self._links and _leads(entry))))
+                        entries.append(
+                            FolderEntry(entry.name, entry.stat(follow_symlinks=self._links and _leads(entry)))
+                        )
         except FileNotFoundError:
             return []
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def names(self, *parts: str) -> list[str]:
         """Return the names of all entries of a folder, sorted; see `entries`."""
@@ -192,11 +194,11 @@ class Folder:
 
     def folders(self, *parts: str) -> "list[Folder]":
         """Return the folders in a folder, sorted by name. A link is refused; files are left out."""
-        found = self.entries(*parts)
-        for entry in found:
+        entries = self.entries(*parts)
+        for entry in entries:
             if stat.S_ISLNK(entry.status.st_mode) and not self._links:
                 raise _outside(self.path, self._placed(parts, entry), entry.status)
-        return [self.below(*parts, name) for name, status in found if stat.S_ISDIR(status.st_mode)]
+        return [self.below(*parts, name) for name, status in entries if stat.S_ISDIR(status.st_mode)]
 
     # Reading
 

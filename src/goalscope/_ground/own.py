@@ -127,23 +127,23 @@ def current() -> Consent:
     return Consent(set(last.names), last.everything, last.advice)
 
 
-def adopt(given: Consent) -> None:
+def adopt(consent_given: Consent) -> None:
     """Decide in this worker process as in the process that began it."""
-    _consents[:] = [given]
+    _consents[:] = [consent_given]
 
 
-def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., Any]:
+def load_own(source: str, methods: tuple[str, ...], role: str) -> Callable[..., Any]:
     """Return a class of a module in the working directory.
 
     Args:
         source: ``module:Class``.
         methods: names that the class must have.
-        what: expected kind of part, for messages.
+        role: expected kind of part, for messages.
 
     Raises:
         ValueError: no such module or class there, a class without the methods, or a name that the user did not allow.
     """
-    loaded = _attribute(source, what)
+    loaded = _attribute(source, role)
     lacking = [name for name in methods if not callable(getattr(loaded, name, None))]
     if not isinstance(loaded, type) or lacking:
         raise ValueError(
@@ -152,41 +152,41 @@ def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., 
     return loaded
 
 
-def load_function(source: str, what: str) -> Callable[..., Any]:
+def load_function(source: str, role: str) -> Callable[..., Any]:
     """Return a function of a module in the working directory.
 
     Args:
         source: ``module:function``.
-        what: expected kind of part, for messages.
+        role: expected kind of part, for messages.
 
     Raises:
         ValueError: no such module or function there, or a name that the user did not allow.
     """
     if not is_own(source):
-        raise ValueError(f"{what} must be given as module:function, got {source!r}: name its file and its name")
-    loaded = _attribute(source, what)
+        raise ValueError(f"{role} must be given as module:function, got {source!r}: name its file and its name")
+    loaded = _attribute(source, role)
     if not callable(loaded):
-        raise ValueError(f"{source} must be {what}: define a function of that name in the module")
+        raise ValueError(f"{source} must be {role}: define a function of that name in the module")
     function: Callable[..., Any] = loaded
     return function
 
 
-def load_module(module: str, what: str) -> None:
+def load_module(module: str, role: str) -> None:
     """Import a module of the working directory for what it registers elsewhere, such as levels of MiniGrid.
 
     Args:
         module: its name, as in an import statement.
-        what: expected kind of part, for messages.
+        role: expected kind of part, for messages.
 
     Raises:
         ValueError: `module` is not the name of a module, or the directory has no such module.
     """
     if not isinstance(module, str) or not is_own(f"{module}:_"):
-        raise ValueError(f"{what} must be given by its name, as in an import statement, got {module!r:.80}")
-    _attribute(f"{module}:*", what)
+        raise ValueError(f"{role} must be given by its name, as in an import statement, got {module!r:.80}")
+    _attribute(f"{module}:*", role)
 
 
-def _attribute(source: str, what: str) -> Any:
+def _attribute(source: str, role: str) -> Any:
     """Return an attribute of a module of the working directory, None where it is missing."""
     module, _, name = source.partition(":")
     file = Path.cwd().joinpath(*module.split("."))
@@ -196,7 +196,7 @@ def _attribute(source: str, what: str) -> Any:
     )
     if path is None:
         raise ValueError(
-            f"{source} must be {what} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
+            f"{source} must be {role} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
             "run goalscope from its folder, or register it in a package (docs/plugins.md)"
         )
     if not may_import(source):
@@ -239,6 +239,6 @@ def _imported(module: str, path: Path, source: str) -> Any:
 
 def _is_installed(module: str) -> bool:
     """Return whether a module's package is found outside of the working directory; nothing is imported."""
-    package, here = module.partition(".")[0], Path.cwd().resolve()
-    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != here]
+    package, directory = module.partition(".")[0], Path.cwd().resolve()
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != directory]
     return package in sys.stdlib_module_names or PathFinder.find_spec(package, elsewhere) is not None

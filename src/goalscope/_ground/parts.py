@@ -57,8 +57,8 @@ def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callabl
 def _of_the_run(error: BaseException) -> bool:
     """Whether the run is damaged, busy or refused, or its disk is full, whichever part reads it."""
     return isinstance(error, DamagedError | StrangeFileError) or any(
-        isinstance(each, sqlite3.Error) or (isinstance(each, OSError) and each.errno in NO_ROOM)
-        for each in (error, error.__cause__)
+        isinstance(raised, sqlite3.Error) or (isinstance(raised, OSError) and raised.errno in NO_ROOM)
+        for raised in (error, error.__cause__)
     )
 
 
@@ -76,9 +76,9 @@ def blamed(error: BaseException) -> str:
     if frame is None or isinstance(error, DamagedError | StrangeFileError):
         return ""
     module = str(frame.f_globals.get("__name__", ""))
-    found = registry.part_at(module, frame.f_code.co_qualname)
-    what = _named(*found) if found else registry.package_of(module) or f"the module {module} of the working directory"
-    return f"{what} failed: {_told(error)}"
+    part = registry.part_at(module, frame.f_code.co_qualname)
+    culprit = _named(*part) if part else registry.package_of(module) or f"the module {module} of the working directory"
+    return f"{culprit} failed: {_told(error)}"
 
 
 def raised_by_a_check(error: BaseException) -> bool:

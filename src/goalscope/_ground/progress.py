@@ -200,10 +200,10 @@ class ModelsAtWork:
         if not answers and not counts["under_way"]:  # weights are read, or prompts written
             return memory_words()
         # The answers of models elsewhere tell their tokens when they arrive.
-        here = counts["computed_prompt"] > self._first["computed_prompt"]
+        computes_prompts = counts["computed_prompt"] > self._first["computed_prompt"]
         read, written = (
             (counts[name] - earlier[name]) / seconds
-            for name in (("computed_prompt", "computed_output") if here else ("told_prompt", "told_output"))
+            for name in (("computed_prompt", "computed_output") if computes_prompts else ("told_prompt", "told_output"))
         )
         return [
             f"{answers} answers ({counts['under_way']} under way)"
@@ -216,14 +216,14 @@ class ModelsAtWork:
 
 def memory_words() -> list[str]:
     """Return the resident memory of this process, where the system tells it (Linux), and of GPUs where one is used."""
-    sizes, torch, found = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
+    sizes, torch, parts = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
     if sizes.is_there():
         octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        found.append(f"{octets / 1e9:.1f} GB of memory")
+        parts.append(f"{octets / 1e9:.1f} GB of memory")
     if torch is not None and torch.cuda.is_initialized():
         reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
-        found.append(f"{reserved / 1e9:.1f} GB of GPU memory")
-    return [", ".join(found)] if found else []
+        parts.append(f"{reserved / 1e9:.1f} GB of GPU memory")
+    return [", ".join(parts)] if parts else []
 
 
 @contextmanager

@@ -185,13 +185,13 @@ def package_with(kind: str, name: str) -> str:
 
 def part_at(module: str, path: str) -> tuple[str, str] | None:
     """Return kind and name of the part that a function belongs to, by its module and qualified name; None for none."""
-    found = [
+    candidates = [
         (kind, name)
         for kind, entries in _entries.items()
         for name, entry in entries.items()
         if entry.module == module and (path == entry.path or path.startswith(f"{entry.path}."))
     ]
-    return found[0] if len(found) == 1 else None  # several functions without a name have one path
+    return candidates[0] if len(candidates) == 1 else None  # several functions without a name have one path
 
 
 def _check_kind(kind: str) -> None:

@@ -72,7 +72,7 @@ def uniforms(heads: Sequence[bytes], *names: str | int | float) -> npt.NDArray[n
         names: the further names, at least one.
     """
     tail = b"," + _encode(names)[1:].encode()
-    digests = b"".join([hashlib.sha256(each + tail).digest() for each in heads])
+    digests = b"".join([hashlib.sha256(head + tail).digest() for head in heads])
     return (np.frombuffer(digests, dtype="<u8")[2::4] >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -117,16 +117,16 @@ def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Seal
         FileNotFoundError: there is no such file.
         ValueError: the file holds something else, was changed since it was written, or is of another version.
     """
-    what, advice = kind.what, kind.advice
+    file_kind, advice = kind.what, kind.advice
     try:
         text = Folder(path.parent).load_text(path.name, most=kind.most)
         return unseal(kind, text, edited=edited)
     except ValidationError as error:
-        faults = explain(error, {"": list(kind.model_fields)}, str(path), what)
+        faults = explain(error, {"": list(kind.model_fields)}, str(path), file_kind)
         changed = "it was changed since it was written, or goalscope did not write it"
         raise ValueError(f"{faults}\n{changed}: {advice}") from None
     except ValueError as error:
-        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
+        raise ValueError(f"{path} must be a {file_kind} as goalscope wrote it: {error}; {advice}") from None
 
 
 def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
@@ -137,8 +137,12 @@ def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
         ValueError: no JSON, another version, or a text that was changed.
     """
     fields = decode_object(text)
-    if (given := fields.get("version")) != (version := kind.model_fields["version"].default) or given is True:
-        raise ValueError(f"version {version} is needed, got {shorten(given)}: another version of goalscope wrote it")
+    if (version_found := fields.get("version")) != (
+        version := kind.model_fields["version"].default
+    ) or version_found is True:
+        raise ValueError(
+            f"version {version} is needed, got {shorten(version_found)}: another version of goalscope wrote it"
+        )
     unsealed = edited and "digest" not in fields
     fields.pop("digest", None)
     # As JSON and not as Python values: lists stand for tuples there, and texts for whole numbers that are keys.

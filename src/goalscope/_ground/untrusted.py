@@ -127,8 +127,8 @@ def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) 
     try:
         value = _decoder(long, finite).decode(text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise UntrustedError("text must be valid JSON", error.msg[:1].lower() + error.msg[1:], where) from error
+        position = f"line {error.lineno}, column {error.colno}"
+        raise UntrustedError("text must be valid JSON", error.msg[:1].lower() + error.msg[1:], position) from error
     except RecursionError as error:
         raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting") from error
     except UntrustedError:
@@ -240,12 +240,12 @@ def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str
         name: name of the file, or "the study".
         kind: the expected kind.
     """
-    found = faults(error, keys)
+    faults_found = faults(error, keys)
     sentences = [
-        f"  {where or f'a {kind}'}: {must}{f', got {given}' if given else ''}"
-        for where, must, given in found[:_MOST_ENTRIES]
+        f"  {place or f'a {kind}'}: {must}{f', got {got}' if got else ''}"
+        for place, must, got in faults_found[:_MOST_ENTRIES]
     ]
-    more = ["  and more errors of this kind"] if len(found) > _MOST_ENTRIES else []
+    more = ["  and more errors of this kind"] if len(faults_found) > _MOST_ENTRIES else []
     return "\n".join([f"{name} is not a valid {kind}:", *sentences, *more])
 
 
@@ -282,7 +282,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     elif len(parts) > 1:
         holder = str(parts[0])
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in parts).removeprefix(".")
-    kind, context, given = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
+    kind, context, got = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
     if kind == "extra_forbidden":
         return Fault(path, f"unknown key{near_miss(parts[-1], keys.get(holder, ()))}", "")
     if kind == "missing":
@@ -291,7 +291,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
         tag, valid = str(context["tag"]), [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
         return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{shorten(tag)}{near_miss(tag, valid)}")
     if kind == "union_tag_not_found":
-        return Fault(f"{path}.kind", "must be given", given)
+        return Fault(f"{path}.kind", "must be given", got)
     message = detail["msg"].removeprefix("Value error, ")
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[: _LONGEST_MESSAGE - 300]} ... {message[-250:]}"
@@ -301,7 +301,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", message)
     valid = [word.strip(" '") for word in str(context.get("expected", "")).replace(" or ", ",").split(",") if word]
     hint = near_miss(detail["input"], valid) if kind == "literal_error" else ""
-    return Fault(path, message, given + (hint if "did you mean" in hint else ""))
+    return Fault(path, message, got + (hint if "did you mean" in hint else ""))
 
 
 @cache

@@ -118,18 +118,20 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         key = index.value if isinstance(index, yaml.ScalarNode) else None
-        where = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
+        position = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
         if isinstance(event, yaml.AliasEvent):
-            given = f"*{printable(str(event.anchor))}{where}"
-            raise ValueError(f"a study must be written out, without references, got {given}")
+            alias = f"*{printable(str(event.anchor))}{position}"
+            raise ValueError(f"a study must be written out, without references, got {alias}")
         if getattr(event, "tag", None) is not None:
-            raise ValueError(f"a value must be written without a tag, got {printable(event.tag)}{where}: leave it out")
+            raise ValueError(
+                f"a value must be written without a tag, got {printable(event.tag)}{position}: leave it out"
+            )
         self._values += 1
         if self._values > MOST_VALUES:
-            raise ValueError(f"a study must have at most {MOST_VALUES} values, got more{where}")
+            raise ValueError(f"a study must have at most {MOST_VALUES} values, got more{position}")
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode):
-            _check(node, where)
+            _check(node, position)
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -138,8 +140,8 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise ValueError(f"a key must be a plain word, got a list or mapping{_location(key.start_mark)}")
             if len(key.value) > _LONGEST_KEY:
-                given = f"{shorten(key.value)}{_location(key.start_mark)}"
-                raise ValueError(f"a key must have at most {_LONGEST_KEY} characters, got {given}")
+                key_text = f"{shorten(key.value)}{_location(key.start_mark)}"
+                raise ValueError(f"a key must have at most {_LONGEST_KEY} characters, got {key_text}")
             if key.value in first_marks:
                 raise ValueError(
                     f"a key must be given once: {shorten(key.value)} stands{_location(first_marks[key.value])} and "
@@ -149,18 +151,18 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _check(node: yaml.ScalarNode, where: str) -> None:
+def _check(node: yaml.ScalarNode, position: str) -> None:
     """Refuse a plain scalar that versions of YAML read differently, and a number without bound."""
     text, kind = node.value, node.tag.rpartition(":")[2]
     if kind in ("str", "int") and node.style is None and _AMBIGUOUS.fullmatch(text):
         raise ValueError(
-            f"a plain value must mean the same in every version of YAML, got {shorten(text)}{where}: write true or "
+            f"a plain value must mean the same in every version of YAML, got {shorten(text)}{position}: write true or "
             "false, a number in plain digits, or a text in quotes"
         )
     if kind == "int" and not (len(text) <= _LONGEST_NUMBER and -(2**63) <= _whole(text) < 2**63):
-        raise ValueError(f"a whole number must fit into 64 bits, got {shorten(text)}{where}")
+        raise ValueError(f"a whole number must fit into 64 bits, got {shorten(text)}{position}")
     if kind == "float" and float(text) in (float("inf"), float("-inf")):
-        raise ValueError(f"a number must be finite, got {shorten(text)}{where}")
+        raise ValueError(f"a number must be finite, got {shorten(text)}{position}")
 
 
 def _whole(text: str) -> int:

@@ -187,11 +187,11 @@ def show_inside(done: InsideSummary, seconds: float) -> None:
 def _print(name: str, rows: Rows, sites: Sequence[str], layer: int) -> None:
     """Print the main result of one analysis at one layer: each site, and its difference from random networks."""
     lines = []
-    found = registry.resolve("analysis", name)
-    for label, tags in found.headline:
+    analysis = registry.resolve("analysis", name)
+    for label, tags in analysis.headline:
         selected = ProbeRows(rows).where(**tags, layer=layer, cells=None)
         heads = [str(head) for head in selected.values("head")]
-        head = str(tags.get("head") or (found.pick(heads) if heads else ""))
+        head = str(tags.get("head") or (analysis.pick(heads) if heads else ""))
         lines += [(label, site, head, *_compared(selected.where(head=head, site=site))) for site in sites]
     columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))

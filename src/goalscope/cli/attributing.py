@@ -37,7 +37,7 @@ def say_costs(
 
 
 @prints(attribute, dry=say_costs)
-def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
+def show_attributed(attributed: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
     """Find which hypothesis best explains an agent's moves, or report that none does. Each step is answered twice.
 
     The claim is frozen and its hash printed before the separating worlds are opened; then its predictions of single
@@ -52,34 +52,34 @@ def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = Fal
         goalscope attribute runs/first --hypotheses 'grids;key' --methods meg
     """
     if as_json:
-        say(json_text(plain(found)))
+        say(json_text(plain(attributed)))
         return
-    say(found.sentence)
-    for line in summary(found):
+    say(attributed.sentence)
+    for line in summary(attributed):
         say(line)
-    _print_scores(found)
-    _print_tests(found)
+    _print_scores(attributed)
+    _print_tests(attributed)
 
 
-def _print_scores(found: Attributed) -> None:
-    for stratum in found.claim.strata:
-        for said in stratum.attributions:
+def _print_scores(attributed: Attributed) -> None:
+    for stratum in attributed.claim.strata:
+        for attribution in stratum.attributions:
             rows = [
                 [
-                    one.name if one.asked else f"({one.name})",
-                    *("{:.2f} [{:.2f}, {:.2f}]".format(*ends) for ends in (one.strength, one.consistency)),
-                    f"{one.steps:.0%}",
-                    "; ".join(one.not_where) or "–",
+                    score.name if score.asked else f"({score.name})",
+                    *("{:.2f} [{:.2f}, {:.2f}]".format(*ends) for ends in (score.strength, score.consistency)),
+                    f"{score.steps:.0%}",
+                    "; ".join(score.not_where) or "–",
                 ]
-                for one in (() if said.score is None else said.score.scores)
+                for score in (() if attribution.score is None else attribution.score.scores)
             ]
             if rows:
-                title = f"{stratum.name or 'all worlds'}: {said.method}; rivals added by goalscope are in parentheses"
+                title = f"{stratum.name or 'all worlds'}: {attribution.method}; added rivals in parentheses"
                 heads = ("hypothesis", "strength", "consistency", "steps", "does not explain the moves in")
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
-def _print_tests(found: Attributed) -> None:
+def _print_tests(attributed: Attributed) -> None:
 
     rows = [
         [
@@ -90,9 +90,9 @@ def _print_tests(found: Attributed) -> None:
             "–" if test.ceiling is None else f"{test.ceiling:.3f}",
             "–" if test.distance is None else "{:.3f} [{:.3f}, {:.3f}]".format(*test.distance),
         ]
-        for test in found.tests
+        for test in attributed.tests
     ]
     if rows:
-        title = f"{found.claim.id}, tested in {found.tests[0].clusters} worlds: nats per move"
+        title = f"{attributed.claim.id}, tested in {attributed.tests[0].clusters} worlds: nats per move"
         heads = ("worlds", "method", "log score", "random moves", "ceiling", "distance from its own probabilities")
         table(heads, rows, title=title, numbers=range(2, 6))

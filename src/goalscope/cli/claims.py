@@ -43,8 +43,8 @@ def show_whole(result: Evaluation, seconds: float) -> None:
     if Folder(directory).has_file(judging.PAGE):
         page = (directory / judging.PAGE).resolve()
         say(f"Report: {page} (written in {duration(seconds)} altogether)")
-    asked = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
-    hint = ", or a larger --budget on the same directory" if asked else ""
+    has_asked_arms = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
+    hint = ", or a larger --budget on the same directory" if has_asked_arms else ""
     say(f"next: goalscope ledger {quote(str(directory))} --json{hint}")
     for text in result.failed:
         say(text, error=True)
@@ -96,26 +96,36 @@ def _matrix(result: Evaluation) -> None:
         models = result.models[start : start + together]
         lines = []
         for claims in questions:
-            known = next(claim for claim in claims if claim is not None)
+            first_claim = next(claim for claim in claims if claim is not None)
             among = claims[start : start + together]
-            asked = [claim for claim in among if claim is not None]
-            counts = sorted({claim.clusters for claim in asked if claim.clusters})
+            answered = [claim for claim in among if claim is not None]
+            counts = sorted({claim.clusters for claim in answered if claim.clusters})
             worlds = f"  {'–'.join(dict.fromkeys(f'{count:,}' for count in (*counts[:1], *counts[-1:])))} worlds"
             lines.append(
-                (known.question, threshold(known), *("not asked" if one is None else one.answer for one in among))
+                (
+                    first_claim.question,
+                    threshold(first_claim),
+                    *("not asked" if claim is None else claim.answer for claim in among),
+                )
             )
-            lines.append((worlds if counts else "", "", *("" if one is None else one.estimate or "–" for one in among)))
+            lines.append(
+                (worlds if counts else "", "", *("" if claim is None else claim.estimate or "–" for claim in among))
+            )
         headings = ("question", "threshold", *(ledger.model for ledger in models))
         table(headings, lines, title=f"Side by side: {_title(models[0])}", numbers=(1,))
 
 
 def _differences(differences: Sequence[Difference]) -> None:
     """Print the significant differences between models, and count the other comparisons by outcome."""
-    shown = [one for one in differences if one.shown]
-    if shown:
-        show_table(differences_table(shown, f"Differences, p after Holm's correction over all {len(differences):,}"))
-    for why, count in Counter(one.outcome for one in differences if not one.shown).items():
-        say(f"{counted(count, 'further comparison' if shown else 'comparison')}: {why}")
+    shown_differences = [difference for difference in differences if difference.shown]
+    if shown_differences:
+        show_table(
+            differences_table(
+                shown_differences, f"Differences, p after Holm's correction over all {len(differences):,}"
+            )
+        )
+    for why, count in Counter(difference.outcome for difference in differences if not difference.shown).items():
+        say(f"{counted(count, 'further comparison' if shown_differences else 'comparison')}: {why}")
 
 
 def threshold(claim: Claim) -> str:

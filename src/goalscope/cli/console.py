@@ -102,7 +102,7 @@ def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
     progress.
     """
     if not sys.stderr.isatty():
-        with TALLY.heard_by(lambda told: say(told, error=True)), lines(label, quiet=quiet) as pace:
+        with TALLY.heard_by(lambda message: say(message, error=True)), lines(label, quiet=quiet) as pace:
             yield pace
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -121,7 +121,7 @@ def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
         bar.start()
     pace = Pace(update)
     try:
-        with beating(pace), TALLY.heard_by(lambda told: bar.console.print(safe(told, lines=True))):
+        with beating(pace), TALLY.heard_by(lambda message: bar.console.print(safe(message, lines=True))):
             yield pace
     finally:
         bar.stop()

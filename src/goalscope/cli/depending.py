@@ -7,7 +7,7 @@ from goalscope.report.sections.dependence import dependence_table
 
 
 @prints(depends)
-def show_dependences(found: Dependences, *, dry: bool, as_json: bool = False) -> None:
+def show_dependences(result: Dependences, *, dry: bool, as_json: bool = False) -> None:
     """Test what an agent's moves depend on: change one thing in a state, keep everything else, and ask for one move.
 
     To resume, run the same command on the same directory; no answer is asked for again.
@@ -21,8 +21,8 @@ def show_dependences(found: Dependences, *, dry: bool, as_json: bool = False) ->
         goalscope depends optimal 'wrong-goal:target=top-right' --worlds key-door --moved goal,key --out runs/keys
     """
     if as_json and not dry:
-        say(found.to_json())
+        say(result.to_json())
     elif not dry:
-        show(dependence_table(found.found))
-        for line in found.sentences:
+        show(dependence_table(result.found))
+        for line in result.sentences:
             say(line)

@@ -158,13 +158,13 @@ def _gpu() -> str:
 
 def _sqlite(folder: Path) -> Diagnosis:
     """Check whether a small trial database can be created in a directory; it is removed again."""
-    what, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
+    subject, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
     if not Folder(folder).is_there():
-        return Diagnosis(what, "problem", "no such folder: create it, or choose another one with --folder")
+        return Diagnosis(subject, "problem", "no such folder: create it, or choose another one with --folder")
     try:
         from goalscope.runs.opening import wal_problem
     except ImportError as error:
-        return Diagnosis(what, "problem", f"{version}: not tested, because goalscope cannot be loaded ({error})")
+        return Diagnosis(subject, "problem", f"{version}: not tested, because goalscope cannot be loaded ({error})")
     try:
         with (
             Folder(folder).temporary(".goalscope-doctor-") as trial,
@@ -175,7 +175,7 @@ def _sqlite(folder: Path) -> Diagnosis:
             database.execute("INSERT INTO trial VALUES (1)")
         problem = wal_problem(folder)
     except (OSError, sqlite3.Error) as error:
-        return Diagnosis(what, "problem", f"{version}: no database can be written here ({error})")
+        return Diagnosis(subject, "problem", f"{version}: no database can be written here ({error})")
     if problem is not None:
-        return Diagnosis(what, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
-    return Diagnosis(what, "ok", f"{version}: write-ahead log works")
+        return Diagnosis(subject, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
+    return Diagnosis(subject, "ok", f"{version}: write-ahead log works")

@@ -48,7 +48,7 @@ def guarded(arguments: Collection[object]) -> Iterator[None]:
         fail(text, title="Stopped")
         raise typer.Exit(INTERRUPTED) from None
     except (ValueError, OSError, ImportError, sqlite3.Error) as error:
-        if full := _full_disk(error, [each for each in arguments if isinstance(each, Path)]):
+        if full := _full_disk(error, [argument for argument in arguments if isinstance(argument, Path)]):
             fail(full)
             raise typer.Exit(WRONG_INPUT) from None
         missing = error.name or "" if isinstance(error, ImportError) else ""
@@ -98,7 +98,7 @@ def check_outputs(*paths: Path | None) -> None:
             Folder(path.parent).file(path.name, content=False)
 
 
-def _absent_packages(error: Exception, given: Collection[object]) -> str:
+def _absent_packages(error: Exception, arguments: Collection[object]) -> str:
     """Return one line per run in the arguments that uses packages which are not installed here."""
     from goalscope.runs import Store
     from goalscope.runs.opening import unmade
@@ -106,8 +106,8 @@ def _absent_packages(error: Exception, given: Collection[object]) -> str:
     from goalscope.runs.tables import DATABASE
 
     lines = []
-    for one in given if type(error) is ValueError else ():
-        for path in one if isinstance(one, list | tuple) else (one,):
+    for argument in arguments if type(error) is ValueError else ():
+        for path in argument if isinstance(argument, list | tuple) else (argument,):
             # For a run that cannot be opened, the packages are unknown; another error reports that.
             with suppress(ValueError, OSError, sqlite3.Error):
                 if isinstance(path, str | Path) and not unmade(Path(path) / DATABASE):
@@ -155,7 +155,7 @@ def _full_disk(error: Exception, paths: Collection[Path]) -> str:
 def _room(path: Path) -> int:
     """Return the number of free bytes on the disk of a path, which need not exist yet."""
     return shutil.disk_usage(
-        next(each for each in (path.absolute(), *path.absolute().parents) if anything_at(each))
+        next(parent for parent in (path.absolute(), *path.absolute().parents) if anything_at(parent))
     ).free
 
 
@@ -165,6 +165,6 @@ def _message(error: Exception) -> str:
         # If one file was to replace another, the user named the second.
         path = error.filename2 or error.filename
         if isinstance(error, NotADirectoryError):  # the file that should be a folder is one of the parents
-            path = next((each for each in Path(str(path)).parents if NamedFile(each).is_there()), path)
+            path = next((parent for parent in Path(str(path)).parents if NamedFile(parent).is_there()), path)
         return f"{error.strerror}: {path}{advice}"
     return str(error) or type(error).__name__

@@ -222,10 +222,10 @@ def print_json(
 ) -> None:
     """Print the costs of a study as JSON, with its power (given ``assumed``) and predictions (with ``measure``)."""
     with progress("worlds", quiet=_QUIET) as show:
-        found: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
+        record: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
     if assumed is not None:
         plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
-        found["power"] = [
+        record["power"] = [
             {
                 "agent": line.agent,
                 "measure": line.measure,
@@ -238,8 +238,8 @@ def print_json(
             for line in plan.lines
         ]
     if measure:
-        found["expected"] = _measured(study, out)
-    say(json_text(found))
+        record["expected"] = _measured(study, out)
+    say(json_text(record))
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:

@@ -85,7 +85,7 @@ def evaluate(
     options = {"answer": answer, "template": template, "dtype": dtype, "device": device, "slots": batch}
     chosen = [f"{name}={value}" for name, value in options.items() if value is not None]
     chosen += [] if temperature is None else [f"temperature={temperature!r}"]
-    asked: dict[str, Any] = {
+    options_of_all: dict[str, Any] = {
         "budget": budget,
         "quick": quick,
         "arms": arms,
@@ -98,11 +98,11 @@ def evaluate(
     }
     began = time.monotonic()
     if dry:
-        announcement = evaluation.estimate(asks, out, **asked)
+        announcement = evaluation.estimate(asks, out, **options_of_all)
         claims.announce(announcement, as_json=as_json)
         complete = not announcement.failed
     else:
-        found = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **asked)
-        claims.show_whole(found, time.monotonic() - began)
-        complete = found.complete
+        evaluated = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **options_of_all)
+        claims.show_whole(evaluated, time.monotonic() - began)
+        complete = evaluated.complete
     return complete

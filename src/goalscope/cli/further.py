@@ -123,7 +123,9 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
-        own = {name: summary for name, (_, summary) in COMMANDS.items()}
+        built_in = {name: summary for name, (_, summary) in COMMANDS.items()}
         further = {name: registry.resolve("command", name).summary for name in registry.names("command")}
         with formatter.section("Commands"):
-            formatter.write_dl([*own.items(), *((name, text) for name, text in further.items() if name not in own)])
+            formatter.write_dl(
+                [*built_in.items(), *((name, text) for name, text in further.items() if name not in built_in)]
+            )

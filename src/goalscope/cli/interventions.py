@@ -17,7 +17,7 @@ from goalscope.stats import estimate_rows
 
 
 @prints(patch)
-def show_patched(found: Iterator[InterventionSummary], *, run: Path) -> None:
+def show_patched(summaries: Iterator[InterventionSummary], *, run: Path) -> None:
     """Find counterfactual pairs, patch activations between them, and store the results. Finished work is not repeated.
 
     Examples:
@@ -25,7 +25,7 @@ def show_patched(found: Iterator[InterventionSummary], *, run: Path) -> None:
         goalscope patch runs/baseline --kind patching --pairs 4 --sites grid,changed
     """
     began = time.monotonic()
-    for done in found:
+    for done in summaries:
         show_intervention(done)
     say(f"interventions in {duration(time.monotonic() - began)}")
     say(f"next: goalscope report {quote(str(run))}")

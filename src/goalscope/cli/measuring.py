@@ -172,8 +172,8 @@ def measure(
         goalscope measure runs/demo --by size,density --measures 'success;action accuracy'
     """
     if as_json:
-        found = measure_rows(run, by=("agent", *by), measures=measures or None, stage=progress)
-        say(json_text(found.records))
+        estimates = measure_rows(run, by=("agent", *by), measures=measures or None, stage=progress)
+        say(json_text(estimates.records))
         return
     measure_run(run, progress)
     with Store(run) as store:
@@ -212,8 +212,8 @@ def _show_measured(
         without_action = measured.of("invalid turns", "withheld turns", episodes=False)
         if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
             say(explain_failed_turns(failed_turns))
-        if (own := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
-            estimates_table(measured.estimated(tags, own), tags, agents, measured.noun)
+        if (several_scales := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
+            estimates_table(measured.estimated(tags, several_scales), tags, agents, measured.noun)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
     if not by and conditions:

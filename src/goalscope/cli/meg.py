@@ -102,16 +102,16 @@ def meg(
 def _show_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
     """Print the MEG of the agent that a `.json` or `.npz` file describes (see docs/meg.md)."""
     with passes_reported_to(_pass_reporter()):
-        found = meg_of_file(path, unknown=unknown, confidence=confidence)
-    plain = found.to_plain()
+        result = meg_of_file(path, unknown=unknown, confidence=confidence)
+    plain = result.to_plain()
     if as_json:
         say(json.dumps(plain, indent=2, allow_nan=False))
         return
     title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **plain["process"])
-    _figures(title, _lines(found))
-    for note in filter(None, (found.known.note, found.chance)):
+    _figures(title, _lines(result))
+    for note in filter(None, (result.known.note, result.chance)):
         say(f"note: {note}")
-    if (best := found.unknown) is not None:
+    if (best := result.unknown) is not None:
         limit = "" if best.attained else ", approached as the utilities grow without bound"
         lines = [
             ("MEG", best.value, "nats", f"with the best utility over states{limit}"),
@@ -141,31 +141,31 @@ def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
     table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
 
 
-def _lines(found: FileMEG) -> list[tuple[str, float, str, str]]:
-    known = found.known
-    share, beta = (math.nan, math.nan) if found.chance else (known.share, known.beta)
-    lines = [("MEG", known.value, "nats", "how much better than chance the utility predicts the agent")]
-    if known.n:
-        sampled = f"{100 * known.confidence:g} %, {known.method}, n = {known.n}"
+def _lines(result: FileMEG) -> list[tuple[str, float, str, str]]:
+    directedness = result.known
+    share, beta = (math.nan, math.nan) if result.chance else (directedness.share, directedness.beta)
+    lines = [("MEG", directedness.value, "nats", "how much better than chance the utility predicts the agent")]
+    if directedness.n:
+        sampled = f"{100 * directedness.confidence:g} %, {directedness.method}, n = {directedness.n}"
         lines += [
-            ("  from", known.low, "nats", sampled),
-            ("  to", known.high, "nats", sampled),
-            ("  bias", known.bias, "nats", "approximate upward bias of MEG from maximisation"),
+            ("  from", directedness.low, "nats", sampled),
+            ("  to", directedness.high, "nats", sampled),
+            ("  bias", directedness.bias, "nats", "approximate upward bias of MEG from maximisation"),
         ]
     return [
         *lines,
-        ("signed MEG", known.signed, "nats", "below 0: the agent does worse than the uniform policy"),
+        ("signed MEG", directedness.signed, "nats", "below 0: the agent does worse than the uniform policy"),
         ("share", share, "share", "of the tight bound on the same side of 0"),
         ("beta", beta, "nats/utility", "the rationality that best predicts the agent"),
-        ("tight bound", known.bound, "nats", "of an optimal policy in this process"),
-        ("tight bound below", known.bound_lowest, "nats", "of a policy that minimises the utility"),
-        ("reachable bound", known.reachable_bound, "nats", "log A per decision that has an effect"),
-        ("naive bound", known.naive_bound, "nats", "n log A"),
-        ("naive plug-in", known.plug_in, "nats", "with rationality 1; depends on the scale of the utility"),
-        ("utility", known.utility, "utility", "of the agent" + (", mean return" if known.n else "")),
-        ("uniform utility", known.uniform_utility, "utility", "of the uniform policy"),
-        ("lowest utility", known.lowest_utility, "utility", "lowest attainable"),
-        ("highest utility", known.highest_utility, "utility", "highest attainable"),
+        ("tight bound", directedness.bound, "nats", "of an optimal policy in this process"),
+        ("tight bound below", directedness.bound_lowest, "nats", "of a policy that minimises the utility"),
+        ("reachable bound", directedness.reachable_bound, "nats", "log A per decision that has an effect"),
+        ("naive bound", directedness.naive_bound, "nats", "n log A"),
+        ("naive plug-in", directedness.plug_in, "nats", "with rationality 1; depends on the scale of the utility"),
+        ("utility", directedness.utility, "utility", "of the agent" + (", mean return" if directedness.n else "")),
+        ("uniform utility", directedness.uniform_utility, "utility", "of the uniform policy"),
+        ("lowest utility", directedness.lowest_utility, "utility", "lowest attainable"),
+        ("highest utility", directedness.highest_utility, "utility", "highest attainable"),
     ]
 
 

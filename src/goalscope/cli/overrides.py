@@ -124,7 +124,9 @@ class WorldOptions:
 
     def read(self, *, network: bool = False) -> Overrides:
         """Return the changes. The defaults of a new model are printed; ``network`` allows fetching its tokenizer."""
-        fields: dict[str, Any] = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        fields: dict[str, Any] = {
+            changed_field.name: getattr(self, changed_field.name) for changed_field in dataclasses.fields(self)
+        }
         if (model := fields.pop("model", None)) is not None:
             # The chat template decides the defaults of a new model, so it is read before the other settings apply.
             templates = [
@@ -190,7 +192,7 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
 # `--model NAME`: another language model in place of the study's own
 
 
-def with_model(study: Study, plain: dict[str, Any], found: ModelDefaults) -> None:
+def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> None:
     """Replace the models of all chat agents of a study, given as plain values.
 
     If only further agents of the study are chat agents, those that share the first one's model are run as well. The
@@ -210,13 +212,13 @@ def with_model(study: Study, plain: dict[str, Any], found: ModelDefaults) -> Non
     if not chat:
         raise ValueError(_no_chat(study.name, names))
     new = dict(
-        zip((names[index] for index in chat), _new_names(found.name, [names[index] for index in chat]), strict=True)
+        zip((names[index] for index in chat), _new_names(defaults.name, [names[index] for index in chat]), strict=True)
     )
     for index in chat:
         old = plain["agents"][index]
         plain["agents"][index] = {
             **_question_parameters(old),
-            **_model_parameters(found, old),
+            **_model_parameters(defaults, old),
             "name": new[names[index]],
         }
     plain.pop("further_agents", None)  # they may be the same model under the same name
@@ -253,9 +255,9 @@ def _question_parameters(old: Mapping[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _model_parameters(found: ModelDefaults, old: Mapping[str, Any]) -> dict[str, Any]:
+def _model_parameters(defaults: ModelDefaults, old: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that come from the model. An agent with a custom task keeps its own template."""
-    parameters = dict(found.parameters)
+    parameters = dict(defaults.parameters)
     if old["kind"] == TASK_CHAT or os.path.sep in str(old.get("task", "")):
         parameters.pop("template", None)
     return parameters

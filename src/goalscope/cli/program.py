@@ -28,8 +28,8 @@ def main() -> None:
     app()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -47,7 +47,7 @@ def _options(
 ) -> None:
     """Measure whether, how strongly and towards what a language-model agent is goal-directed."""
     command = context.invoked_subcommand
-    given = sys.argv[1:]
-    whole = shlex.join(given) if given[:1] == [command] else f"{command} ..."
+    arguments = sys.argv[1:]
+    whole = shlex.join(arguments) if arguments[:1] == [command] else f"{command} ..."
     advice = f"if the file is yours: goalscope --own-code {whole}"
     context.with_resource(own.command(own_code=own_code, advice=advice))

@@ -58,12 +58,12 @@ def run(
         goalscope run cognitive-map --out runs/inside
         goalscope run baseline --shard 1/2 --out shards/1
     """
-    found = changes.read(network=True)
+    overrides = changes.read(network=True)
     run_study_of(
-        load_study(study, found),
+        load_study(study, overrides),
         out,
         workers,
-        passed={"study": Path(study).name, "workers": workers, **found.given()},
+        passed={"study": Path(study).name, "workers": workers, **overrides.given()},
         full=full,
         shard=shard,
         executor=executor,

@@ -100,8 +100,8 @@ def show(
         records = []
         for folder in folders:
             with Store(folder) as store:
-                found = islice(selection.find(store), limit)
-                records += [{"run": str(folder), **dict(zip(_LISTED, row, strict=True))} for row in found]
+                episodes = islice(selection.find(store), limit)
+                records += [{"run": str(folder), **dict(zip(_LISTED, row, strict=True))} for row in episodes]
         say(json_text(records))
     else:
         for folder in folders:

@@ -47,15 +47,15 @@ def verify(
     """
     if expect and is_evaluation(run):
         raise ValueError(f"--expect is the hash of one run, but {run} is an evaluation: give the run of an arm")
-    found = {name: _verified(path, as_json) for name, path in run_folders(run).items()}
-    sound = all(one["content_hash"] for one in found.values())
-    record: dict[str, Any] = {"runs": found}
+    records = {name: _verified(path, as_json) for name, path in run_folders(run).items()}
+    sound = all(record["content_hash"] for record in records.values())
+    record: dict[str, Any] = {"runs": records}
     if sound and is_evaluation(run):
         sound = _sound_evaluation(run, record, as_json=as_json)
     if as_json:
-        say(json_text(record if is_evaluation(run) else found[""]))
-    if expect and sound and expect != found[""]["content_hash"]:
-        hashed = found[""]["content_hash"]
+        say(json_text(record if is_evaluation(run) else records[""]))
+    if expect and sound and expect != records[""]["content_hash"]:
+        hashed = records[""]["content_hash"]
         say(f"the content hash is {hashed}, not {expect}: this is a different or a changed run", error=True)
         sound = False
     return sound
@@ -74,16 +74,21 @@ def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool)
             say("all claims agree with the runs", error=as_json)
         if checked.deviations or checked.changed:
             say(f"the ledger does not agree with these runs: {AGAIN}", error=True)
-        same = not (checked.failed or checked.deviations or checked.changed)
-        return _sound_page(evaluation, record, rebuild=same and not checked.added) and same
+        agrees = not (checked.failed or checked.deviations or checked.changed)
+        return _sound_page(evaluation, record, rebuild=agrees and not checked.added) and agrees
 
 
 def _sound_page(evaluation: Reopened, record: dict[str, Any], *, rebuild: bool) -> bool:
     """Compare the page of an evaluation with its ledger and runs, and report the result."""
-    found = compare_page(evaluation, rebuild=rebuild)
-    record |= {"page": found.deviation, "page_compared_with": found.basis}
-    say(f"{found.deviation}: {AGAIN}" if found.deviation else f"the page was compared with {found.basis}", error=True)
-    return not found.deviation
+    comparison = compare_page(evaluation, rebuild=rebuild)
+    record |= {"page": comparison.deviation, "page_compared_with": comparison.basis}
+    say(
+        f"{comparison.deviation}: {AGAIN}"
+        if comparison.deviation
+        else f"the page was compared with {comparison.basis}",
+        error=True,
+    )
+    return not comparison.deviation
 
 
 def _verified(run: Path, as_json: bool) -> dict[str, Any]:
@@ -158,8 +163,8 @@ def doctor_run(path: Path, *, write: bool) -> bool:
     say(f"rebuilt in {path}; the damaged file is kept as {DAMAGED}")
     if BEHAVIOUR in rows:
         measure_run(path, progress)
-    if others := [source for source in rows if source != BEHAVIOUR]:
-        say(f"removed the rows of {', '.join(others[:5])}: recompute them with probe, meg or patch")
+    if other_sources := [source for source in rows if source != BEHAVIOUR]:
+        say(f"removed the rows of {', '.join(other_sources[:5])}: recompute them with probe, meg or patch")
     for kind, advice in (
         ("call", "lost answers will be asked for again if an episode needs them"),
         ("artifact", "files that are no longer listed will be found or made again by capture and probe"),

@@ -90,10 +90,10 @@ def measure_beliefs(
     """
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
         raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
-    used = [episode for episode in episodes if episode.world.id in beliefs]
-    if not used:
+    used_episodes = [episode for episode in episodes if episode.world.id in beliefs]
+    if not used_episodes:
         raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
-    worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used}
+    worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used_episodes}
     of_agent = {world: beliefs[world] for world in worlds}
     kind, of_random_network = random or ("", of_agent)
     missing = [world for world in worlds if world not in of_random_network]
@@ -102,11 +102,11 @@ def measure_beliefs(
             f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
             f"({missing[0]}): decode both at the same steps"
         )
-    states = states_of(StepTable.from_episodes(used))
+    states = states_of(StepTable.from_episodes(used_episodes))
     measured = MeasuredLines(states, kind=utility, invalid=invalid, confidence=confidence, seed=seed, progress=progress)
     names = list[str]()
     for first, true_goal, on_map in ((BELIEVED, True, False), (ON_MAP, False, True)):
-        others = [_elsewhere(of_agent, worlds, seed, draw, on_map=on_map) for draw in range(draws)]
+        shuffled = [_elsewhere(of_agent, worlds, seed, draw, on_map=on_map) for draw in range(draws)]
         lines = {first: [_believed(of_agent, states, on_map)]}
         controls = dict[str, str]()
         if kind:
@@ -114,7 +114,7 @@ def measure_beliefs(
             of_random = {world: of_random_network[world] for world in worlds}
             lines[f"{first}, {kind}"] = [_believed(of_random, states, on_map)]
         controls[f"{first}, {SHUFFLED}"] = SHUFFLED
-        lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in others]
+        lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in shuffled]
         defined = {name: drawn for name, drawn in lines.items() if drawn[0].states}
         if first not in defined:  # all believed goals lie under the agent or outside: no map
             continue

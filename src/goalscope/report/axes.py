@@ -169,17 +169,17 @@ class Scale:
         )
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
-    def ticks(self, apart: float, *, whole: bool = False) -> dict[float, str]:
-        """Return round values of the scale with their labels, at least ``apart`` from each other on a linear one."""
+    def ticks(self, spacing: float, *, whole: bool = False) -> dict[float, str]:
+        """Return round values of the scale with their labels, at least ``spacing`` from each other on a linear one."""
         if self.logarithmic:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for factors in ((1,), (1, 2, 5)):
-                found = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
-                found = [value for value in found if self.low <= value <= self.high]
-                if len(found) > 2:
+                positions = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+                positions = [value for value in positions if self.low <= value <= self.high]
+                if len(positions) > 2:
                     break
-            return {value: f"{value:g}" for value in found}
-        least = (self.high - self.low) * apart / abs(self.end - self.start)
+            return {value: f"{value:g}" for value in positions}
+        least = (self.high - self.low) * spacing / abs(self.end - self.start)
         power = math.floor(math.log10(least))
         steps = [factor * 10.0**exponent for exponent in (power, power + 1) for factor in (1, 2, 2.5, 5)]
         if whole:
@@ -233,10 +233,10 @@ def x_labels_height(scale: Scale, ticks: Mapping[float, str]) -> float:
 
 def below_axis(lines: Sequence[str], middle: float, top: float, width: float) -> Iterable[str]:
     """Yield the label of an axis and the lines below it, within the width of the paper."""
-    for at, one in enumerate(lines):
-        half = min(text_width(one), width - 8) / 2
+    for at, line in enumerate(lines):
+        half = min(text_width(line), width - 8) / 2
         place = min(max(middle, half + 4), width - half - 4)
-        yield text(place, top + 10 + 13 * at, one, anchor="middle", room=2 * half)
+        yield text(place, top + 10 + 13 * at, line, anchor="middle", room=2 * half)
 
 
 class Entry(NamedTuple):

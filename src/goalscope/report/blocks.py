@@ -240,7 +240,11 @@ def number(value: object) -> str:
 
 def size_in_words(octets: int) -> str:
     """Return the size of a file with a unit that suits it: 812 bytes, 8 kB, 1.4 MB."""
-    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if octets >= one:
-            return f"{octets / one:.1f} {unit}" if octets < 10 * one and unit != "kB" else f"{octets / one:,.0f} {unit}"
+    for unit, size_of_unit in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if octets >= size_of_unit:
+            return (
+                f"{octets / size_of_unit:.1f} {unit}"
+                if octets < 10 * size_of_unit and unit != "kB"
+                else f"{octets / size_of_unit:,.0f} {unit}"
+            )
     return counted(octets, "byte")

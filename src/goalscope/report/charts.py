@@ -110,14 +110,16 @@ class Lines(Drawn):
             parts += y_axis(below, grid_ticks, left, _WIDTH - 10, "grids")
             parts += [stroke([(left, middle), (_WIDTH - 10, middle)], MUTED, 0.8)]
         parts += x_axis(x, x_ticks, bottom)
-        for index, one in enumerate(self.series):
+        for index, series in enumerate(self.series):
             # Positions without an order have room for points side by side.
             aside = 0.0 if self.joined else 5.0 * (index - (len(self.series) - 1) / 2)
-            parts += self._line(one, x, y, aside)
+            parts += self._line(series, x, y, aside)
             if counted:
-                parts.append(_steps([(x(at), below(one.clusters)) for at, one in _points(one)], one.style))
+                parts.append(
+                    _steps([(x(at), below(estimate.clusters)) for at, estimate in _points(series)], series.style)
+                )
         labels = [self.x_label, *([f"pale: {_LESS}"] if sparse else [])]
-        entries = [Entry(one.label, look_of(one.style), self.joined, not self.counts) for one in self.series]
+        entries = [Entry(series.label, look_of(series.style), self.joined, not self.counts) for series in self.series]
         entries = entries if len(entries) > 1 else []
         return _complete(self.title, parts, left, bottom + x_labels_height(x, x_ticks), labels, entries)
 
@@ -128,15 +130,16 @@ class Lines(Drawn):
         sparse = [estimate.sparse for estimate in series.estimates]
         values = [estimate.value for estimate in series.estimates]
         ends = [
-            (one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan, math.nan)
-            for one in series.estimates
+            (estimate.low, estimate.high) if math.isfinite(estimate.high - estimate.low) else (math.nan, math.nan)
+            for estimate in series.estimates
         ]
         for pale in (True, False) if any(sparse) else (False,):
             opacity = 0.35 if pale else 1.0
-            shown = [not few or pale for few in sparse]
-            heights = [y(value) if show else math.nan for value, show in zip(values, shown, strict=True)]
+            is_shown = [not few or pale for few in sparse]
+            heights = [y(value) if show else math.nan for value, show in zip(values, is_shown, strict=True)]
             lows, highs = (
-                [y(pair[end]) if show else math.nan for pair, show in zip(ends, shown, strict=True)] for end in (0, 1)
+                [y(pair[end]) if show else math.nan for pair, show in zip(ends, is_shown, strict=True)]
+                for end in (0, 1)
             )
             if self.bands and self.joined:
                 yield band(across, lows, highs, look.colour, 0.06 if pale else 0.16)
@@ -229,7 +232,7 @@ class Forest(Drawn):
         height = max([_LINE * (slots + 0.6), *(11.0 * len(lines) + 4 for lines in wrapped)])
         levels_end = BELOW_TITLE + (12 * len(self.levels) + 2 if self.levels else 0)
         bottom = levels_end + height * len(names) + 4
-        left = 12 + max([text_width(one) for lines in wrapped for one in lines], default=0.0)
+        left = 12 + max([text_width(line) for lines in wrapped for line in lines], default=0.0)
         reach = [end for entry in self.differences for end in (entry.estimate.low, entry.estimate.high)]
         values = [entry.estimate.value for entry in self.differences]
         edges = [] if self.margin is None else [-self.margin, self.margin]
@@ -250,7 +253,7 @@ class Forest(Drawn):
             parts.append(text(place, BELOW_TITLE + 8 + 12 * at, name, size=8.5, fill=MUTED, anchor=anchor))
         for at, lines in enumerate(wrapped):
             first = levels_end + height * (at + 0.5) + 3.5 - 5.5 * (len(lines) - 1)
-            parts += [text(left - 6, first + 11 * index, one, anchor="end") for index, one in enumerate(lines)]
+            parts += [text(left - 6, first + 11 * index, line, anchor="end") for index, line in enumerate(lines)]
         for entry in self.differences:
             slot = series.index((entry.series, entry.style)) - (slots - 1) / 2
             middle = levels_end + height * (names.index(entry.line) + 0.5 + slot / (slots + 1))
@@ -315,7 +318,7 @@ class Points(Drawn):
         y = Scale.around((0.0, 1.0), bottom, BELOW_TITLE, margin=0.04)
         y_ticks = y.ticks(26)
         left = 26 + max(map(text_width, y_ticks.values()))
-        across = [end for one in points for end in (one.x.value, one.x.low, one.x.high) if end > 0]
+        across = [end for place in points for end in (place.x.value, place.x.low, place.x.high) if end > 0]
         x = Scale.around(across, left, _WIDTH - 10, logarithmic=True)
         parts = [*y_axis(y, y_ticks, left, _WIDTH - 10, self.y_label), *x_axis(x, x.ticks(34), bottom)]
         for point in points:
@@ -327,7 +330,7 @@ class Points(Drawn):
         if self.line is not None and len(points) > 1:
             parts.append(self._fit(self.line, x, y))
         parts += [mark(x(point.x.value), y(point.y.value), look_of(point.style), 7.0) for point in points]
-        entries = [Entry(one.label, look_of(one.style), joined=False) for one in points]
+        entries = [Entry(point.label, look_of(point.style), joined=False) for point in points]
         return _complete(self.title, parts, left, bottom + 18, [self.x_label], entries)
 
     def _fit(self, fit: tuple[float, float], x: Scale, y: Scale) -> str:
@@ -401,7 +404,7 @@ class HeatMap(Drawn):
         names = {float(at): name for at, name in enumerate(columns)}
         labels = [self.column_label, *notes]
         title = text_width(short_label(self.title), 11, bold=True)
-        width = max(x.end + 6, title + 8, *(text_width(one) + 8 for one in labels))
+        width = max(x.end + 6, title + 8, *(text_width(label) + 8 for label in labels))
         parts = []
         for row, line in enumerate(self.cells):
             parts.append(text(left - 6, BELOW_TITLE + _MAP_ROW * (row + 0.5) + 3.5, rows[row], anchor="end"))
@@ -455,4 +458,4 @@ def shade(share: float) -> bytes:
     place = (0.08 + 0.8 * min(1.0, max(0.0, share))) * (len(_SHADES) - 1)
     first = int(place)
     pairs = zip(_SHADES[first], _SHADES[first + 1], strict=True)
-    return bytes(round(one + (place - first) * (other - one)) for one, other in pairs)
+    return bytes(round(channel + (place - first) * (other - channel)) for channel, other in pairs)

@@ -125,10 +125,10 @@ def explain_failed_turns(failed_turns: str) -> str:
         "left out": "are left out of the accuracy",
         "both": "count as wrong in the accuracy, and are left out of the accuracy of valid turns",
     }
-    others = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
+    other_settings = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
     return (
         f"Turns without an action, those that a server withheld among them, {counted[failed_turns]} "
-        f"(analysis.failed_turns: {failed_turns}; the other settings: {others})."
+        f"(analysis.failed_turns: {failed_turns}; the other settings: {other_settings})."
     )
 
 

@@ -160,13 +160,13 @@ class Ledger:
             return self
         return replace(self, tables={name: table.only(**{condition: value}) for name, table in self.tables.items()})
 
-    def to_json(self, **about: Any) -> str:
+    def to_json(self, **metadata: Any) -> str:
         """Return all numbers as JSON, undefined ones as null; the same numbers give the same text.
 
         Each table is {"columns": names, "rows": one list an estimate}, ready for a data frame.
 
         Args:
-            about: metadata of the tables (name of the study, content hash, ...).
+            metadata: metadata of the tables (name of the study, content hash, ...).
         """
         tables = {}
         for name, table in self.tables.items():
@@ -175,7 +175,7 @@ class Ledger:
             for grouped in table:
                 rows.append([grouped.key["measure"], *map(grouped.key.get, tags), *recorded(grouped.estimate).values()])
             tables[name] = {"columns": ["measure", *tags, *_FIELDS], "rows": rows}
-        value = {**about, "tables": tables}
+        value = {**metadata, "tables": tables}
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 

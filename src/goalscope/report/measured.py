@@ -169,13 +169,13 @@ class MeasuredRows:
         tags = [name for name in self.scales(measure) if name not in by and name in rows.tags]
         if not tags:
             return [(rows, number)]
-        codes, apart = numbers_of(rows, tags), list[tuple[Rows, Counts]]()
+        codes, separated = numbers_of(rows, tags), list[tuple[Rows, Counts]]()
         for code in np.unique(codes):
             part = rows.where(codes == code)
             name = named_in(measure, [part[tag][0] for tag in tags])
             self.places[name] = measure
-            apart.append((part.changed(measure=constant(name, len(part))), number[codes == code]))
-        return apart
+            separated.append((part.changed(measure=constant(name, len(part))), number[codes == code]))
+        return separated
 
     def scales(self, measure: str) -> tuple[str, ...]:
         """Return the tags of the environments across which a measure is never averaged, see `scale_tags`."""

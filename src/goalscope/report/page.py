@@ -303,10 +303,11 @@ def _table(spec: TableSpec) -> Table | None:
     if not any(map(any, cells)):
         return None
     has_cells = [spec.whole or any(row) for row in cells]
-    used = [spec.whole or any(column) for column in zip(*cells, strict=True)]
-    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used))]
+    used_columns = [spec.whole or any(column) for column in zip(*cells, strict=True)]
+    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used_columns))]
     rows = [
-        (line.title, [*compress(row, used)]) for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
+        (line.title, [*compress(row, used_columns)])
+        for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
     ]
     return estimates_table(spec.caption, columns, rows, spec.noun)
 
@@ -314,11 +315,11 @@ def _table(spec: TableSpec) -> Table | None:
 def _undefined(declared: Declared) -> Iterator[FoldSpec]:
     """Yield the list of quantities without value or interval, with reasons; nothing where all have both."""
     rows = []
-    for measure, where, estimate in declared.undefined:
+    for measure, condition, estimate in declared.undefined:
         if not estimate.has_interval:
             why_no_value = declared.why(measure) or estimate.note or "no value is defined"
             why_no_interval = f"no interval: {estimate.note or 'its ends are not known'}"
-            rows.append((measure, where, why_no_value if math.isnan(estimate.value) else why_no_interval))
+            rows.append((measure, condition, why_no_value if math.isnan(estimate.value) else why_no_interval))
     if rows:
         unlisted = len(rows) - _MAX_UNDEFINED
         table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MAX_UNDEFINED]))
@@ -384,9 +385,9 @@ def _map(spec: MapSpec) -> Figure | None:
     among = spec.key if spec.among is None else spec.among
     rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
     cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
-    found = [estimate.value for row in cells for estimate in row if estimate is not None]
-    defined = [value for value in found if not math.isnan(value)]
-    if not found:
+    values = [estimate.value for row in cells for estimate in row if estimate is not None]
+    defined = [value for value in values if not math.isnan(value)]
+    if not values:
         return None
     chart = HeatMap(
         cells,

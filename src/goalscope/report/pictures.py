@@ -103,7 +103,7 @@ _OTHER_FILL = "#eef1f4"
 
 def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
     """Draw the first of the moments of an episode as cells, with the way of the agent through all of them."""
-    first, path = drawings[0], [one.agent for one in drawings if one.agent is not None]
+    first, path = drawings[0], [drawing.agent for drawing in drawings if drawing.agent is not None]
     cells = [(row, col, symbol) for row, line in enumerate(first.rows) for col, symbol in enumerate(line)]
     parts = [_square(row, col, _SYMBOL_FILL.get(symbol, _OTHER_FILL)) for row, col, symbol in cells]
     parts.append(_moves(path, frozenset()))

@@ -44,7 +44,7 @@ class Run:
     def episodes(self) -> list[dict[str, Any]]:
         """Return a record of each episode: ids, agent, outcome, number of steps, tags of its world and its own."""
         with Store(self.path) as store:
-            return [{**one.world.tags, **one.tags, **episode_record(one)} for one in store.episodes()]
+            return [{**episode.world.tags, **episode.tags, **episode_record(episode)} for episode in store.episodes()]
 
     def steps(self, episode: str) -> list[dict[str, Any]]:
         """Return a record of each step of an episode: state, action, text, reasoning, tokens.
@@ -56,8 +56,8 @@ class Run:
             KeyError: the run has no such episode.
         """
         with Store(self.path) as store:
-            (found,) = store.episodes([episode])
-        return list(step_records(found))
+            (matching,) = store.episodes([episode])
+        return list(step_records(matching))
 
     def transcripts(self) -> Iterator[tuple[Episode, Iterator[TranscriptStep]]]:
         """Yield each episode with its steps, which are played again: what was seen, prompt, answer, verdict.
@@ -115,9 +115,12 @@ class RunEstimates(Records):
     def records(self) -> list[dict[str, Any]]:
         """A record each: measure, the tags of the group, value, ends of the interval, unit, counts, method, note."""
         fields = ("value", "low", "high", "confidence", "unit", "n", "clusters", "method", "note")
-        return [{**one.key, **{name: getattr(one.estimate, name) for name in fields}} for one in self.groups]
+        return [{**group.key, **{name: getattr(group.estimate, name) for name in fields}} for group in self.groups]
 
     def _repr_html_(self) -> str:
         keys = list(self.groups[0].key) if self.groups else []
-        rows = [(*one.key.values(), str(one.estimate), one.estimate.unit, one.estimate.clusters) for one in self.groups]
+        rows = [
+            (*group.key.values(), str(group.estimate), group.estimate.unit, group.estimate.clusters)
+            for group in self.groups
+        ]
         return html_table((*keys, "estimate", "unit", "grids"), rows)

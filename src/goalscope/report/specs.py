@@ -311,7 +311,7 @@ def over_tag(
     values = table.values(tag, **group)
     numbers = _as_numbers(values)
     positions = {value: float(position) for position, value in enumerate(values)} if numbers is None else numbers
-    where = describe_key(group)
+    condition = describe_key(group)
     return CurveSpec(
         f"{title_of(measure)} by {tag}",
         f"{in_sentence(measure)} ({ledger.measures.get(measure, '')})",
@@ -325,8 +325,8 @@ def over_tag(
         counts=counts,
         fewest_grids=CURVED if counts else 0,
         names_one=True,
-        label_end=f", {where}" if where else "",
-        caption=where if len(ledger.groups(f"agent, {tag}")) > 1 else "",
+        label_end=f", {condition}" if condition else "",
+        caption=condition if len(ledger.groups(f"agent, {tag}")) > 1 else "",
     )
 
 
@@ -353,8 +353,8 @@ def of_two_tags(
 
 def after(group: Key) -> str:
     """Write conditions as the end of a caption, "" for none."""
-    where = describe_key(group)
-    return f" – {where}" if where else ""
+    condition = describe_key(group)
+    return f" – {condition}" if condition else ""
 
 
 def _as_numbers(values: Sequence[Tag]) -> dict[Tag, float] | None:

@@ -40,15 +40,15 @@ if set(TRANSFORMS) != set(get_args(TransformName)):
     raise ImportError("the transforms that a study may name must be those of goalscope.worlds.transform")
 
 
-def _check_name(name: str, names: Iterable[str], what: str) -> str:
+def _check_name(name: str, names: Iterable[str], kind: str) -> str:
     if name not in names:
-        raise ValueError(f"must name {what}, got {name[:60]!r}{near_miss(name, list(names))}")
+        raise ValueError(f"must name {kind}, got {name[:60]!r}{near_miss(name, list(names))}")
     return name
 
 
-def _one_of(names: Iterable[str], what: str) -> AfterValidator:
+def _one_of(names: Iterable[str], kind: str) -> AfterValidator:
     """Return the validator of a text that must be one of some names."""
-    return AfterValidator(partial(_check_name, names=names, what=what))
+    return AfterValidator(partial(_check_name, names=names, kind=kind))
 
 
 class _DistinctLists(Phased):
@@ -106,11 +106,11 @@ def _first_distinct(
             )
 
 
-def _take_distinct(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
+def _take_distinct(worlds: Sequence[GridWorld], world_ids: set[str]) -> bool:
     """Return whether worlds differ from each other and from those taken before; if so, add them to these."""
     ids = {world.id for world in worlds}
-    distinct = len(ids) == len(worlds) and not ids & taken
-    taken |= ids if distinct else set()
+    distinct = len(ids) == len(worlds) and not ids & world_ids
+    world_ids |= ids if distinct else set()
     return distinct
 
 
@@ -195,23 +195,25 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
         for first in count(0, length):
             batch = _grid_batch(size, density, seed, length, first, self.minimum_distance)
             for index, grid in enumerate(batch, first):
-                own = self._placed(grid, seed, size, density, index)
-                if own is not None and (self.goal_side is None or own.goal_lies(self.goal_side)):
+                placed_grid = self._placed(grid, seed, size, density, index)
+                if placed_grid is not None and (self.goal_side is None or placed_grid.goal_lies(self.goal_side)):
                     rejected = 0  # versions of one grid with other places are one cluster: phases are paired
-                    yield self._versions(own, grid, {**tags, "index": index})
+                    yield self._versions(placed_grid, grid, {**tags, "index": index})
                 elif (rejected := rejected + 1) > _MAX_REPEATS:
                     raise ValueError(f"goal, start, key, apart and goal_side must fit grids of size {size}: change one")
 
     def _placed(self, grid: Grid, seed: int, size: int, density: float, index: int) -> Grid | None:
         """Return a grid with its goal, start and key where the settings say, None where that cannot be."""
-        apart, of = max(self.apart or 1, self.minimum_distance), (size, repr(density), index)
-        own: Grid | None = grid
+        min_distance, of = max(self.apart or 1, self.minimum_distance), (size, repr(density), index)
+        placed_grid: Grid | None = grid
         if (self.goal, self.start, self.apart) != (None, None, None):
-            rng = stream(seed, "placement", *of, self.goal or "", self.start or "", apart)
-            own = placed(grid, goal=self.goal, start=self.start, apart=apart, rng=rng)
-        if own is None or self.key is None:
-            return own
-        return with_key(own, self.key, apart=apart, rng=stream(seed, "key placement", *of, self.key, apart))
+            rng = stream(seed, "placement", *of, self.goal or "", self.start or "", min_distance)
+            placed_grid = placed(grid, goal=self.goal, start=self.start, apart=min_distance, rng=rng)
+        if placed_grid is None or self.key is None:
+            return placed_grid
+        return with_key(
+            placed_grid, self.key, apart=min_distance, rng=stream(seed, "key placement", *of, self.key, min_distance)
+        )
 
 
 @world_kind("two-path", world=GridWorld)
@@ -404,8 +406,8 @@ def _size_tags(task_map: TaskMap) -> dict[str, Tag]:
 
 def _starts(task_map: TaskMap, count: int, seed: int, name: str) -> list[tuple[int, int]]:
     """Return the map's own start and further cells without a node, from which the goal is within the budget."""
-    taken = {node.cell for node in task_map.nodes.values()} | {task_map.start}
-    free = [cell for cell in task_map.cells if cell not in taken]
+    occupied_cells = {node.cell for node in task_map.nodes.values()} | {task_map.start}
+    free = [cell for cell in task_map.cells if cell not in occupied_cells]
     starts = [task_map.start]
     for position in stream(seed, "cooking starts", name).permutation(len(free)):
         if len(starts) == count:

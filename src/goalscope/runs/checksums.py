@@ -58,25 +58,25 @@ def walk_sum(header: Sequence[Cell], walk: Any) -> int:
     return checksum(tuple(header), walk)
 
 
-def said_sum(said: Any) -> int:
+def said_sum(cell: Any) -> int:
     """Return the checksum of what was said in the steps of an episode."""
-    return checksum(said)
+    return checksum(cell)
 
 
 def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
     """Return the checksums of some keys of a kind, by key."""
-    found: dict[Cell, int] = {}
+    sums: dict[Cell, int] = {}
     for part in _parts(keys):
         marks = ", ".join("?" * len(part))
         select = f"SELECT key, value FROM checksums WHERE kind = ? AND key IN ({marks})"
-        found |= dict(database.execute(select, (kind, *part)).fetchall())
-    return found
+        sums |= dict(database.execute(select, (kind, *part)).fetchall())
+    return sums
 
 
-def number_of(database: sqlite3.Connection, what: str) -> int | None:
+def number_of(database: sqlite3.Connection, name: str) -> int | None:
     """Return how many episodes, or rows of a source, there are; None where the file does not say so."""
-    found = known(database, COUNT, [what])
-    return found.get(what)
+    counts = known(database, COUNT, [name])
+    return counts.get(name)
 
 
 class Comparison:
@@ -90,10 +90,10 @@ class Comparison:
         with explained(self._file):
             return known(self._database, kind, keys)
 
-    def number_of(self, what: str) -> int | None:
+    def number_of(self, name: str) -> int | None:
         """Return the stored number of episodes, or of rows of a source; None where the file has none."""
         with explained(self._file):
-            return number_of(self._database, what)
+            return number_of(self._database, name)
 
     def counted(self, prefix: str) -> set[str]:
         """Return what has a stored number above 0 and a name that begins so, without the prefix."""
@@ -102,17 +102,17 @@ class Comparison:
             keys = [str(key) for (key,) in self._database.execute(select, (COUNT,))]
         return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
 
-    def check(self, what: str, computed: int, stored: int | None) -> None:
+    def check(self, name: str, computed: int, stored: int | None) -> None:
         """Raise a ValueError unless a computed checksum equals the stored one."""
         if stored != computed:
-            self.refuse(f"a checksum of {what}" if stored is None else f"{what} as it was written")
+            self.refuse(f"a checksum of {name}" if stored is None else f"{name} as it was written")
 
-    def check_count(self, what: str, count: int, before: int | None, after: int | None) -> None:
+    def check_count(self, name: str, count: int, before: int | None, after: int | None) -> None:
         """Raise a ValueError unless the number read lies between the file's numbers before and after the read."""
         if before is None or after is None:
-            self.refuse(f"the number of its {what}")
+            self.refuse(f"the number of its {name}")
         if not before <= count <= after:
-            self.refuse(f"{after:,} {what}, of which {count:,} are found")
+            self.refuse(f"{after:,} {name}, of which {count:,} are found")
 
     def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, PackedSteps]) -> None:
         """Compare a page of (number, `EPISODE_COLUMNS`) and their steps with their checksums."""
@@ -146,12 +146,12 @@ class Comparison:
             self.refuse(f"a {kind} for each of {expected:,} checksums, not {count:,}")
 
     @contextmanager
-    def described(self, what: str) -> Iterator[None]:
+    def described(self, name: str) -> Iterator[None]:
         """Turn an error inside into one that names the unreadable part."""
         try:
             yield
         except (ValueError, TypeError) as error:
-            raise damaged(self._file, f"hold {what} as it was written", error) from error
+            raise damaged(self._file, f"hold {name} as it was written", error) from error
 
     def refuse(self, must: str) -> NoReturn:
         """Raise the error of a file that is damaged."""
@@ -193,9 +193,9 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
             f"WHERE number IN ({', '.join('?' * len(part))})"
         )
         identities = list[Cell]()
-        for number, walk, said, *header in database.execute(select, part):
+        for number, walk, outputs, *header in database.execute(select, part):
             sums["walk"].append((number, walk_sum(header, walk)))
-            sums["said"].append((number, said_sum(said)))
+            sums["said"].append((number, said_sum(outputs)))
             identities.append(header[0])
         sums["cost"] += cost_sums(database, identities).items()
     for kind, pairs in sums.items():

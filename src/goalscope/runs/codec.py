@@ -43,16 +43,16 @@ def encode_json(value: Mapping[str, Any]) -> str:
     return canonical_json(value) if value else EMPTY
 
 
-def decode_json(cell: Cell, what: str) -> dict[str, Any]:
+def decode_json(cell: Cell, name: str) -> dict[str, Any]:
     """Return the mapping of a JSON text."""
     if cell == EMPTY:
         return {}
     if not isinstance(cell, str):
-        raise ValueError(f"{what} must be stored as JSON text, got {type(cell).__name__}")
+        raise ValueError(f"{name} must be stored as JSON text, got {type(cell).__name__}")
     try:
         return decode_object(cell, strict=False)
     except UntrustedError as error:
-        raise ValueError(f"{what} must be stored as JSON, got {cell[:80]!r}: {error}") from error
+        raise ValueError(f"{name} must be stored as JSON, got {cell[:80]!r}: {error}") from error
 
 
 def encode_tags(tags: Mapping[str, Tag]) -> str:
@@ -71,16 +71,16 @@ def encode_tags(tags: Mapping[str, Tag]) -> str:
     return encode_json(tags)
 
 
-def decode_tags(cell: Cell, what: str) -> dict[str, Tag]:
+def decode_tags(cell: Cell, place: str) -> dict[str, Tag]:
     """Return tags from JSON.
 
     Raises:
         ValueError: no JSON mapping, or a tag that is no plain value.
     """
-    tags = decode_json(cell, what)
+    tags = decode_json(cell, place)
     for name, tag in tags.items():
         if isinstance(tag, dict | list):
-            raise ValueError(f"tag {name!r} of {what} must be a plain value, got {tag!r}")
+            raise ValueError(f"tag {name!r} of {place} must be a plain value, got {tag!r}")
     return tags
 
 
@@ -95,13 +95,13 @@ def encode_text(text: str | None) -> str | bytes | None:
     return text
 
 
-def decode_text(cell: Cell, what: str) -> str | None:
+def decode_text(cell: Cell, name: str) -> str | None:
     """Return a text from `encode_text`."""
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "surrogatepass")
-    raise ValueError(f"{what} must be stored as text, got {cell!r}")
+    raise ValueError(f"{name} must be stored as text, got {cell!r}")
 
 
 def _encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
@@ -117,11 +117,11 @@ def _encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
     return words.tobytes()
 
 
-def _decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
+def _decode_tokens(cell: Cell, name: str) -> tuple[int, ...] | None:
     if cell is None:
         return None
     if not isinstance(cell, bytes) or len(cell) % 4:
-        raise ValueError(f"{what} must be stored as 32-bit words, got {type(cell).__name__}")
+        raise ValueError(f"{name} must be stored as 32-bit words, got {type(cell).__name__}")
     words = array("I", cell)
     if byteorder == "big":
         words.byteswap()
@@ -210,18 +210,18 @@ def encode_world(world: World) -> tuple[Cell, ...]:
 def decode_world(cells: Sequence[Cell]) -> World:
     """Return a world from its columns."""
     identity, text, fog_radius, cluster, tags = cells
-    what = f"world {identity!r}"
+    name = f"world {identity!r}"
     if not isinstance(text, str) or not isinstance(cluster, str):
-        raise ValueError(f"{what} must be stored as text, got {text!r} and {cluster!r}")
+        raise ValueError(f"{name} must be stored as text, got {text!r} and {cluster!r}")
     if fog_radius is not None and not isinstance(fog_radius, int):
-        raise ValueError(f"the fog radius of {what} must be a whole number, got {fog_radius!r}")
-    decoded_tags = decode_tags(tags, what)
+        raise ValueError(f"the fog radius of {name} must be a whole number, got {fog_radius!r}")
+    decoded_tags = decode_tags(tags, name)
     kind: Any = "grid"
     plain: Any = {"grid": text, "fog_radius": fog_radius}
     if text.startswith("{"):  # no grid begins so
         if fog_radius is not None:
-            raise ValueError(f"{what} must be without fog radius, as every world but grids, got {fog_radius}")
-        kind, plain = "task-map", {"task_map": decode_json(text, what)}
+            raise ValueError(f"{name} must be without fog radius, as every world but grids, got {fog_radius}")
+        kind, plain = "task-map", {"task_map": decode_json(text, name)}
         if set(plain["task_map"]) == {"kind", "world"}:
             kind, plain = plain["task_map"]["kind"], plain["task_map"]["world"]
     if kind in registry.names("world"):
@@ -266,17 +266,26 @@ def encode_head(
 def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
     """Return spec, agent, outcome and tags of an episode from its columns."""
     columns: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
-    what, outcome = f"episode {columns['id']!r}", columns["outcome"]
+    episode_name, outcome = f"episode {columns['id']!r}", columns["outcome"]
     for kind, names in ((str, ("world_id", "agent_id", "rules", "agent", "outcome")), (int, _NUMBERS)):
         if not all(isinstance(columns[name], kind) for name in names):
             values = [columns[name] for name in names]
-            raise ValueError(f"{what} must be stored as text and whole numbers, got {values} for {', '.join(names)}")
+            raise ValueError(
+                f"{episode_name} must be stored as text and whole numbers, got {values} for {', '.join(names)}"
+            )
     spec = EpisodeSpec(**{name: columns[name] for name in ("world_id", "agent_id", *_NUMBERS, "rules")})
     if spec.id != columns["id"]:
         raise ValueError(f"an episode must be stored under its content id {spec.id}, got {columns['id']!r}")
     if outcome not in _OUTCOMES:
-        raise ValueError(f"the outcome of {what} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
-    return {"spec": spec, "agent": columns["agent"], "outcome": outcome, "tags": decode_tags(columns["tags"], what)}
+        raise ValueError(
+            f"the outcome of {episode_name} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}"
+        )
+    return {
+        "spec": spec,
+        "agent": columns["agent"],
+        "outcome": outcome,
+        "tags": decode_tags(columns["tags"], episode_name),
+    }
 
 
 def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:

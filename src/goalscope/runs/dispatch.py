@@ -139,14 +139,14 @@ class Caller:
 
         def enter(new: Sequence[Observation]) -> None:
             while new and not self._interrupts.count:
-                known = list[tuple[Observation, Turn]]()
+                answered_turns = list[tuple[Observation, Turn]]()
                 for observation in new:
                     call = call_for(self.agent, self.identity, observation)
                     if (turn := journal.find(call)) is None:
                         waiting.append(_Question(observation, call))
                     else:
-                        known.append((observation, turn))
-                new = follow(known, len(known)) if known else []
+                        answered_turns.append((observation, turn))
+                new = follow(answered_turns, len(answered_turns)) if answered_turns else []
 
         def send(portion: list[_Question]) -> None:
             journal.send([question.asked for question in portion])
@@ -176,7 +176,9 @@ class Caller:
                 journal.withdraw([question.asked for question in portion])
 
         def go_on(answered: Sequence[_Question]) -> None:
-            enter(follow([(each.observation, each.turn) for each in answered if each.turn is not None], 0))
+            enter(
+                follow([(question.observation, question.turn) for question in answered if question.turn is not None], 0)
+            )
 
         enter(observations)
         while waiting:
@@ -184,13 +186,13 @@ class Caller:
             if not self.checked:
                 check_before_calls(store, self.agent, waiting[0].observation)
                 self.checked = True
-            asked = [] if one_by_one else list(waiting)
+            questions = [] if one_by_one else list(waiting)
             try:
                 self._ask(waiting, commit, send, withdraw, go_on if one_by_one else None)
             finally:
                 self._interrupts.awaiting = None
                 TALLY.add(under_way=-len(under_way))
-            go_on(asked)
+            go_on(questions)
         self._interrupts()
 
     def _ask(
@@ -239,23 +241,27 @@ class Caller:
                             failed(portion, error)
                             raise
                         break
-                    asked = _Portion(portion, ready, woken, stop)
+                    portion_asked = _Portion(portion, ready, woken, stop)
                     try:
-                        future = self._submit(asked, observations)
+                        future = self._submit(portion_asked, observations)
                     except BrokenExecutor as error:
                         failure = lost_worker(error)
                         break
-                    running[future] = asked
+                    running[future] = portion_asked
                     future.add_done_callback(lambda _: woken.put(None))
                 if running and not ready and not any(future.done() for future in running):
                     woken.get()
                 for future in [each for each in running if each.done()]:
-                    asked, problem = running.pop(future), future.exception()
+                    portion_asked, problem = running.pop(future), future.exception()
                     if problem is None:
-                        turns = zip(asked.questions, future.result(), strict=True)
-                        ready.append([pair for number, pair in enumerate(turns) if number not in asked.handed])
+                        turns = zip(portion_asked.questions, future.result(), strict=True)
+                        ready.append([pair for number, pair in enumerate(turns) if number not in portion_asked.handed])
                         continue
-                    rest = [each for number, each in enumerate(asked.questions) if number not in asked.handed]
+                    rest = [
+                        question
+                        for number, question in enumerate(portion_asked.questions)
+                        if number not in portion_asked.handed
+                    ]
                     if rest and isinstance(problem, Exception):
                         failed(rest, problem)
                     if not (stop.is_set() and isinstance(problem, StoppedError)):
@@ -267,7 +273,9 @@ class Caller:
                 stop.set()
                 if (budget := budget_of(self.agent)) is not None:
                     budget.stopped.set()
-                under_way = sum(len(each.questions) - len(each.handed) for each in running.values())
+                under_way = sum(
+                    len(portion_running.questions) - len(portion_running.handed) for portion_running in running.values()
+                )
                 if under_way:
                     TALLY.tell(self._ending(under_way))
         if failure is not None:
@@ -288,7 +296,7 @@ class Caller:
 
         # The process does not wait for it at its end: after a second interrupt nobody wants the answer.
         threading.Thread(target=work, daemon=True).start()
-        self._asked = [each for each in self._asked if not each.done()] + [future]
+        self._asked = [call for call in self._asked if not call.done()] + [future]
         return future
 
     def _ending(self, under_way: int) -> str:
@@ -306,9 +314,12 @@ def check_agents(agents: Sequence[Agent]) -> None:
     for agent in agents:
         check_text("the name of an agent", agent.name)
         encode_tags(getattr(agent, "tags", None) or {})
-    for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):
+    for attribute, values in (
+        ("names", [agent.name for agent in agents]),
+        ("ids", [agent_id(agent) for agent in agents]),
+    ):
         if len(set(values)) < len(values):
-            raise ValueError(f"the agents of a run must have different {what}, got {', '.join(values)}")
+            raise ValueError(f"the agents of a run must have different {attribute}, got {', '.join(values)}")
 
 
 def budget_of(agent: Agent) -> CallBudget | None:

@@ -48,16 +48,21 @@ class _Searched(Phased):
         return listed(value) if isinstance(value, tuple) else value
 
     def _world(
-        self, path: str, source: str, parameters: Mapping[str, Any], tags: Mapping[str, Tag], same: Sequence[str] = ()
+        self,
+        path: str,
+        source: str,
+        parameters: Mapping[str, Any],
+        tags: Mapping[str, Tag],
+        shared_keys: Sequence[str] = (),
     ) -> EnvironmentWorld:
-        """Return a world; worlds whose descriptions agree in the keys ``same`` share a cluster."""
+        """Return a world; worlds whose descriptions agree in the keys ``shared_keys`` share a cluster."""
         try:
             world = EnvironmentWorld.construct(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        if not same:
+        if not shared_keys:
             return world
-        return replace(world, cluster=content_id("world", {name: world.description[name] for name in same}))
+        return replace(world, cluster=content_id("world", {name: world.description[name] for name in shared_keys}))
 
 
 @world_kind("environment", world=EnvironmentWorld)
@@ -151,7 +156,7 @@ class MiniGridWorlds(_Searched):
                 parameters |= {"modules": list(self.modules)} if self.modules else {}
                 tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
                 # Some levels have one layout whatever the seed.
-                yield self._world(path, "minigrid", parameters, tags, same=("level", "layout"))
+                yield self._world(path, "minigrid", parameters, tags, shared_keys=("level", "layout"))
 
 
 @world_kind("textworld", world=EnvironmentWorld)
@@ -169,7 +174,7 @@ class TextWorldGames(_Searched):
         size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:
             tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}
-            yield self._world(path, "textworld", {**size, "seed": number}, tags, same=("game",))
+            yield self._world(path, "textworld", {**size, "seed": number}, tags, shared_keys=("game",))
 
 
 def _tags(parameters: Mapping[str, Any]) -> dict[str, Tag]:

@@ -343,10 +343,10 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
         select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(list(candidates))}) AND instr(said, ?)"
         texts = store.query(select, (*candidates, WITHHELD.encode()))
         sums = store.sums.known("said", [number for number, _ in texts])
-        for number, said in texts:
-            store.sums.check(f"what was said in episode number {number}", said_sum(said), sums.get(number))
+        for number, outputs in texts:
+            store.sums.check(f"what was said in episode number {number}", said_sum(outputs), sums.get(number))
             index = candidates[number]
-            failures = unpack_failures(said, len(walks[index]))
+            failures = unpack_failures(outputs, len(walks[index]))
             columns[index] = np.array([failure == WITHHELD for failure in failures], dtype=np.bool_)
             columns[index] &= walks[index][:, -1] == NO_ACTION
     return np.concatenate([*columns, np.zeros(0, dtype=np.bool_)])

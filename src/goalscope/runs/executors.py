@@ -86,9 +86,11 @@ def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> lis
         sign(error)
         if type(error).__module__ == "builtins" or type(error).__module__.startswith("goalscope."):
             raise
-        told = RuntimeError(f"{type(error).__name__}: {error}")  # a class of theirs may not reach another process
-        vars(told).update(vars(error))
-        raise told from None
+        plain_error = RuntimeError(
+            f"{type(error).__name__}: {error}"
+        )  # a class of theirs may not reach another process
+        vars(plain_error).update(vars(error))
+        raise plain_error from None
 
 
 @lru_cache(maxsize=1)  # agents come one after another; the weights of the one before are let go
@@ -181,13 +183,13 @@ def lost_worker(problem: BaseException) -> OSError | None:
 
 def _processes(workers: int) -> Executor:
     # A forked child of a process with threads (of PyTorch) may hang: children are begun anew.
-    given = (workers, own.current())
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=given)
+    arguments = (workers, own.current())
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=arguments)
 
 
-def _begin(workers: int, given: own.Consent) -> None:
+def _begin(workers: int, allowed: own.Consent) -> None:
     """Prepare a worker process: a share of the cores, no Ctrl-C of its own, an end with its parent, its consent."""
-    own.adopt(given)
+    own.adopt(allowed)
     parent = parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for what is under way
     os.environ.setdefault("OMP_NUM_THREADS", str(share_cores(workers)))  # before torch is imported
@@ -212,9 +214,9 @@ class _RayActors(Executor):
         # On this machine as many as are asked for, whatever its cores; a cluster has its own.
         local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **local_options)
-        given = own.current()
+        allowed = own.current()
         actor_class = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
-        self._idle = deque(actor_class.remote(given) for _ in range(workers))
+        self._idle = deque(actor_class.remote(allowed) for _ in range(workers))
         self._waiting: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
         self._lock = threading.RLock()  # answers arrive in threads of Ray
 
@@ -250,8 +252,8 @@ class _RayActors(Executor):
 
 
 class _Actor:
-    def __init__(self, given: own.Consent) -> None:
-        own.adopt(given)
+    def __init__(self, allowed: own.Consent) -> None:
+        own.adopt(allowed)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)

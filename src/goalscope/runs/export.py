@@ -198,7 +198,7 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
     except UntrustedError as error:
         path = place.path / CHECKSUMS
         raise ValueError(f"{path} must be a list of checksums as goalscope writes it: {error}; remove it") from error
-    lines = {found[1]: line for line in earlier if (found := _SUM.fullmatch(line))}
+    lines = {match[1]: line for line in earlier if (match := _SUM.fullmatch(line))}
     for name in set(names):
         with place.open_file(name, most=_MOST_EXPORTED) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()

@@ -94,8 +94,8 @@ def content_hash(store: Store, *, derived: bool = True) -> str:
                 store.sums.refuse("each episode once and in order")
             add([("episode", *header)])
             if steps[number].said or steps[number].walk[:1] == b"[":
-                said = step_cells(steps[number])
-                add([("step", *step[:-1], _without_attempts(step[-1])) for step in said])
+                outputs = step_cells(steps[number])
+                add([("step", *step[:-1], _without_attempts(step[-1])) for step in outputs])
             else:
                 digest.update(_walk_lines(steps[number].walk))
             last, count = header[0], count + 1
@@ -131,9 +131,13 @@ def kept_content_hash(store: Store) -> str:
     if store in _found and _found[store][0] == state:
         return _found[store][1]
     cells = store.entries("info", "WHERE info.name = ?", (_SETTING,))
-    kept = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
-    if isinstance(kept, dict) and kept.get("state") == state and re.fullmatch("[0-9a-f]{64}", str(kept.get("hash"))):
-        return str(kept["hash"])
+    stored_hash = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
+    if (
+        isinstance(stored_hash, dict)
+        and stored_hash.get("state") == state
+        and re.fullmatch("[0-9a-f]{64}", str(stored_hash.get("hash")))
+    ):
+        return str(stored_hash["hash"])
     _found[store] = state, content_hash(store)
     return _found[store][1]
 

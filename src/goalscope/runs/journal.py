@@ -133,8 +133,15 @@ class Journal:
             self._open_calls |= {_key(call): opened[call.id] for call in calls}
         with self._changing(*opened.values()) as database:
             for call in calls:
-                asked = (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt)
-                row: tuple[Cell, ...] = (*asked, "sent", 0, now, None, *[None] * (_COLUMNS.count(",") + 1 - _TURN))
+                call_columns = (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt)
+                row: tuple[Cell, ...] = (
+                    *call_columns,
+                    "sent",
+                    0,
+                    now,
+                    None,
+                    *[None] * (_COLUMNS.count(",") + 1 - _TURN),
+                )
                 if database.execute(_INSERT, row).rowcount:
                     opened[call.id].row = _sealed(database, row)
                 else:

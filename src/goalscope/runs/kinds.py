@@ -51,16 +51,21 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """
     if TWINS not in mapping:
         return mapping
-    given, agents = mapping[TWINS], mapping.get("agents", [])
-    listed = given if isinstance(given, list) else [None]
-    entries: list[Any] = [{"is": one} if isinstance(one, str) else one for one in listed]
-    if not all(isinstance(one, Mapping) and "is" in one for one in entries) or not isinstance(agents, list):
+    planted, agents = mapping[TWINS], mapping.get("agents", [])
+    listed = planted if isinstance(planted, list) else [None]
+    entries: list[Any] = [{"is": hypothesis} if isinstance(hypothesis, str) else hypothesis for hypothesis in listed]
+    if not all(isinstance(hypothesis, Mapping) and "is" in hypothesis for hypothesis in entries) or not isinstance(
+        agents, list
+    ):
         raise ValueError(
             f"{name}: {TWINS} must be a list of written forms, or of mappings with is: FORM and name, lapse or "
-            f"horizon, got {shorten(given)}"
+            f"horizon, got {shorten(planted)}"
         )
-    rest = [{key: value for key, value in one.items() if key != "is"} for one in entries]
-    twins = [{"kind": "hypothesis", "hypothesis": one["is"], **more} for one, more in zip(entries, rest, strict=True)]
+    rest = [{key: value for key, value in hypothesis.items() if key != "is"} for hypothesis in entries]
+    twins = [
+        {"kind": "hypothesis", "hypothesis": hypothesis["is"], **more}
+        for hypothesis, more in zip(entries, rest, strict=True)
+    ]
     return {**{key: value for key, value in mapping.items() if key != TWINS}, "agents": [*agents, *twins]}
 
 
@@ -236,13 +241,13 @@ def view_class(entries: Sequence[BaseModel]) -> type[View]:
 
 def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
     """Yield the worlds of the entries of a study, all different."""
-    taken: set[str] = set()
+    world_ids: set[str] = set()
     for position, entry in enumerate(entries):
         path = f"worlds[{position}]"
-        for world in entry.expand(seed, path, frozenset(taken)):
-            if world.id in taken:
+        for world in entry.expand(seed, path, frozenset(world_ids)):
+            if world.id in world_ids:
                 raise ValueError(f"worlds must be different, but {path} repeats {world.id}: leave it out")
-            taken.add(world.id)
+            world_ids.add(world.id)
             phase = getattr(entry, "phase", None)
             yield world if phase is None else replace(world, tags={**world.tags, "phase": phase})
 

@@ -78,18 +78,18 @@ def merge(
         BlockingIOError: another process merges into the same directory.
     """
     out = Path(directory)
-    beside = Folder(out.parent)
-    if not beside.is_free(out.name):
+    parent = Folder(out.parent)
+    if not parent.is_free(out.name):
         raise FileExistsError(f"shards must be merged into a new directory, but {out} is there: choose another one")
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(path)) for path in shards]
         ordered, study = _sorted_shards(stores)
-        partial = beside.below(f".{out.name}.merging")
+        partial = parent.below(f".{out.name}.merging")
         with Store(partial.checked(), "w", durability=study.durability) as target:
             _clear(target)  # the contents of an interrupted merge
             summary = _fill(target, ordered, study, progress, arguments)
-    beside.move(partial.path.name, out.name)  # over an empty directory, too
-    beside.sync()
+    parent.move(partial.path.name, out.name)  # over an empty directory, too
+    parent.sync()
     return summary
 
 
@@ -116,20 +116,22 @@ def grow(store: Store, study: Study) -> None:
         return
     _check_sound(store)
     agents = study.agents()
-    kept = {
+    kept_rows = {
         "episodes": {spec.id for spec, _, _ in study.specs(agents)},
         "worlds": {world.id for world in study.worlds()},
         "agents": {agent_id(agent) for agent in agents},
         "info": {"durability", "journal_mode", "journal_notice", SERVERS, FIRST_TURNS},
     }
-    dropped, sources = store.episode_ids() - kept["episodes"], store.row_sources()
+    dropped, sources = store.episode_ids() - kept_rows["episodes"], store.row_sources()
     with store.transaction() as database:
         remove_episodes(database, sorted(dropped))
         for source in sources:
             store.stored_rows.forget(source)
         for kind in ("world", "agent", "info", "artifact", "study"):
             table, name = checksums.ENTRIES[kind]
-            keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}") if key not in kept.get(table, ())]
+            keys = [
+                key for (key,) in database.execute(f"SELECT {name} FROM {table}") if key not in kept_rows.get(table, ())
+            ]
             database.executemany(f"DELETE FROM {table} WHERE {name} = ?", [(key,) for key in keys])
             checksums.seal(database, kind, keys)
         insert_study(database, study)
@@ -193,9 +195,9 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
     if missing := [
         str(StudyShard(number, count)) for number in range(1, count + 1) if StudyShard(number, count) not in by_shard
     ]:
-        others = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        further = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         raise ValueError(
-            f"a merge must be given all {count} shards, missing: {', '.join(missing[:8])}{others}; run them, or give "
+            f"a merge must be given all {count} shards, missing: {', '.join(missing[:8])}{further}; run them, or give "
             "their directories, too"
         )
     return sorted(by_shard.items(), key=lambda item: item[0]), study

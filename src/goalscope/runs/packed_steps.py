@@ -113,21 +113,21 @@ def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
 
 def pack_said(columns: Columns) -> bytes:
     """Return the columns `_SAID` of an episode as they are stored."""
-    held = [
+    filled_columns = [
         None if column is None or column.count(default) == len(column) else list(column)
         for column, default in zip(columns, _DEFAULTS, strict=True)
     ]
-    if not any(held):
+    if not any(filled_columns):
         return b""
     words = array("I")
     for at in (_PROMPT, _OUTPUT):
-        if (column := held[at]) is not None:
+        if (column := filled_columns[at]) is not None:
             for tokens in column:
                 if tokens is not None:
                     _add_tokens(words, tokens)
-            held[at] = [None if tokens is None else len(tokens) for tokens in column]
-    head = _PLAIN.encode(held).encode("utf-8", "surrogatepass")
-    flags = REWARDED * (held[_REWARD] is not None) + MARKED * (held[_EXTRA] is not None)
+            filled_columns[at] = [None if tokens is None else len(tokens) for tokens in column]
+    head = _PLAIN.encode(filled_columns).encode("utf-8", "surrogatepass")
+    flags = REWARDED * (filled_columns[_REWARD] is not None) + MARKED * (filled_columns[_EXTRA] is not None)
     return bytes([flags]) + len(head).to_bytes(4, "little") + head + _little(words).tobytes()
 
 
@@ -183,62 +183,64 @@ def _no_walk(walk: bytes) -> list[tuple[Any, ...]]:
     raise ValueError(f"a walk must begin with the width of its numbers, got {walk[:20]!r}")
 
 
-def unpack_failures(said: Any, steps: int) -> list[Any]:
+def unpack_failures(outputs: Any, steps: int) -> list[Any]:
     """Return the name of the failure of each step, None where its turn held an action.
 
     Raises:
         ValueError: a value that `pack_said` cannot have written.
     """
-    return _unpack_said(said, steps)[_SAID.index("failure")]
+    return _unpack_said(outputs, steps)[_SAID.index("failure")]
 
 
-def _unpack_said(said: Any, steps: int) -> list[list[Any]]:
+def _unpack_said(outputs: Any, steps: int) -> list[list[Any]]:
     """Return the columns `_SAID`, token ids as tuples."""
-    if not isinstance(said, bytes):
-        raise ValueError(f"what was said must be stored as bytes, got {type(said).__name__}")
-    if not said:
+    if not isinstance(outputs, bytes):
+        raise ValueError(f"what was said must be stored as bytes, got {type(outputs).__name__}")
+    if not outputs:
         return [[default] * steps for default in _DEFAULTS]
-    end = 5 + int.from_bytes(said[1:5], "little")
-    columns = _decoded(said[5:end], "what was said")
+    end = 5 + int.from_bytes(outputs[1:5], "little")
+    columns = _decoded(outputs[5:end], "what was said")
     if not isinstance(columns, list) or len(columns) != len(_SAID):
-        raise ValueError(f"what was said must be stored as {len(_SAID)} columns, got {said[5:85]!r}")
+        raise ValueError(f"what was said must be stored as {len(_SAID)} columns, got {outputs[5:85]!r}")
     if not all(column is None or (isinstance(column, list) and len(column) == steps) for column in columns):
-        raise ValueError(f"what was said must be stored for each of {steps} steps, got {said[5:85]!r}")
-    held = [[default] * steps if column is None else column for column, default in zip(columns, _DEFAULTS, strict=True)]
-    tokens = said[end:]
+        raise ValueError(f"what was said must be stored for each of {steps} steps, got {outputs[5:85]!r}")
+    filled_columns = [
+        [default] * steps if column is None else column for column, default in zip(columns, _DEFAULTS, strict=True)
+    ]
+    tokens = outputs[end:]
     for at in (_PROMPT, _OUTPUT):
         if columns[at] is not None:
-            held[at], tokens = _cut_tokens(columns[at], tokens)
+            filled_columns[at], tokens = _cut_tokens(columns[at], tokens)
     if tokens:
         raise ValueError(f"token ids must be stored as many as are counted, got {len(tokens)} bytes more")
-    return held
+    return filled_columns
 
 
 def _cut_tokens(counts: list[Any], tokens: bytes) -> tuple[list[tuple[int, ...] | None], bytes]:
     """Return as many of the first stored token ids as are counted for each step, and the remaining ones."""
-    known = [count for count in counts if count is not None]
-    if not set(map(type, known)) <= {int} or min(known, default=0) < 0:
+    known_counts = [count for count in counts if count is not None]
+    if not set(map(type, known_counts)) <= {int} or min(known_counts, default=0) < 0:
         raise ValueError(f"token ids must be stored with their number of each step, got {counts[:20]!r}")
-    total = 4 * sum(known)
+    total = 4 * sum(known_counts)
     if total > len(tokens):
         raise ValueError(
             f"token ids must be stored as many as are counted, got {len(tokens)} bytes in place of {total}"
         )
-    if known and len(known) == len(counts) and min(known) == max(known) > 0:
-        return list(iter_unpack(f"<{known[0]}I", memoryview(tokens)[:total])), tokens[total:]
+    if known_counts and len(known_counts) == len(counts) and min(known_counts) == max(known_counts) > 0:
+        return list(iter_unpack(f"<{known_counts[0]}I", memoryview(tokens)[:total])), tokens[total:]
     ends = accumulate(count or 0 for count in counts)
-    each = [
+    per_step = [
         None if count is None else unpack_from(f"<{count}I", tokens, 4 * (end - count))
         for count, end in zip(counts, ends, strict=True)
     ]
-    return each, tokens[total:]
+    return per_step, tokens[total:]
 
 
-def _decoded(octets: bytes, what: str) -> Any:
+def _decoded(octets: bytes, name: str) -> Any:
     try:
         return untrusted.decode_json(octets.decode("utf-8", "surrogatepass"), strict=False)
     except (untrusted.UntrustedError, UnicodeDecodeError) as error:
-        raise ValueError(f"{what} must be stored as JSON, got {octets[:80]!r}: {error}") from error
+        raise ValueError(f"{name} must be stored as JSON, got {octets[:80]!r}: {error}") from error
 
 
 def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
@@ -273,10 +275,10 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
     return steps
 
 
-def _each(decode: Callable[..., Any], cells: list[Any], *what: str) -> list[Any]:
+def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any]:
     """Return the cells of a column, of which ``decode`` refuses all but two types."""
     for cell in dict(zip(map(type, cells), cells, strict=True)).values():
-        decode(cell, *what)
+        decode(cell, *names)
     return cells
 
 
@@ -287,7 +289,7 @@ def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
         ValueError: a walk, or what was said, that is damaged.
     """
     walk = unpack_walk(packed.walk)
-    said = zip(*_unpack_said(packed.said, len(walk)), strict=True)
+    outputs_by_step = zip(*_unpack_said(packed.said, len(walk)), strict=True)
     return [
         (
             index,
@@ -299,7 +301,7 @@ def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
             *_words(answer[3:5]),
             *answer[5:],
         )
-        for index, ((row, col, flags, action), answer) in enumerate(zip(walk, said, strict=True))
+        for index, ((row, col, flags, action), answer) in enumerate(zip(walk, outputs_by_step, strict=True))
     ]
 
 

@@ -45,13 +45,13 @@ def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
     rows, cols = np.indices(is_open.shape)
     if name in CORNERS:
         row, col = grid.corner(name)
-        where = (rows == row) & (cols == col)
+        mask = (rows == row) & (cols == col)
     elif name == ANYWHERE:
-        where = np.ones_like(is_open)
+        mask = np.ones_like(is_open)
     else:
         index, length = (cols, grid.width) if name in ("left", "right") else (rows, grid.height)
-        where = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
-    return np.asarray(is_open & (~where if rule.startswith(_NOT) else where))
+        mask = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
+    return np.asarray(is_open & (~mask if rule.startswith(_NOT) else mask))
 
 
 def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:
@@ -65,9 +65,11 @@ def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: 
         rng: draws one of all such pairs of cells, each equally likely.
     """
     cells = []
-    for rule, own in ((start, grid.start), (goal, grid.goal)):
-        found = [(int(row), int(col)) for row, col in np.argwhere(fits(grid, rule))] if rule is not None else [own]
-        cells.append([cell for cell in found if cell is not None])
+    for rule, current_cell in ((start, grid.start), (goal, grid.goal)):
+        candidates = (
+            [(int(row), int(col)) for row, col in np.argwhere(fits(grid, rule))] if rule is not None else [current_cell]
+        )
+        cells.append([cell for cell in candidates if cell is not None])
     name = "" if goal is None else goal.removeprefix(_NOT)
     far = ~grid.walls
     if goal != name and name in CORNERS:
@@ -123,6 +125,6 @@ def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
     as_far[corner] = False
     if steps[corner] < minimum or not as_far.any():
         return None
-    apart = np.where(as_far, distances_to(grid.walls, [corner]), -1)
-    row, col = np.unravel_index(int(np.argmax(apart)), apart.shape)  # ties: first by row, then by column
+    distance = np.where(as_far, distances_to(grid.walls, [corner]), -1)
+    row, col = np.unravel_index(int(np.argmax(distance)), distance.shape)  # ties: first by row, then by column
     return int(row), int(col)

@@ -249,12 +249,14 @@ class Analysis(StudyPart):
         if info.context is STORED or not entries:
             return entries
         for entry in entries:
-            given = {"name": entry, "is": entry} if isinstance(entry, str) else entry
-            if set(given) != {"name", "is"}:
+            declaration = {"name": entry, "is": entry} if isinstance(entry, str) else entry
+            if set(declaration) != {"name", "is"}:
                 raise ValueError(
                     f"a hypothesis of a study must be a written form or have name and is alone, got {shorten(entry)}"
                 )
-            registry.resolve("agent", "hypothesis")({"hypothesis": given["is"]})  # refuses what is no written form
+            registry.resolve("agent", "hypothesis")(
+                {"hypothesis": declaration["is"]}
+            )  # refuses what is no written form
         listed([entry if isinstance(entry, str) else entry["name"] for entry in entries], "hypotheses")
         return entries
 

@@ -90,13 +90,15 @@ def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str =
 
     Those stored before are kept, except for those of the kind ``anew``.
     """
-    used = {
+    used_by_kind = {
         f"{kind} {name}": registry.package_with(kind, name)
         for kind, name in parts
         if registry.registered(kind, name) and not registry.built_in(kind, name)
     }
     before = noted(store, _PACKAGES)
-    now = {part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")} | used
+    now = {
+        part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")
+    } | used_by_kind
     if now != before:
         store.put_info(_PACKAGES, now)
 
@@ -173,8 +175,8 @@ def _differs(commit: str) -> bool | None:
     are commands in its configuration. The state is therefore found under another configuration, which names none:
     git gets the index, the objects and the commit of the repository, and an empty directory in place of its `.git`.
     """
-    found = _git(["rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "objects"])
-    places = [] if found is None else found.splitlines()
+    git_output = _git(["rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "objects"])
+    places = [] if git_output is None else git_output.splitlines()
     if len(places) != 3:
         return None
     # Of its configuration three values are kept, which say how files are written and name no command.

@@ -60,9 +60,9 @@ class Repair:
         """Whether nothing is lost."""
         return not self.lost
 
-    def note(self, kind: str, kept: bool, name: str) -> None:
+    def note(self, kind: str, is_kept: bool, name: str) -> None:
         """Count a kept item, or record the name of a lost one."""
-        if kept:
+        if is_kept:
             self.kept[kind] = self.kept.get(kind, 0) + 1
         else:
             self.lost.setdefault(kind, []).append(name)
@@ -177,8 +177,8 @@ def _copy_all_episodes(database: sqlite3.Connection, comparison: Comparison, tar
 
 def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: Store, number: Any) -> str:
     (header,) = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchall()
-    ((walk, said),) = database.execute("SELECT walk, said FROM steps WHERE episode = ?", (number,)).fetchall()
-    steps = PackedSteps(walk, said)
+    ((walk, outputs),) = database.execute("SELECT walk, said FROM steps WHERE episode = ?", (number,)).fetchall()
+    steps = PackedSteps(walk, outputs)
     comparison.check_episodes([(number, *header)], {number: steps})
     identity = str(header[0])
     stored = comparison.known("cost", [identity]).get(identity)
@@ -266,8 +266,8 @@ def lines(report: Repair) -> Iterator[str]:
     sound = ", ".join(f"{number:,} {labels.get(kind, kind)}" for kind, number in report.kept.items())
     yield f"sound: {sound or 'nothing'}"
     for kind, names in report.lost.items():
-        others = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        yield f"damaged: {kind}: {', '.join(names[:5])}{others}"
+        further = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        yield f"damaged: {kind}: {', '.join(names[:5])}{further}"
     if report.played:
         yield f"{len(report.played):,} lost episodes can be played again without asking a model"
     for reason in dict.fromkeys(report.unplayed.values()):

@@ -195,8 +195,8 @@ class RunPlan:
                 yield item
 
     def _specified(self) -> Iterator[Item]:
-        every = self._study.specs(self._agents)
-        return every if self._shard is None else self._shard.part(every, self._study.trajectories)
+        all_specs = self._study.specs(self._agents)
+        return all_specs if self._shard is None else self._shard.part(all_specs, self._study.trajectories)
 
 
 def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
@@ -217,9 +217,9 @@ def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
 
 def _in_sorted(stored: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Return whether each of some ids is among sorted stored ids."""
-    wanted = np.array(list(ids), dtype=stored.dtype)
-    index = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)
-    result: npt.NDArray[np.bool_] = stored[index] == wanted
+    wanted_ids = np.array(list(ids), dtype=stored.dtype)
+    index = np.minimum(np.searchsorted(stored, wanted_ids), len(stored) - 1)
+    result: npt.NDArray[np.bool_] = stored[index] == wanted_ids
     return result
 
 
@@ -347,18 +347,21 @@ class _Runner:
             self._report()
 
         self._asked = time.monotonic()
-        shown = begin()
+        observations = begin()
         if agent.journalled:
-            caller.converse(shown, follow, self._journal, self._store, committed)
-        while shown and not agent.journalled:
+            caller.converse(observations, follow, self._journal, self._store, committed)
+        while observations and not agent.journalled:
             check_interrupt()
-            shown = follow(list(zip(shown, caller.turns(shown), strict=True)), 0)
+            observations = follow(list(zip(observations, caller.turns(observations), strict=True)), 0)
 
     def _put_played(self, effort: float, interrupts: Interrupts, played: Sequence[EncodedEpisode]) -> None:
         """Commit episodes that were played together."""
         interrupts()
         self._store.put_encoded(played)
-        self._episodes, self._steps = self._episodes + len(played), self._steps + sum(one[1][_LENGTH] for one in played)
+        self._episodes, self._steps = (
+            self._episodes + len(played),
+            self._steps + sum(episode_row[1][_LENGTH] for episode_row in played),
+        )
         self._work += sum(header[_HORIZON] for _, header, _ in played) * effort
         self._report()
 

@@ -89,9 +89,9 @@ def noted_of_answers(store: Store) -> list[str]:
         for name, count, *counts in store.query(_ANSWERS, (identity,)):
             names[printable(str(name or ""))] += count
             columns.update(dict(enumerate(map(int, counts))))
-        doubted, redrawn, redraws, *others = (columns[column] for column in range(len(_NOTES) + 1))
+        doubted, redrawn, redraws, *further_columns = (columns[column] for column in range(len(_NOTES) + 1))
         facts = {"total": names.total(), "redraws": redraws, "parser": remedy(IN_REASONING), "tools": remedy(CALLED)}
-        pairs = zip((doubted, redrawn, *others), _NOTES, strict=True)
+        pairs = zip((doubted, redrawn, *further_columns), _NOTES, strict=True)
         notes = [note.format(count, **facts) for count, note in pairs if count]
         lines += [f"{agent}: {line}" for line in (other_names(str(model.get("model")), names), *notes) if line]
     return lines

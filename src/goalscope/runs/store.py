@@ -338,7 +338,7 @@ class Store:
     def steps_of(self, numbers: Sequence[int]) -> dict[int, PackedSteps]:
         """Return the steps of episodes, as they are stored and unchecked, by the number of the episode."""
         rows = self.query(f"SELECT episode, walk, said FROM steps WHERE episode IN ({marks(numbers)})", numbers)
-        steps = {number: PackedSteps(walk, said) for number, walk, said in rows}
+        steps = {number: PackedSteps(walk, outputs) for number, walk, outputs in rows}
         if steps.keys() != set(numbers):
             self.sums.refuse("the steps of each episode")
         return steps

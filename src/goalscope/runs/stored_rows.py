@@ -119,14 +119,14 @@ class StoredRows:
         self, source: str, *, measures: Collection[str] | None = None, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
         """Yield the rows of a source in order, a group at a time; see `Store.rows_of`."""
-        wanted = None if measures is None else set(measures)
+        wanted_measures = None if measures is None else set(measures)
         columns = None if names is None else {*names, "measure"}
         for group in self.index(source):
-            if wanted is None or wanted.intersection(group.measures):
+            if wanted_measures is None or wanted_measures.intersection(group.measures):
                 data = self._data(source, group)
                 with self.sums.described(f"rows {group.number:,} of {source!r}"):
                     rows = unpack(data, group.count, names=columns)
-                yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+                yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
     def labels(self, source: str, name: str) -> Iterator[tuple[str, list[str]]]:
         """Yield the measures of each group of a source, each with the values of one of its text columns."""

@@ -365,11 +365,11 @@ class Study(StudyPart):
 
     def difference(self, other: "Study") -> str:
         """Return one line for each key whose value differs, this study's first; only keys that change a result."""
-        stored, given = _leaves(self._decisive()), _leaves(other._decisive())
+        stored, requested = _leaves(self._decisive()), _leaves(other._decisive())
         lines = [
-            f"  {key}: {shorten(stored.get(key, 'nothing'))} stored, {shorten(given.get(key, 'nothing'))} given"
-            for key in dict.fromkeys([*stored, *given])
-            if key not in stored or key not in given or stored[key] != given[key]
+            f"  {key}: {shorten(stored.get(key, 'nothing'))} stored, {shorten(requested.get(key, 'nothing'))} given"
+            for key in dict.fromkeys([*stored, *requested])
+            if key not in stored or key not in requested or stored[key] != requested[key]
         ]
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 

@@ -77,10 +77,10 @@ def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
         return
     stored = shard_of(store)
     if stored != shard:
-        held, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
+        stored_part, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
         advice = f"give --shard {stored}" if stored else "leave --shard out"
         raise ValueError(
-            f"{store.path} must be continued with the part of the study that it was begun with, {held}, got "
+            f"{store.path} must be continued with the part of the study that it was begun with, {stored_part}, got "
             f"{requested}: {advice}, or choose another directory"
         )
 

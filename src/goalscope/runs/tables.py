@@ -106,19 +106,19 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             advice = "an earlier version wrote it: run the study, or import, again into another directory"
         raise ValueError(f"{path} must have schema version {VERSION}, got {version}: {advice}")
     expected = _expected_schema()
-    found = _schema(connection)
-    if set(found) != set(expected):
+    schema = _schema(connection)
+    if set(schema) != set(expected):
         # Of a damaged file a name may be bytes.
-        different = ", ".join(sorted({printable(str(entry[1])) for entry in set(found) ^ set(expected)})[:_MOST_NAMED])
+        different = ", ".join(sorted({printable(str(entry[1])) for entry in set(schema) ^ set(expected)})[:_MOST_NAMED])
         raise ValueError(
             f"{path} must hold exactly the tables of a run.db, got a difference at: {different}; {_RESTORE_ADVICE}"
         )
     for entry, text in expected.items():
-        if found[entry] != text:
+        if schema[entry] != text:
             # Names of columns alone would let expressions in, which a stranger chooses and every reader evaluates.
             raise ValueError(
                 f"{entry[0]} {entry[1]} of {path} must be declared as {printable(str(text))}, got "
-                f"{printable(str(found[entry]))}; {_RESTORE_ADVICE}"
+                f"{printable(str(schema[entry]))}; {_RESTORE_ADVICE}"
             )
 
 
@@ -185,12 +185,12 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
     worlds = {id(world): world for world, _, _ in group}
     insert_worlds(database, [encode_world(world) for world in worlds.values()])
     ((last,),) = database.execute("SELECT ifnull(max(number), 0) FROM episodes")
-    known = {key for part in _parts([header[0] for _, header, _ in group]) for key in _stored(database, part)}
+    known_keys = {key for part in _parts([header[0] for _, header, _ in group]) for key in _stored(database, part)}
     new: list[tuple[tuple[Cell, ...], PackedSteps]] = []
     repeated: list[tuple[tuple[Cell, ...], PackedSteps]] = []
     for _, header, steps in group:
-        (repeated if header[0] in known else new).append((header, steps))
-        known.add(header[0])
+        (repeated if header[0] in known_keys else new).append((header, steps))
+        known_keys.add(header[0])
     numbers = range(last + 1, last + 1 + len(new))
     database.executemany(
         f"INSERT INTO episodes (number, {EPISODE_COLUMNS}) VALUES (?, {marks(EPISODE_COLUMNS)})",

@@ -78,14 +78,16 @@ class Attributed(Records):
                 "agent": self.agent,
                 "stratum": stratum.name,
                 "worlds": stratum.clusters,
-                "method": said.method,
-                "verdict": said.kind,
-                "names": ", ".join(said.names),
-                "sentence": said.sentence,
-                "log score": None if (test := tests.get((stratum.name, said.method))) is None else test.log_score[0],
+                "method": attribution.method,
+                "verdict": attribution.kind,
+                "names": ", ".join(attribution.names),
+                "sentence": attribution.sentence,
+                "log score": None
+                if (test := tests.get((stratum.name, attribution.method))) is None
+                else test.log_score[0],
             }
             for stratum in self.claim.strata
-            for said in stratum.attributions
+            for attribution in stratum.attributions
         ]
 
     def to_plain(self) -> dict[str, Any]:
@@ -94,7 +96,7 @@ class Attributed(Records):
             {
                 "name": stratum.name,
                 "worlds": stratum.clusters,
-                "methods": [said.to_plain() for said in stratum.attributions],
+                "methods": [attribution.to_plain() for attribution in stratum.attributions],
                 "refused": dict(stratum.refused),
             }
             for stratum in self.claim.strata
@@ -103,7 +105,7 @@ class Attributed(Records):
         return {
             "agent": self.agent,
             "claim": self.claim.id,
-            "findings": [one.plain() for one in self.findings],
+            "findings": [finding.plain() for finding in self.findings],
             "strata": strata,
             "tests": tests,
             "left_out": self.left_out,
@@ -157,14 +159,14 @@ def attribute(
     """
     with aloud():
         bank = bank_from(hypotheses)
-        given = Path(agent.path if isinstance(agent, Run) else agent)
+        source = Path(agent.path if isinstance(agent, Run) else agent)
         chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
-        if not _is_no_run(given):
+        if not _is_no_run(source):
             if worlds is not None:
-                raise ValueError(f"{given} is a run, which has worlds of its own: leave --worlds out")
-            first, other = given, None if separating is None else Path(str(separating))
+                raise ValueError(f"{source} is a run, which has worlds of its own: leave --worlds out")
+            first, other = source, None if separating is None else Path(str(separating))
             tested_on = None if other is None else {"run": _content(other)}
         else:
             if worlds is None or out is None:
@@ -180,16 +182,18 @@ def attribute(
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
         label, identity, (states, left_out), phases = _states(first, name, by)
-        bound = {each: bind(one, [state.world.world for state in states]) for each, one in bank.items()}
+        bound = {label: bind(hypothesis, [state.world.world for state in states]) for label, hypothesis in bank.items()}
         strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
-        for where, members in groups(states, by=by, phases=phases):
-            ask = None if out is None or first == given else _asking(Path(out), first, workers)
-            trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(where)
+        for group_name, members in groups(states, by=by, phases=phases):
+            ask = None if out is None or first == source else _asking(Path(out), first, workers)
+            trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(group_name)
             with stage(f"methods{f', {title}' if title else ''}"):
-                one = with_bar(decide(members, bound, where=where, seed=seed), members, bound)
-                found_of.append(one)
+                finding = with_bar(decide(members, bound, where=group_name, seed=seed), members, bound)
+                found_of.append(finding)
                 stratum = judged(title, trial, chosen)
-                strata.append(stratum.model_copy(update={"answer": one.answer, "names": one.names, "bar": one.bar}))
+                strata.append(
+                    stratum.model_copy(update={"answer": finding.answer, "names": finding.names, "bar": finding.bar})
+                )
                 members_of.append(members)
         worlds_of = [answers for members in members_of for answers in answers_of(members)]
         claim = claim_of(identity, bound, worlds_of, tested_on, strata)
@@ -200,7 +204,7 @@ def attribute(
         tests: tuple[PredictionScore, ...] = ()
         findings = tuple(found_of)
         if other is not None:
-            if _is_no_run(given) and later is not None:
+            if _is_no_run(source) and later is not None:
                 run(later, other, workers=workers, stage=stage)
             _, new_identity, (new, _), _ = _states(other, label, ())
             if new_identity != claim.agent:
@@ -209,11 +213,11 @@ def attribute(
                     "of the same agent"
                 )
             tests = scored(claim, answers_of(new))
-            findings = tuple(tested_in(one, new, bound) for one in findings)
-        found = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
+            findings = tuple(tested_in(finding, new, bound) for finding in findings)
+        attributed = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
         if out is not None:
-            Folder(out).save_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n", RESULT)
-        return found
+            Folder(out).save_text(json.dumps(plain(attributed), indent=1, allow_nan=False) + "\n", RESULT)
+        return attributed
 
 
 def _is_no_run(path: Path) -> bool:
@@ -236,10 +240,12 @@ def planned(
         else worlds_of(str(worlds), changes)
     )
     plain = base.dump()
-    kept: dict[str, Any] = {key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain}
+    base_entries: dict[str, Any] = {
+        key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain
+    }
     return Study.assemble(
         {
-            **kept,
+            **base_entries,
             "name": "attribute",
             "seed": base.seed + seed,
             "agents": [subject.entry()],
@@ -256,15 +262,19 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
         with Store(run_of) as store:
             study = store.study()
         assert study is not None
-        grids = [one.world.grid.render() for one in worlds]
+        grids = [world.world.grid.render() for world in worlds]
         entry = {"kind": "text", "grids": list(dict.fromkeys(grids))}
-        asked = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
-        path = Folder(out).below("asked", asked.id.rpartition(":")[2]).checked()
-        run(asked, path, workers=workers)
+        asked_study = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
+        path = Folder(out).below("asked", asked_study.id.rpartition(":")[2]).checked()
+        run(asked_study, path, workers=workers)
         with Store(path) as store:
-            found = {one.world.grid.render(): one for one in answers_of(states_of_episodes(store.episodes())[0])}
-        kept = [(found[text], world) for text, world in zip(grids, worlds, strict=True) if text in found]
-        return [replace(one, world=world, left=np.array([world.horizon])) for one, world in kept]
+            answers_by_grid = {
+                answers.world.grid.render(): answers for answers in answers_of(states_of_episodes(store.episodes())[0])
+            }
+        answered = [
+            (answers_by_grid[text], world) for text, world in zip(grids, worlds, strict=True) if text in answers_by_grid
+        ]
+        return [replace(answers, world=world, left=np.array([world.horizon])) for answers, world in answered]
 
     return Asking(first_turns=first_turns)
 
@@ -285,7 +295,9 @@ def _states(
         if len(names) != 1 and name not in names:
             raise ValueError(f"--name must be one of the agents in {path} ({', '.join(names) or 'none'}), got {name!r}")
         label = name if name in names else names[0]
-        identity = next(one for one, (own, _) in store.agents().items() if own == label)
+        identity = next(
+            identity_of_agent for identity_of_agent, (agent_name, _) in store.agents().items() if agent_name == label
+        )
         return label, identity, read_states(store, label, by=by), phases_in(store.study())
 
 
@@ -299,9 +311,9 @@ def _content(path: Path) -> str:
         )
 
 
-def plain(found: Attributed) -> dict[str, Any]:
+def plain(attributed: Attributed) -> dict[str, Any]:
     """Return the result as plain JSON values; an interval without a bound has None as its end."""
-    result: dict[str, Any] = _finite(found.to_plain())
+    result: dict[str, Any] = _finite(attributed.to_plain())
     return result
 
 
@@ -313,11 +325,14 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
-def summary(found: Attributed) -> list[str]:
+def summary(attributed: Attributed) -> list[str]:
     """Return the verdicts as sentences, one line each."""
-    told = []
-    for stratum in found.claim.strata:
-        where = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
-        told += [f"{where}: {said.method}: {said.kind}: {said.sentence}" for said in stratum.attributions]
-        told += [f"{where}: no verdict by {method}: {why}" for method, why in stratum.refused.items()]
-    return told
+    sentences = []
+    for stratum in attributed.claim.strata:
+        stratum_title = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
+        sentences += [
+            f"{stratum_title}: {attribution.method}: {attribution.kind}: {attribution.sentence}"
+            for attribution in stratum.attributions
+        ]
+        sentences += [f"{stratum_title}: no verdict by {method}: {why}" for method, why in stratum.refused.items()]
+    return sentences

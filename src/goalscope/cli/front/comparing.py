@@ -122,8 +122,8 @@ def compare(
         transforms=transforms,
     )
     places = [
-        one.path if isinstance(one, Run) else one.directory if isinstance(one, Evaluation) else Path(one)
-        for one in paths
+        place.path if isinstance(place, Run) else place.directory if isinstance(place, Evaluation) else Path(place)
+        for place in paths
     ]
     with aloud():
         if not over and at is None:
@@ -145,18 +145,18 @@ def _compared_places(paths: Sequence[Path], settings: ComparisonSettings, stage:
     if not whole:
         return Comparisons(families={"": _compared(paths, settings, stage)})
     if len(whole) < len(paths):
-        others = ", ".join(str(path) for path in paths if path not in whole)
+        run_paths = ", ".join(str(path) for path in paths if path not in whole)
         raise ValueError(
-            f"cannot compare an evaluation with the run {others}: give only evaluations, or only runs of their arms"
+            f"cannot compare an evaluation with the run {run_paths}: give only evaluations, or only runs of their arms"
         )
     runs = [runs_by_arm(path) for path in paths]
-    common = [name for name in runs[0] if all(name in others for others in runs)]
+    common = [name for name in runs[0] if all(name in arms for arms in runs)]
     if not common:
         raise ValueError(f"these evaluations have no arm in common: {', '.join(map(str, paths))}")
     families, directed, left_out = dict[str, RunComparison](), dict[str, RunComparison](), dict[str, str]()
     for name in common:
-        together = [number for number, each in enumerate(runs) for _ in each[name]]
-        places = [run.path for each in runs for run in each[name]]
+        together = [number for number, arm_runs in enumerate(runs) for _ in arm_runs[name]]
+        places = [run.path for arm_runs in runs for run in arm_runs[name]]
         for by_goal in (True, False) if name in DIRECTED else (False,):
             try:
                 (directed if by_goal else families)[name] = _compared(
@@ -191,8 +191,8 @@ def _compared(
     if directed:
         settings = replace(settings, measures=[goal_measure(GOAL)], margin={})
     with _measured(paths, stage, directed_rows if directed else None) as (measured, untold):
-        found = compare_runs(measured, settings, together=together)
-        return replace(found, notes=[*found.notes, *untold(found.measures)])
+        comparison = compare_runs(measured, settings, together=together)
+        return replace(comparison, notes=[*comparison.notes, *untold(comparison.measures)])
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def _measured(
         rows = [MeasuredRows(store if rows_of is None else rows_of(store)) for store in stores]
 
         def untold(measures: Sequence[str]) -> Iterable[str]:
-            goals = {name for one in rows for name in one.goals}
+            goals = {name for measured_rows in rows for name in measured_rows.goals}
             return dict.fromkeys(line for store in stores for line in untold_in(store)) if goals & {*measures} else ()
 
         yield list(zip(paths, rows, strict=True)), untold
@@ -231,8 +231,8 @@ def _curve(
         raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(paths)}")
     measures = settings.family(COMPARED)
     with _measured(paths, stage) as (measured, untold):
-        found = curve_of(measured, settings, measures, over=over, places=places)
-        return replace(found, notes=[*found.notes, *untold(measures)])
+        curve = curve_of(measured, settings, measures, over=over, places=places)
+        return replace(curve, notes=[*curve.notes, *untold(measures)])
 
 
 def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> Comparisons:
@@ -269,7 +269,9 @@ def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Sta
     level = declared.level if declared is not None else LEVEL
     compared = compare_transforms(rows, margin=settings.margin, measures=names, agents=agents, level=level)
     families = {
-        agent: RunComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
+        agent: RunComparison(
+            pairs=[comparison for comparison in compared if comparison.tags["agent"] == agent], measures=names
+        )
         for agent in agents
     }
     return Comparisons(families=families, by="agent", level=level)

@@ -50,22 +50,22 @@ class Dependences(Records):
     @property
     def sentences(self) -> list[str]:
         """One sentence per agent."""
-        agents = dict.fromkeys(one.agent for one in self.found)
-        return [sentence([one for one in self.found if one.agent == agent]) for agent in agents]
+        agents = dict.fromkeys(dependence.agent for dependence in self.found)
+        return [sentence([dependence for dependence in self.found if dependence.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
         """One record per agent and thing: verdict, estimates with their intervals, p values and counts."""
         return [
             {
-                **{name: getattr(one, name) for name in ("agent", "moved", "answer")},
-                **_ends("share", one.share),
-                **_ends("change", one.change),
-                **_ends("predictable", one.predictable),
-                **_ends("variation", one.variation),
-                **{name: getattr(one, name) for name in ("p", "adjusted", "worlds", "versions", "invalid")},
+                **{name: getattr(dependence, name) for name in ("agent", "moved", "answer")},
+                **_ends("share", dependence.share),
+                **_ends("change", dependence.change),
+                **_ends("predictable", dependence.predictable),
+                **_ends("variation", dependence.variation),
+                **{name: getattr(dependence, name) for name in ("p", "adjusted", "worlds", "versions", "invalid")},
             }
-            for one in self.found
+            for dependence in self.found
         ]
 
     def to_json(self) -> str:
@@ -141,18 +141,18 @@ def depends(
         options = WorldOptions(sizes=sizes, densities=densities, count=count)
         entries = worlds_of(worlds or json.dumps(dict(WORLDS)), options).dump()["worlds"]
     study = study_of(models, worlds=entries, moved=moved, changes=changes, states=states, settings=settings, seed=seed)
-    passed = _passed(models, study)
+    arguments = _passed(models, study)
     with aloud():
         if dry:
             TALLY.tell(size_of(study))
-            measure_and_say(study, Path(out), workers=workers, patient=True, arguments=passed)
+            measure_and_say(study, Path(out), workers=workers, patient=True, arguments=arguments)
             return Dependences(())
-        for done in stages(study, Path(out), workers, passed=passed, guide=False, command="depends", stage=stage):
+        for done in stages(study, Path(out), workers, passed=arguments, guide=False, command="depends", stage=stage):
             TALLY.tell(str(done))
     with Store(out, "w") as store:
-        asked = asked_of(store.episodes())
-        store.put_rows(rows_of(asked), source=SOURCE)
-    return Dependences(dependences(asked, confidence=confidence))
+        turns = asked_of(store.episodes())
+        store.put_rows(rows_of(turns), source=SOURCE)
+    return Dependences(dependences(turns, confidence=confidence))
 
 
 def study_of(
@@ -171,7 +171,8 @@ def study_of(
     if logs:
         if len(logs) > 1 or len(subjects) > sum(subject.logs is not None for subject in subjects) or worlds or settings:
             raise ValueError(
-                "the agents of a run are asked in the run's own states: give only the run, without models, --worlds or --set"
+                "the agents of a run are asked in the run's own states: give only the run, without further models, "
+                "--worlds or --set"
             )
         entries, base = _of_run(next(iter(logs)), states, seed)
     else:
@@ -179,24 +180,26 @@ def study_of(
         entries = _entries(subjects, settings, base, seed)
     changed = {"kind": "changed", "of": base, "changes": changes, **({"moved": list(moved)} if moved else {})}
     study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries, "horizon": {"steps": 1}}
-    asked = Study.assemble({**study, "trajectories": 2})
-    told = all(getattr(agent, "choice", None) is not None for agent in asked.agents())  # they tell their policies
-    return Study.assemble({**study, "trajectories": 1}) if told else asked
+    twice = Study.assemble({**study, "trajectories": 2})
+    all_report_likelihoods = all(
+        getattr(agent, "choice", None) is not None for agent in twice.agents()
+    )  # they tell their policies
+    return Study.assemble({**study, "trajectories": 1}) if all_report_likelihoods else twice
 
 
 def _entries(
     subjects: Sequence[Subject], settings: Sequence[str], base: Sequence[Mapping[str, Any]], seed: int
 ) -> list[dict[str, Any]]:
     """Return the agents as entries of a study; language models are told about keys if any world has one."""
-    if settings and (others := [one.name for one in subjects if one.kind not in MODELS]):
-        raise ValueError(f"--set applies to language models, but not to {', '.join(others)}: leave it out")
-    if elsewhere := [one.name for one in subjects if "grids" not in one.access]:
+    if settings and (other_names := [subject.name for subject in subjects if subject.kind not in MODELS]):
+        raise ValueError(f"--set applies to language models, but not to {', '.join(other_names)}: leave it out")
+    if elsewhere := [subject.name for subject in subjects if "grids" not in subject.access]:
         raise ValueError(f"agents must be able to act in grids, but {', '.join(elsewhere)} cannot: {NO_GRIDS}")
-    asked = told_apart([one.changed(settings) if settings else one for one in subjects])
+    agents = told_apart([subject.changed(settings) if settings else subject for subject in subjects])
     # Check that the worlds can be changed before making them.
     checked = Study.assemble({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
     has_key = any(world.grid.key is not None for world in expand(checked.worlds_[0].of, seed))
-    return [one.entry(name=one.name, task="key-door" if has_key else "grid") for one in asked]
+    return [agent.entry(name=agent.name, task="key-door" if has_key else "grid") for agent in agents]
 
 
 def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -211,8 +214,8 @@ def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], l
 
 def _passed(models: str | Sequence[str], study: Study) -> dict[str, Any]:
     changed = study.dump()["worlds"][0]
-    given = {"models": [models] if isinstance(models, str) else list(models), "seed": study.seed}
-    return {**given, "changes": changed["changes"], "moved": changed["moved"]}
+    arguments = {"models": [models] if isinstance(models, str) else list(models), "seed": study.seed}
+    return {**arguments, "changes": changed["changes"], "moved": changed["moved"]}
 
 
 def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:

@@ -26,8 +26,8 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
     Args:
         study: a study file, or the name of a shipped study.
     """
-    own = NamedFile(study).is_there()
-    made = Study.load(study) if own else Study.parse(read_yaml_text(study_files.text(study), study))
+    is_file = NamedFile(study).is_there()
+    made = Study.load(study) if is_file else Study.parse(read_yaml_text(study_files.text(study), study))
     for world in made.worlds():
         horizon = made.horizon.of(world)
         for trajectory in range(made.trajectories):
@@ -106,23 +106,23 @@ class WorldDialogue:
             turns in
         states with an optimal move), path ratio, invalid turns, steps; None if undefined.
         """
-        steps, known = self._live.steps, oracle(self.world)
+        steps, oracle_of_world = self._live.steps, oracle(self.world)
         solved = self._live.outcome == "goal"
         metrics: dict[str, float | None] = {
             "steps": float(len(steps)),
             "invalid turns": sum(step.action is None for step in steps) / len(steps) if steps else None,
         }
         rewards, turns = {"goal": float(solved)}, list[dict[str, Any]]()
-        if known is not None and not isinstance(known, TimedOracle):
-            sets, distance = known.look_up(np.array(self._states, dtype=np.int64))
+        if oracle_of_world is not None and not isinstance(oracle_of_world, TimedOracle):
+            sets, distance = oracle_of_world.look_up(np.array(self._states, dtype=np.int64))
             for step, best, left in zip(steps, sets, distance.tolist(), strict=False):
                 action = None if step.action is None else int(step.action)
                 optimal = np.flatnonzero(best).tolist()
                 turns.append({"action": action, "optimal": optimal, "distance": left, "right": action in optimal})
-            decided = [one["right"] for one in turns if one["optimal"]]
+            decided = [turn_record["right"] for turn_record in turns if turn_record["optimal"]]
             metrics["accuracy"] = float(np.mean(decided)) if decided else None
             first, last = int(distance[0]), int(distance[-1])
             metrics["path ratio"] = len(steps) / first if solved and first > 0 else None
             rewards["progress"] = 1 - last / first if first > 0 and last >= 0 else 0.0
-        assert all(one is None or math.isfinite(one) for one in metrics.values())
+        assert all(value is None or math.isfinite(value) for value in metrics.values())
         return {"rewards": rewards, "metrics": metrics, "turns": turns, "outcome": self._live.outcome}

@@ -73,8 +73,8 @@ def measure_and_say(
             records.append({"agent": agent.name, "asked": 0, **dict.fromkeys(_RANGES)})
             continue
         took = forecast(study, agent, entry.parameters, first, workers=workers)
-        said = [f"{span(took.seconds, duration)}", f"turns {span(took.turns, whole)}", *amounts(took)]
-        TALLY.tell(f"{agent.name}: expected {'; '.join(said)}")
+        expectations = [f"{span(took.seconds, duration)}", f"turns {span(took.turns, whole)}", *amounts(took)]
+        TALLY.tell(f"{agent.name}: expected {'; '.join(expectations)}")
         ranges = {name: getattr(took, name).tolist() for name in _RANGES if name != "usd" or took.priced}
         records.append({"agent": agent.name, "asked": first.asked, **dict.fromkeys(_RANGES), **ranges})
     return records

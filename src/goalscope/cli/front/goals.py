@@ -66,8 +66,8 @@ def towards(
         raise ValueError("--draws is the number of shuffles of --beliefs: add --beliefs SITE:LAYER")
     consent(list(hypotheses))
     path = run.path if isinstance(run, Run) else Path(run)
-    given = {"utility": utility, "invalid": invalid}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value} | {"confidence": confidence}
+    choices = {"utility": utility, "invalid": invalid}
+    options: dict[str, Any] = {name: value for name, value in choices.items() if value} | {"confidence": confidence}
     with aloud():
         began = time.monotonic()
         measured, total = _measured(
@@ -110,7 +110,7 @@ def _measured(
             raise ValueError(
                 f"--beliefs works only in grids, but {path} has other worlds (e.g. task worlds): leave it out"
             )
-        asked = asked_hypotheses(hypotheses, worlds)
+        tested_hypotheses = asked_hypotheses(hypotheses, worlds)
         relative = None
         if beliefs:  # first, to report a site that was not captured at once
             relative = _relative_to_beliefs(path, beliefs, options, DRAWS if draws is None else draws, stage)
@@ -121,7 +121,7 @@ def _measured(
         del worlds  # many of them are large
         states = [entry for part in _parts(store, grids=grids, tasks=tasks) for entry in states_of(part, by=by)]
     with stage("curves of worlds") as show:
-        measured = directedness(states, asked, by=by, progress=show, **options)
+        measured = directedness(states, tested_hypotheses, by=by, progress=show, **options)
     if unknown:
         with stage("unknown utilities") as show:
             without = {name: value for name, value in options.items() if name != "utility"}
@@ -129,16 +129,20 @@ def _measured(
         measured = replace(measured, held_out=held_out)
     measured = measured if relative is None else joined([measured, relative])
     with stage("what each agent is after"):
-        return replace(measured, findings=tuple(_findings(path, states, asked))), total
+        return replace(measured, findings=tuple(_findings(path, states, tested_hypotheses))), total
 
 
-def _findings(path: Path, states: Sequence[States], asked: Mapping[str, Hypothesis]) -> list[Finding]:
+def _findings(path: Path, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> list[Finding]:
     """Return the goal of each agent. The store says whether agents see their earlier steps, which states may lack."""
     with Store(path) as store:
         phases = phases_in(store.study())
-        shown = {agent: remembers(store, agent) for agent in dict.fromkeys(one.agent for one in states)}
-    known = [replace(one, remembers=one.remembers or shown[one.agent]) for one in states]
-    return findings(known, asked, phases=phases)
+        remembers_by_agent = {
+            agent: remembers(store, agent) for agent in dict.fromkeys(state.agent for state in states)
+        }
+    states_with_memory = [
+        replace(state, remembers=state.remembers or remembers_by_agent[state.agent]) for state in states
+    ]
+    return findings(states_with_memory, hypotheses, phases=phases)
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
@@ -161,12 +165,12 @@ def _worlds(store: Store) -> list[World]:
 
 
 def _relative_to_beliefs(
-    path: Path, where: str, options: Mapping[str, Any], draws: int, stage: Stage
+    path: Path, place: str, options: Mapping[str, Any], draws: int, stage: Stage
 ) -> RunDirectedness:
     """Return the MEG relative to beliefs decoded at a site and layer, e.g. "pre:3", and report the probes used."""
-    site, separator, layer = where.partition(":")
+    site, separator, layer = place.partition(":")
     if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
-        raise ValueError(f"--beliefs must be SITE:LAYER of captured activations, e.g. pre:3, got {where!r}")
+        raise ValueError(f"--beliefs must be SITE:LAYER of captured activations, e.g. pre:3, got {place!r}")
     findings, probing = measure_decoded_beliefs(path, site=site, layer=int(layer), draws=draws, stage=stage, **options)
     models = {name: "the agent's model" if name == "none" else f"{name} weights" for name in probing.probes}
     states = (f"{models[name]} {'fitted' if name in probing.fitted else 'used again'}" for name in probing.probes)

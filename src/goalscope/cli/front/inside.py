@@ -74,8 +74,8 @@ def probe(
         ValueError: if a setting is invalid, or the run has no activations to read.
     """
     check_workers(executor, workers, gpus)
-    given = {"reads": [*reads], "sites": [*sites], "layers": layers_of(layers) if layers else "", "agent": agent}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value not in ("", [])}
+    chosen = {"reads": [*reads], "sites": [*sites], "layers": layers_of(layers) if layers else "", "agent": agent}
+    changes: dict[str, Any] = {name: value for name, value in chosen.items() if value not in ("", [])}
     if [*random_kinds] == ["none"]:
         changes["random"] = None
     elif random_kinds or random_seeds is not None:
@@ -99,12 +99,12 @@ def probe(
         if model:
             from goalscope.agents.models.local import LocalModel
 
-            where = "auto" if device == "cpu" else device
+            model_device = "auto" if device == "cpu" else device
 
             def random(kind: str, seed: int) -> "LocalModel":
-                return LocalModel(model, device=where, untrained=seed, random_weights=kind)
+                return LocalModel(model, device=model_device, untrained=seed, random_weights=kind)
 
-            options = {"model": LocalModel(model, device=where), "random": random}
+            options = {"model": LocalModel(model, device=model_device), "random": random}
         declared = Inside.parse(declaration, "what is asked for")
         return study_inside(
             path, declared, full=full, device=trains, stage=stage, drop_sites=not sites_named, pool=pool, **options
@@ -142,15 +142,17 @@ def patch(
     Raises:
         ValueError: if a setting is invalid, or the run has no activations to change.
     """
-    given: dict[str, Any] = {"sites": [*sites], "agent": agent}
-    changes = {name: value for name, value in given.items() if value}
+    chosen: dict[str, Any] = {"sites": [*sites], "agent": agent}
+    changes = {name: value for name, value in chosen.items() if value}
     if layers:
         changes["layers"] = layers if layers == "auto" else layers_of(layers, first=-1)
     if pairs is not None:
         changes["pairs"] = {"per_size": pairs}
     path = Path(run)
     with Store(path) as store:
-        declared = [one for one in experiment.declared_in(store) if not kind or one.kind == kind]  # type: ignore[attr-defined]
+        declared = [
+            declaration for declaration in experiment.declared_in(store) if not kind or declaration.kind == kind
+        ]  # type: ignore[attr-defined]
     parsed = list[BaseModel]()
     for intervention in declared or [registry.resolve("intervention", kind or "patching")()]:
         mapping: dict[str, Any] = intervention.model_dump(mode="json")

@@ -53,10 +53,10 @@ def run(
         ValueError: if the study or an option is invalid, or the directory contains something else.
     """
     read = study if isinstance(study, Study) else load(study)
-    passed = {"study": read.name, "workers": workers}
+    arguments = {"study": read.name, "workers": workers}
     options: dict[str, Any] = {"executor": executor, "gpus": gpus, "shard": shard, "full": full}
     with aloud():
-        for done in stages(read, Path(out), workers, passed=passed, guide=False, stage=stage, **options):
+        for done in stages(read, Path(out), workers, passed=arguments, guide=False, stage=stage, **options):
             if isinstance(done, str):
                 TALLY.tell(done)
     return Run(Path(out))
@@ -137,7 +137,7 @@ def stages(
     with Store(out) as store:
         for line in noted_of_answers(store):
             TALLY.tell(line)
-    if done.replayed > sum(one["asked"] for one in first) or done.lost:
+    if done.replayed > sum(record["asked"] for record in first) or done.lost:
         yield f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost"
     if part is not None:
         later = (

@@ -96,25 +96,25 @@ class ScoredLog(Records):
         """One record per agent and error: the mean over episodes and maps with its interval, and counts."""
         return [
             {
-                "agent": one.agent,
+                "agent": agent.agent,
                 "error": error.kind,
                 **{name: getattr(error.mean, name) for name in ("value", "low", "high")},
                 "pooled": error.pooled.value,
                 "errors": error.errors,
                 "steps": error.steps,
-                "episodes": one.episodes,
-                "maps": one.maps,
-                "success": one.success.value,
+                "episodes": agent.episodes,
+                "maps": agent.maps,
+                "success": agent.success.value,
             }
-            for one in self.agents
-            for error in one.errors
+            for agent in self.agents
+            for error in agent.errors
         ]
 
     def to_plain(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
             "distances": self.distances,
-            "agents": {one.agent: one.to_plain() for one in self.agents},
+            "agents": {agent.agent: agent.to_plain() for agent in self.agents},
             "counts": dict(self.ledger.counts),
             "problems": [str(problem) for problem in self.ledger.problems],
         }

@@ -204,8 +204,8 @@ class Recording:
             pass
         finally:
             self._wanted = None
-        kept, self._kept = self._kept, {}
-        return [kept[layer] for layer in self._blocks.layers]
+        recorded, self._kept = self._kept, {}
+        return [recorded[layer] for layer in self._blocks.layers]
 
 
 def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
@@ -222,11 +222,11 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sorted({int(layer) for layer in layers}))
 
 
-def chosen_layers(wanted: str | Sequence[int], count: int) -> tuple[int, ...]:
+def chosen_layers(requested: str | Sequence[int], count: int) -> tuple[int, ...]:
     """Return the layers of a setting ("thirds", "all" or numbers) in a model of so many blocks; see `check_layers`."""
-    if isinstance(wanted, str):
-        return thirds(count) if wanted == "thirds" else tuple(range(count))
-    return check_layers(wanted, count)
+    if isinstance(requested, str):
+        return thirds(count) if requested == "thirds" else tuple(range(count))
+    return check_layers(requested, count)
 
 
 def thirds(count: int) -> tuple[int, ...]:
@@ -258,7 +258,7 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
     id_array = np.array([list(ids)], dtype=np.int64)
     columns = np.arange(id_array.shape[1])
     with blocks.recording() as recording:
-        kept = recording.run(id_array, np.zeros_like(columns), columns)
+        recorded = recording.run(id_array, np.zeros_like(columns), columns)
     with torch.inference_mode():
         id_tensor = torch.from_numpy(id_array).to(blocks.device)
         hidden_states = blocks.base(input_ids=id_tensor, use_cache=False, output_hidden_states=True).hidden_states
@@ -268,7 +268,7 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
                 f"{len(hidden_states)}"
             )
         differences: dict[int, float] = {}
-        for layer, captured in zip(blocks.layers, kept, strict=True):
+        for layer, captured in zip(blocks.layers, recorded, strict=True):
             expected = hidden_states[layer + 1][0].float()
             normed = (blocks.norm(captured) if layer == blocks.count - 1 else captured).float().to(expected.device)
             finite, differences[layer] = expected.isfinite(), 0.0

@@ -262,8 +262,8 @@ def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContex
 
 def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
     """Return which rows of a shard are of grids of a shape, None for all."""
-    same = columns["shape"] == (columns["shape"] if shape is None else shape)
-    return np.flatnonzero(same.all(axis=1))
+    same_shape = columns["shape"] == (columns["shape"] if shape is None else shape)
+    return np.flatnonzero(same_shape.all(axis=1))
 
 
 def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:

@@ -85,7 +85,7 @@ def _agents_with_steps(store: Store) -> list[_StepCounts]:
     for page in store.pages():
         packed = store.steps_of([row[0] for row in page])
         store.sums.check_episodes(page, packed)
-        steps = {number: step_cells(one) for number, one in packed.items()}
+        steps = {number: step_cells(packed_steps) for number, packed_steps in packed.items()}
         for number, *header in page:
             if not steps[number]:
                 continue

@@ -269,8 +269,8 @@ def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str])
     Raises:
         ValueError: another format, or the header was changed: any character of it.
     """
-    if (given := header.get("format")) != FORMAT or isinstance(given, bool):
-        raise ValueError(f"its header must be of format {FORMAT}, got {str(given)[:80]!r}")
+    if (version := header.get("format")) != FORMAT or isinstance(version, bool):
+        raise ValueError(f"its header must be of format {FORMAT}, got {str(version)[:80]!r}")
     digests = header.get("digests")
     if not isinstance(digests, dict) or set(digests) != {*names, _HEADER_DIGEST}:
         different = sorted({*digests} ^ {*names, _HEADER_DIGEST})[:1] if isinstance(digests, dict) else [str(digests)]

@@ -58,9 +58,9 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 def _in_grids(text: str) -> str:
     """Return the written form of a hypothesis that has a meaning in grids."""
-    found = parse(text)
-    bind(found, [GridWorld(grid=Grid.parse("A_G"))])  # refuses names, which grids do not give to goals
-    return found.text
+    study = parse(text)
+    bind(study, [GridWorld(grid=Grid.parse("A_G"))])  # refuses names, which grids do not give to goals
+    return study.text
 
 
 Written = Annotated[str, AfterValidator(_in_grids)]
@@ -140,9 +140,11 @@ class ExperimentSubject:
             self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control, find=find)
             if not control:
                 sizes = len({original.tags.get("size") for original in self.originals})
-                found = Counter(pair.moved for pair in self.pair_cache[key].kept)
-                asked = sizes * settings.share()
-                self.by_thing.update({thing: {"pairs": found[thing], "asked for": asked} for thing in settings.moved})
+                counts = Counter(pair.moved for pair in self.pair_cache[key].kept)
+                requested = sizes * settings.share()
+                self.by_thing.update(
+                    {thing: {"pairs": counts[thing], "asked for": requested} for thing in settings.moved}
+                )
         return self.pair_cache[key]
 
     def has(self, unit: str) -> bool:
@@ -231,8 +233,8 @@ def choose_pairs(
     No thing takes the place of another that yields too few: what is missing is counted among what was left out.
     """
     share = settings.share(control=control)
-    asked: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
-    kept: list[Pair] = []
+    options: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
+    pairs_kept: list[Pair] = []
     left_out: Counter[str] = Counter()
     for size in dict.fromkeys(original.tags.get("size") for original in originals):
         same_size = [original for original in originals if original.tags.get("size") == size]
@@ -241,23 +243,23 @@ def choose_pairs(
         by_thing: dict[Moved, list[Pair]] = {thing: [] for thing in settings.moved}
         while True:
             groups, waiting = _by_thing(
-                waiting, {thing: share - len(found) for thing, found in by_thing.items()}, asked
+                waiting, {thing: share - len(found_pairs) for thing, found_pairs in by_thing.items()}, options
             )
             if not any(groups.values()):
                 break
             for thing, group in groups.items():
-                batch = find(agent, group, moved=[thing], tries=settings.tries, seed=settings.seed, **asked)
+                batch = find(agent, group, moved=[thing], tries=settings.tries, seed=settings.seed, **options)
                 left_out.update(batch.left_out)
                 by_thing[thing] += batch.kept
-        for thing, found in by_thing.items():
-            kept += found
-            if len(found) < share:
-                left_out[f"{thing} moved, size {size}: pairs that too few grids have"] += share - len(found)
-    return Pairs(kept=tuple(kept), left_out=dict(left_out))
+        for thing, found_pairs in by_thing.items():
+            pairs_kept += found_pairs
+            if len(found_pairs) < share:
+                left_out[f"{thing} moved, size {size}: pairs that too few grids have"] += share - len(found_pairs)
+    return Pairs(kept=tuple(pairs_kept), left_out=dict(left_out))
 
 
 def _by_thing(
-    originals: Sequence[Original], missing: Mapping[Moved, int], asked: Mapping[str, Any]
+    originals: Sequence[Original], missing: Mapping[Moved, int], options: Mapping[str, Any]
 ) -> tuple[dict[Moved, list[Original]], list[Original]]:
     """Return as many originals for each thing as it lacks pairs, and those that are left.
 
@@ -270,7 +272,7 @@ def _by_thing(
         if not any(lacking.values()):
             left.append(original)
             continue
-        movable = [thing for thing in lacking if counterfactuals(original, thing, **asked)]
+        movable = [thing for thing in lacking if counterfactuals(original, thing, **options)]
         thing = max(movable or lacking, key=lambda thing: lacking[thing])
         if lacking[thing]:
             groups[thing].append(original)
@@ -329,7 +331,7 @@ def study_interventions(
             registry.resolve("intervention", settings.kind)  # type: ignore[attr-defined] # a stored study may name others
         targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
-        note_libraries(store, "interventions", [("intervention", one.kind) for one in experiments])  # type: ignore[attr-defined]
+        note_libraries(store, "interventions", [("intervention", experiment.kind) for experiment in experiments])  # type: ignore[attr-defined]
         done = [
             attempt("intervention", settings.kind, partial(_run_one, store, settings, target, model, stage), _nothing)  # type: ignore[attr-defined]
             for settings, target in zip(experiments, targets, strict=True)
@@ -360,10 +362,12 @@ def _run_one(
     with stage(settings.kind) as show:
         originals = originals_of(store, target.agent_id)
         subject = ExperimentSubject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
-        about = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
-        about["by thing moved"] = subject.by_thing
-    note(store, INFO, {settings.kind: about})
-    return InterventionSummary(kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=about)
+        description = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
+        description["by thing moved"] = subject.by_thing
+    note(store, INFO, {settings.kind: description})
+    return InterventionSummary(
+        kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=description
+    )
 
 
 def _needs_weights(settings: Any) -> bool:

@@ -217,8 +217,8 @@ def find_pairs(
         return {"cells": cells, "changed": align(model, finder, first, second, cells), "tokenizer": tokenizer}
 
     answer_views = partial(act, agent, max_tokens=limit, hypothesis=hypothesis)
-    asked: dict[str, Any] = {"moved": moved, "control": control, "tries": tries, "seed": seed}
-    return pairs_of(originals, answer_views, token_fields, **asked, hypothesis=hypothesis)
+    options: dict[str, Any] = {"moved": moved, "control": control, "tries": tries, "seed": seed}
+    return pairs_of(originals, answer_views, token_fields, **options, hypothesis=hypothesis)
 
 
 def local_model(agent: ChatAgent) -> LocalModel:
@@ -267,18 +267,18 @@ def pairs_of(
     # Each view is shown once, with the same example in its prompt for both sides of a pair.
     views = dict.fromkeys([original.view for original, *_ in tasks] + [view for *_, group in tasks for view in group])
     sides = dict(zip(views, answer_views(list(views)), strict=True))
-    kept = []
+    pairs_kept = []
     for original, item, group in tasks:
         first = sides[original.view]
         second = next((side for view in group if (side := sides[view]) is not None), None)
         if first is None or second is None:
-            where = "the original" if first is None else "a counterfactual"
+            side_name = "the original" if first is None else "a counterfactual"
             acts = "act optimally" if hypothesis == GOAL else f"follow {hypothesis}"
-            left_out[f"{item}: the agent does not {acts} in {where}"] += 1
+            left_out[f"{item}: the agent does not {acts} in {side_name}"] += 1
             continue
         common: dict[str, Any] = {"moved": item, "control": control, "cluster": original.cluster}
-        kept.append(Pair(**common, tags=original.tags, sides=(first, second), **token_fields(first, second)))
-    return Pairs(kept=tuple(kept), left_out=dict(left_out))
+        pairs_kept.append(Pair(**common, tags=original.tags, sides=(first, second), **token_fields(first, second)))
+    return Pairs(kept=tuple(pairs_kept), left_out=dict(left_out))
 
 
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:

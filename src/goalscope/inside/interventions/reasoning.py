@@ -90,19 +90,21 @@ class ReasoningEdits(OnPairs):
         cached = CachedAgent(agent, limit) if local else CachedAgent.stored(agent, limit, subject.store)
         find = find_pairs if local else cached.find_pairs
         pairs = subject.pairs(self.pairs, find=find)
-        kept = [pair for pair in pairs.kept if all(cached.reasoning_of(side.view) is not None for side in pair.sides)]
-        if pairs.kept and not kept:
+        pairs_kept = [
+            pair for pair in pairs.kept if all(cached.reasoning_of(side.view) is not None for side in pair.sides)
+        ]
+        if pairs.kept and not pairs_kept:
             raise ValueError(
                 f"edits of reasoning need reasoning that stands apart from the answer, {agent.name} wrote none in "
                 f"{len(pairs.kept)} pairs: check its settings for reasoning"
             )
-        parts = [kept[begin : begin + _PAIRS_AT_ONCE] for begin in range(0, len(kept), _PAIRS_AT_ONCE)]
+        parts = [pairs_kept[begin : begin + _PAIRS_AT_ONCE] for begin in range(0, len(pairs_kept), _PAIRS_AT_ONCE)]
         units = {" ".join(pair.id for pair in part): (cached, part, local) for part in parts}
         subject.work(units, self._rows)
         return {
             "settings": self.model_dump(mode="json"),
-            "pairs": len(kept),
-            "without reasoning": len(pairs.kept) - len(kept),
+            "pairs": len(pairs_kept),
+            "without reasoning": len(pairs.kept) - len(pairs_kept),
             "left out": dict(pairs.left_out),
         }
 

@@ -117,12 +117,12 @@ def steer(
         ValueError: a layer or site that is not there, or a probe of another model, site or layer.
     """
     model = local_model(agent)
-    where: Site = "grid" if site == "changed" else site
+    probe_site: Site = "grid" if site == "changed" else site
     stored_probes = None
     if settings.probes is not None and site in ("pre", "post"):
         side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
         stored_probes = kept_probes(Path(settings.probes), site, layer, model_id(model), side)
-    activations = read_passages(model, states.passages[where], layer)
+    activations = read_passages(model, states.passages[probe_site], layer)
     directions = fit_directions(site, layer, model_id(model), states, activations, seed=settings.seed)
     if stored_probes is not None:
         directions.probe.source.check_same(stored_probes[0].source)

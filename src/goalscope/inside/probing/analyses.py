@@ -106,8 +106,8 @@ def analysis(
     """
 
     def add(compute: Compute) -> Compute:
-        found = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
-        registry.register("analysis", name, made_of=compute)(found)
+        analysis = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
+        registry.register("analysis", name, made_of=compute)(analysis)
         return compute
 
     return add
@@ -148,8 +148,10 @@ class ProbeDataset:
     @property
     def places(self) -> list[Place]:
         """All sites and layers, the middle layer of each site first."""
-        others = [layer for layer in self.layers if layer != self.middle]
-        return [(site, self.middle) for site in self.sites] + [(site, layer) for site in self.sites for layer in others]
+        other_layers = [layer for layer in self.layers if layer != self.middle]
+        return [(site, self.middle) for site in self.sites] + [
+            (site, layer) for site in self.sites for layer in other_layers
+        ]
 
     def summary(self) -> dict[str, int]:
         """Return numbers of steps and grids."""
@@ -365,5 +367,5 @@ def place_name(place: Place) -> str:
 
 def _placed(rows: Rows, name: str, place: Place) -> Rows:
     """Return rows with the tags of a place and a form of probe, the name of the analysis, where they have none."""
-    own = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
-    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own.items() if tag not in rows.tags})
+    own_tags = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
+    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own_tags.items() if tag not in rows.tags})

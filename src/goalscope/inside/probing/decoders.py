@@ -116,20 +116,20 @@ class Stepwise(Decoder):
         """Return the scores given the true tokens before each place, ``[Q, B, T, K]``."""
         begin = torch.full_like(values[:, :, :1], self.sizes.classes)
         earlier = values[:, :, :-1]
-        given = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
-        return self._given(weights, vectors, given)
+        inputs = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
+        return self._features(weights, vectors, inputs)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
         """Return the scores given the likeliest tokens before each place, ``[Q, B, T, K]``."""
         shape = (len(weights["queries"]), vectors.shape[1], self.sizes.outputs)
-        given = torch.full(shape, self.sizes.classes, device=vectors.device)
-        scored = self._given(weights, vectors, given)
+        inputs = torch.full(shape, self.sizes.classes, device=vectors.device)
+        scored = self._features(weights, vectors, inputs)
         for place in range(1, self.sizes.outputs):
-            given[:, :, place] = scored[:, :, place - 1].argmax(dim=-1)
-            scored = self._given(weights, vectors, given)
+            inputs[:, :, place] = scored[:, :, place - 1].argmax(dim=-1)
+            scored = self._features(weights, vectors, inputs)
         return scored
 
-    def _given(self, weights: Mapping[str, Tensor], vectors: Tensor, tokens: Tensor) -> Tensor:
+    def _features(self, weights: Mapping[str, Tensor], vectors: Tensor, tokens: Tensor) -> Tensor:
         probes = torch.arange(len(tokens), device=tokens.device)[:, None, None]
         hidden = weights["queries"][:, None] + weights["tokens"][probes, tokens]
         return self._scored(weights, vectors, hidden, causal=True)

@@ -72,7 +72,7 @@ def probe_distances(
 
     Source: behavioural and representational evaluation, Appendix E.3 (linear and MLP probes, label by shortest path).
     """
-    used, cells = settings or FitSettings(), data.cells
+    fit_settings, cells = settings or FitSettings(), data.cells
     check_shape("distances", distances, "N", {"N": len(cells)})
     check_controls(controls)
     for name, part in data.split.parts:
@@ -82,13 +82,15 @@ def probe_distances(
                 "more grids, or leave the reading out"
             )
 
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        predicted = probe.predict_number(features, device=used.device)
-        yield score_distance(predicted, truth.values[truth.test], cells.where(truth.test), about)
+    def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterable[Rows]:
+        predicted = probe.predict_number(features, device=fit_settings.device)
+        yield score_distance(predicted, truth.values[truth.test], cells.where(truth.test), tags)
 
-    truth_of = truths(distances, data, controls, seed=used.seed, known=~np.isnan(distances))
+    truth_of = truths(distances, data, controls, seed=fit_settings.seed, known=~np.isnan(distances))
     suite = [(head, control) for control in controls for head in heads]
-    fitted = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
+    fitted = fit_suite(
+        data, suite, truth_of, score, target="distance", settings=fit_settings, callbacks=callbacks, tags=tags
+    )
     train, test = truth_of["own"].train, truth_of["own"].test
     train_target, target, true_cells, in_split = distances[train], distances[test], cells.where(test), train | test
     nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
@@ -250,8 +252,8 @@ def cross_fitted(
     Raises:
         ValueError: fewer than two training grids, or what `probe_cells` refuses.
     """
-    used = settings or FitSettings()
-    fold = grid_folds(data.cells, data.split.train, folds=FOLDS, seed=used.seed)
+    fit_settings = settings or FitSettings()
+    fold = grid_folds(data.cells, data.split.train, folds=FOLDS, seed=fit_settings.seed)
     own_data = replace(data, random={})
     parts = {"general": (data.split, fold < 0)}
     count = int(fold.max()) + 1
@@ -269,14 +271,14 @@ def cross_fitted(
         fitted = probe_cells(
             replace(own_data, split=split),
             suite=((head, "none"),),
-            settings=used,
+            settings=fit_settings,
             scope=scope,
             callbacks=callbacks,
             scored=False,
         )
         for activations in data.activations:
             predictions = fitted.probe(head, activations, scope=scope).predict(
-                activations.where(decoded), device=used.device
+                activations.where(decoded), device=fit_settings.device
             )
             posteriors[activations.site, activations.layer][decoded] = predictions.maps("natural")
     return {place: decode_maps(posterior) for place, posterior in posteriors.items()}

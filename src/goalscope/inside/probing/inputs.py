@@ -264,7 +264,7 @@ class Control:
     ``truth`` is its target, see `inside.probing.truths`; with ``number`` plans and distances have the control, too.
     """
 
-    reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, own: own
+    reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, placed: placed
     truth: TruthName = "own"
     number: bool = False
 
@@ -336,9 +336,9 @@ CONTROLS: Final[Mapping[str, Control]] = {
     "shuffled": Control(truth="shuffled", number=True),
     "control-task": Control(truth="control task", number=True),
     **{kind: Control(reads=_random(kind), number=True) for kind in RANDOM_WEIGHTS},
-    "wall-count": Control(reads=lambda data, own: [Reading(NOWHERE, wall_count(data.cells))]),
-    "input": Control(reads=lambda data, own: [Reading(NOWHERE, input_features(data.cells))]),
-    "text": Control(reads=lambda data, own: [Reading(NOWHERE, text_features(data.cells, data.split.train))]),
+    "wall-count": Control(reads=lambda data, placed: [Reading(NOWHERE, wall_count(data.cells))]),
+    "input": Control(reads=lambda data, placed: [Reading(NOWHERE, input_features(data.cells))]),
+    "text": Control(reads=lambda data, placed: [Reading(NOWHERE, text_features(data.cells, data.split.train))]),
 }
 """The controls by name.
 

@@ -92,51 +92,51 @@ class LabelProbe(Records):
         """A record for each score: measure, control, less, value, low, high, n, groups, unit, note."""
         return [
             {
-                "measure": one.measure,
-                "control": one.control,
-                "less": one.less,
-                "value": one.estimate.value,
-                "low": one.estimate.low,
-                "high": one.estimate.high,
-                "n": one.estimate.n,
-                "groups": one.estimate.clusters,
-                "unit": one.estimate.unit,
-                "note": one.estimate.note,
+                "measure": score.measure,
+                "control": score.control,
+                "less": score.less,
+                "value": score.estimate.value,
+                "low": score.estimate.low,
+                "high": score.estimate.high,
+                "n": score.estimate.n,
+                "groups": score.estimate.clusters,
+                "unit": score.estimate.unit,
+                "note": score.estimate.note,
             }
-            for one in self.scores
+            for score in self.scores
         ]
 
     @property
     def differences(self) -> dict[str, Estimate]:
         """Control -> the score of the probe less that of the control, in `measure`."""
-        return {one.less: one.estimate for one in self.scores if one.less and one.measure == self.measure}
+        return {score.less: score.estimate for score in self.scores if score.less and score.measure == self.measure}
 
     @property
     def sentence(self) -> str:
         """What the probe shows, by rule: above a control only where the whole interval of the difference is above 0."""
-        found = self.differences
-        above = [name for name, one in found.items() if one.low > 0]
-        others = [name for name in found if name not in above]
+        differences = self.differences
+        above = [name for name, estimate in differences.items() if estimate.low > 0]
+        not_above = [name for name in differences if name not in above]
         chance = {FREQUENCIES, SHUFFLED}
-        if not any(one.has_interval for one in found.values()):
+        if not any(estimate.has_interval for estimate in differences.values()):
             return f"Whether {self.label} can be read cannot be told: no difference to a control has an interval."
-        if chance & set(others):
-            named = _listed([name for name in others if name in chance])
+        if chance & set(not_above):
+            named = _listed([name for name in not_above if name in chance])
             return f"{self.label} is not shown to be readable: the probe is not shown to be above {named}."
         counts = f"{self.tested} tested groups of {self.groups}"
         text = f"{self.label} is read above {_listed(above)} ({self.measure}, {counts})"
-        text += f"; it is not shown to be above {_listed(others)}" if others else ""
-        lacking = [name for name in (POSITION, "random networks") if not self._asked(name)]
+        text += f"; it is not shown to be above {_listed(not_above)}" if not_above else ""
+        lacking = [name for name in (POSITION, "random networks") if not self._is_requested(name)]
         return text + (f". No {' and no '.join(lacking)} stood beside it." if lacking else ".")
 
-    def _asked(self, name: str) -> bool:
-        known = {FREQUENCIES, SHUFFLED, POSITION}
-        return POSITION in self.differences if name == POSITION else bool(set(self.differences) - known)
+    def _is_requested(self, name: str) -> bool:
+        built_in = {FREQUENCIES, SHUFFLED, POSITION}
+        return POSITION in self.differences if name == POSITION else bool(set(self.differences) - built_in)
 
     def __str__(self) -> str:
         lines = [
-            f"{one.measure}, {one.control}{f' less {one.less}' if one.less else ''}: {one.estimate}"
-            for one in self.scores
+            f"{score.measure}, {score.control}{f' less {score.less}' if score.less else ''}: {score.estimate}"
+            for score in self.scores
         ]
         return "\n".join([self.sentence, *lines, *self.notes])
 
@@ -197,17 +197,21 @@ def probe(
         if len(other) != len(inputs) or np.array_equal(other, inputs):
             raise ValueError(f"{network} {draw} must be another network with {len(inputs)} rows, got {len(other)}")
         read.setdefault(network, []).append(other)
-    own = fold.scores(inputs, labels, ~tested, tested)
-    scores = {"": [own], FREQUENCIES: [fold.constant(~tested, tested)], SHUFFLED: []}
+    own_scores = fold.scores(inputs, labels, ~tested, tested)
+    scores = {"": [own_scores], FREQUENCIES: [fold.constant(~tested, tested)], SHUFFLED: []}
     for draw in range(shuffles):
         other_labels = labels[exchanged(codes, tested, stream(seed, "label probe", "shuffled", draw))]
         scores[SHUFFLED].append(fold.scores(inputs, other_labels, ~tested, tested))
     scores |= {
-        name: [fold.scores(one, labels, ~tested, tested) for one in given] for name, given in read.items() if name
+        name: [fold.scores(inputs_of_draw, labels, ~tested, tested) for inputs_of_draw in inputs_of_draws]
+        for name, inputs_of_draws in read.items()
+        if name
     }
-    found = list(_compared(scores, codes[tested], confidence))
+    label_scores = list(_compared(scores, codes[tested], confidence))
     if blocks >= 2 and count >= 2**blocks:
-        found += _coded(fold, {name: given[0] for name, given in read.items()}, blocks, confidence)
+        label_scores += _coded(
+            fold, {name: inputs_of_draws[0] for name, inputs_of_draws in read.items()}, blocks, confidence
+        )
     notes = ["Rows are taken as independent: no groups were given."] if groups is None else []
     notes += [f"No code length: {blocks} blocks need {2**blocks} groups."] if blocks >= 2 and count < 2**blocks else []
     return LabelProbe(
@@ -216,7 +220,7 @@ def probe(
         classes=classes,
         groups=count,
         tested=len(set(codes[tested].tolist())),
-        scores=tuple(found),
+        scores=tuple(label_scores),
         notes=tuple(notes),
     )
 
@@ -230,7 +234,7 @@ def _compared(
     for measure in scores[""][0]:
         unit, bounds = SCORES[measure]
         tables = {
-            name: np.stack([np.bincount(groups, one[measure]) / size for one in draws], axis=1)
+            name: np.stack([np.bincount(groups, draw[measure]) / size for draw in draws], axis=1)
             for name, draws in scores.items()
         }
         for less in (False, True):
@@ -272,7 +276,7 @@ def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: fl
     ends = [round(count * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
     coded = [(place < begin, (place >= begin) & (place < end)) for begin, end in itertools.pairwise(ends)]
     inputs = {**read, FREQUENCIES: np.zeros((len(place), 1))}
-    bits = {name: np.concatenate([fold.bits(one, *part) for part in coded]) for name, one in inputs.items()}
+    bits = {name: np.concatenate([fold.bits(vectors, *part) for part in coded]) for name, vectors in inputs.items()}
     clusters = np.concatenate([fold.codes[part] for _, part in coded])
     options: dict[str, Any] = {"unit": "bits", "confidence": confidence}
     for name, values in bits.items():
@@ -286,5 +290,5 @@ def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: fl
 
 def _listed(names: Sequence[str]) -> str:
     words = {FREQUENCIES: "the frequencies of the labels", SHUFFLED: "shuffled labels", POSITION: "the position alone"}
-    said = [words.get(name, f"random networks ({name})") for name in names]
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    controls = [words.get(name, f"random networks ({name})") for name in names]
+    return controls[0] if len(controls) == 1 else f"{', '.join(controls[:-1])} and {controls[-1]}"

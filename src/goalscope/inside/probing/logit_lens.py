@@ -245,9 +245,9 @@ def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.
     if not train_known.any():
         return {}
     weights = grid_weights(train.cluster[train_known])
-    taken = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
+    commonest = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
     optimal = (weights @ train.optimal[train_known]).argmax()
     return {
-        TAKEN: np.where(test_known, (test_steps.action == taken).astype(np.float64), np.nan),
+        TAKEN: np.where(test_known, (test_steps.action == commonest).astype(np.float64), np.nan),
         OPTIMAL: np.where(test_known, test_steps.optimal[:, optimal].astype(np.float64), np.nan),
     }

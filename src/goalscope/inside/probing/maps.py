@@ -317,7 +317,7 @@ def _expand_fronts(
     planes: npt.NDArray[np.uint64],
 ) -> None:
     """Expand all search fronts until all are empty; set ``planes[a]`` where action a leads into a front."""
-    step, reached, one = np.empty_like(front), np.empty_like(front), np.uint64(1)
+    step, reached, first_bit = np.empty_like(front), np.empty_like(front), np.uint64(1)
     while np.bitwise_or.reduce(front, axis=0).any():  # `any` of all the words would take longer than a move
         reached[...] = 0
         for action in range(4):
@@ -329,7 +329,7 @@ def _expand_fronts(
                 step[-1] = 0
                 np.bitwise_and(front[1:], unseen[:-1], out=step[:-1])
             else:
-                (np.left_shift if action == 2 else np.right_shift)(front, one, out=step)
+                (np.left_shift if action == 2 else np.right_shift)(front, first_bit, out=step)
                 step &= unseen
             planes[action] |= step
             reached |= step

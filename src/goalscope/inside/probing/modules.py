@@ -169,8 +169,8 @@ def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Te
     to as many threads as PyTorch has: operations this short, each cut into threads, would mostly wait for one another.
     The number of threads changes no byte.
     """
-    found: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
-    return found
+    summed: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
+    return summed
 
 
 class _Pieces(torch.autograd.Function):

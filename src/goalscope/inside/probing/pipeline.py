@@ -119,10 +119,10 @@ def study_inside(
         reader.probes.pool = pool
         rows: dict[str, Rows] = {}
         for name in settings.reads:
-            found = attempt("analysis", name, partial(reader.read, name), lambda why: None)
-            if found is None:
+            reading = attempt("analysis", name, partial(reader.read, name), lambda why: None)
+            if reading is None:
                 continue
-            reading_rows, maps = found
+            reading_rows, maps = reading
             rows[name] = reading_rows.tagged({"agent": np.full(len(reading_rows), target.agent, dtype=object)})
             store.put_rows(rows[name], source=name)
             if name == "beliefs" or (name == "cognitive-map" and "beliefs" not in settings.reads):
@@ -137,9 +137,9 @@ def study_inside(
             fitted=reader.probes.fitted,
             reused=reader.probes.reused,
         )
-        about = {"settings": settings.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
-        about |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
-        note(store, INFO, dict.fromkeys(done.rows, about))
+        facts = {"settings": settings.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
+        facts |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
+        note(store, INFO, dict.fromkeys(done.rows, facts))
     return done
 
 
@@ -225,8 +225,8 @@ def _check_worlds(store: Store, target: ReplayTarget, settings: Inside) -> None:
         )
     doors = sorted(world.id for world in worlds if world.grid.door is not None)
     if doors and "beliefs" in settings.reads:
-        others = ",".join(name for name in settings.reads if name != "beliefs") or "cognitive-map"
+        other_reads = ",".join(name for name in settings.reads if name != "beliefs") or "cognitive-map"
         raise ValueError(
             f"beliefs are compared with actions in worlds without a door, {len(doors)} worlds of this run have one "
-            f"({doors[0]}): leave the reading out (--reads {others})"
+            f"({doors[0]}): leave the reading out (--reads {other_reads})"
         )

@@ -97,8 +97,8 @@ class _FileFormat:
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ValueError(f"{name} in its header must be {kind.__name__}, got {str(value)[:80]!r}")
         if header[self.names_key] != list(self.names):
-            shown = str(header[self.names_key])[:80]
-            raise ValueError(f"its {self.names_key} must be {', '.join(self.names)}, got {shown}")
+            found_names = str(header[self.names_key])[:80]
+            raise ValueError(f"its {self.names_key} must be {', '.join(self.names)}, got {found_names}")
         if not all(isinstance(value, _SCALARS) for value in header["tags"].values()):
             raise ValueError("its tags must be plain values")
 

@@ -52,8 +52,8 @@ def summary(run: RunData) -> list[str]:
         worlds_text = f"on {counted(clusters, 'task map')}, judged by their actions alone"
     elif policies_known:
         sized = run.measured.values.get("size", (None,)) != (None,)  # environments have no size
-        where = f"on {counted(clusters, 'grid')}" if sized else f"in {counted(clusters, 'world')}"
-        worlds_text = f"{where} whose optimal policies are known exactly"
+        scope = f"on {counted(clusters, 'grid')}" if sized else f"in {counted(clusters, 'world')}"
+        worlds_text = f"{scope} whose optimal policies are known exactly"
     else:
         worlds_text = (
             f"in {counted(clusters, 'world')} whose optimal policies are not known: measures that compare actions with "
@@ -108,11 +108,11 @@ def unfinished(store: Store) -> str:
     if stored >= expected:
         return ""
     shard = shard_of(store)
-    what, remedy = f"shard {shard} of its study", "merge puts all shards together"
+    state, remedy = f"shard {shard} of its study", "merge puts all shards together"
     if shard is None:
-        what, remedy = "not finished", "run goes on with it"
+        state, remedy = "not finished", "run goes on with it"
     return (
-        f"the run is {what}: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing from "
+        f"the run is {state}: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing from "
         f"every number; goalscope {remedy}"
     )
 
@@ -127,8 +127,8 @@ def undefined(run: RunData) -> Iterator[Declared]:
                 note = grouped.estimate.note or "no value is defined"
                 reasons.setdefault((str(grouped.key["measure"]), note), []).append(f"{table}: {_key_text(grouped.key)}")
     rows = [
-        (*why, str(len(where)), "; ".join([*where[:3], *([f"and {len(where) - 3} more"] if where[3:] else [])]))
-        for why, where in reasons.items()
+        (*why, str(len(scope)), "; ".join([*scope[:3], *([f"and {len(scope) - 3} more"] if scope[3:] else [])]))
+        for why, scope in reasons.items()
     ]
     undefined_table = Table(
         caption="A number without an interval is never shown as a finding.",

@@ -35,8 +35,8 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         # The condition with most grids, the first of ties.
         group = max(run.ledger.groups("agent"), key=lambda key: len(rows.select(**key).numbered("cluster")[1]))
         sides = [SideRows(agent, rows.select(agent=agent, **group)) for agent in agents]
-        where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
-        text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{where}"
+        condition = f" ({describe_key(group)}, the largest part of this run)" if group else ""
+        text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{condition}"
         pairs_of_sides = list(combinations(sides, 2))
         yield _compared(pairs_of_sides, "pairs", "comparison", "Agents compared", text, noun=run.ledger.noun)
 
@@ -58,8 +58,8 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
         for tag, _, base_group in comparisons
     ]
     pairs = []
-    for (tag, group, base_group), where in zip(comparisons, shared, strict=True):
-        suffix = f", {where}" if len(set(shared)) > 1 and where else ""
+    for (tag, group, base_group), condition in zip(comparisons, shared, strict=True):
+        suffix = f", {condition}" if len(set(shared)) > 1 and condition else ""
         for agent in run.ledger.agents:
             agent_rows = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
             first = SideRows(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", agent_rows.select(**group))
@@ -150,18 +150,18 @@ def _figure(episode: Episode) -> Figure | None:
         "ended": "ended without the goal",
     }
     tags = episode.world.tags
-    where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
+    condition = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
     steps = counted(len(episode.steps), "step")
-    caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
+    caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({condition or episode.world.id}); {episode.id}"
     if "drawing" in episode.world.offers:
         return Figure(episode_picture(episode, caption), caption=caption)
     try:
-        drawings = [episode.world.drawing(state) for state in (*(one.state for one in episode.steps), episode.final)]
+        drawings = [episode.world.drawing(state) for state in (*(step.state for step in episode.steps), episode.final)]
     except (ImportError, ValueError):  # of an environment whose package is elsewhere
         return None
-    shown = [one for one in drawings if one is not None and one.rows]
+    visible = [drawing for drawing in drawings if drawing is not None and drawing.rows]
     # A state after the end may have none.
-    return Figure(drawn_picture(shown, caption), caption=caption) if shown and drawings[0] is shown[0] else None
+    return Figure(drawn_picture(visible, caption), caption=caption) if visible and drawings[0] is visible[0] else None
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:

@@ -31,33 +31,33 @@ _RULE = (
 @section("attribution", worlds="grids")
 def attribution(run: RunData) -> Iterator[Declared]:
     """Which hypotheses each agent's actions follow, of runs with two answers a step."""
-    found = judged_in(run.store)
-    if found:
+    findings = judged_in(run.store)
+    if findings:
         yield Declared(
             anchor="attribution",
             title="What the actions follow",
-            paragraphs=[say_all(groups) for groups in found.values()],
+            paragraphs=[say_all(groups) for groups in findings.values()],
             explained=(_TEXT,),
-            tables=[_table(found), _hypotheses_table(found)],
+            tables=[_table(findings), _hypotheses_table(findings)],
             closing=_RULE,
         )
 
 
 def judged_in(store: Store) -> dict[str, list[Finding]]:
     """Return name of each agent whose steps were all answered twice -> what it is after; of other runs nothing."""
-    study, found = store.study(), dict[str, list[Finding]]()
+    study, findings_by_agent = store.study(), dict[str, list[Finding]]()
     if study is None or study.answers < 2:
-        return found
+        return findings_by_agent
     bank = hypotheses_of(study)
     for name in store.agent_names():
         with suppress(Undefined):  # in worlds without a known process
             states, _ = read_states(store, name)
-            found[name] = findings(states, bank, phases=phases_in(study))
-    return found
+            findings_by_agent[name] = findings(states, bank, phases=phases_in(study))
+    return findings_by_agent
 
 
-def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
-    lines = [(agent, group) for agent, groups in found.items() for group in groups]
+def _table(findings: Mapping[str, Sequence[Finding]]) -> Table:
+    lines = [(agent, group) for agent, groups in findings.items() for group in groups]
 
     def values(group: Finding, quantity: str) -> str:
         texts = {name: _text(group, quantity, name) for name in group.names or (group.subject,)}
@@ -83,13 +83,13 @@ def _text(group: Finding, quantity: str, name: str) -> str:
     return "" if figure is None else figure.text
 
 
-def _hypotheses_table(found: Mapping[str, Sequence[Finding]]) -> Table:
+def _hypotheses_table(findings: Mapping[str, Sequence[Finding]]) -> Table:
     """Return how well each hypothesis explains each agent in each group of worlds, also those that are not named."""
     lines = [
-        (agent, group, name, apart)
-        for agent, groups in found.items()
+        (agent, group, name, worlds_apart)
+        for agent, groups in findings.items()
         for group in groups
-        for name, apart in group.apart_in.items()
+        for name, worlds_apart in group.apart_in.items()
     ]
 
     columns: TextColumns[tuple[str, Finding, str, int]] = [

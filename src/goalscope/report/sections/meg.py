@@ -139,7 +139,7 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
     """Return a sentence for each pair of hypotheses that the worlds of some agent do not tell apart."""
     untold_ones = [contrast for contrast in contrasts if contrast.why_not]
-    reasons = (f"{one.why_not} ({where(one.cell)})" if one.cell else one.why_not for one in untold_ones)
+    reasons = (f"{untold.why_not} ({where(untold.cell)})" if untold.cell else untold.why_not for untold in untold_ones)
     return [f"cannot be told which of the two an agent is after: {reason}" for reason in dict.fromkeys(reasons)]
 
 
@@ -212,8 +212,8 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
     differences = []
     for entry in entries:
         low, high = (entry.low, entry.high) if entry.low < entry.high else (math.nan, math.nan)
-        about: dict[str, Any] = {"n": entry.n, "clusters": entry.grids, "method": entry.method, "unit": "nats"}
-        estimate = Estimate(value=entry.signed, low=low, high=high, confidence=entry.confidence, **about)
+        details: dict[str, Any] = {"n": entry.n, "clusters": entry.grids, "method": entry.method, "unit": "nats"}
+        estimate = Estimate(value=entry.signed, low=low, high=high, confidence=entry.confidence, **details)
         differences.append(DifferenceBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
     differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"

@@ -212,8 +212,8 @@ def contrasted(
 ) -> Estimates:
     """Estimate the differences of some contrasts by some tags; rivals without a common grid are left out."""
     parts = [
-        pairs(rows.where(**own).rows, rows.where(**{**own, **rival}).rows, name=name, by=paired)
-        for own, rivals, paired in contrasts
+        pairs(rows.where(**model_rows).rows, rows.where(**{**model_rows, **rival}).rows, name=name, by=paired)
+        for model_rows, rivals, paired in contrasts
         for name, rival in rivals.items()
     ]
     return ProbeRows(Rows.concatenate(parts)).estimated(estimator, by)

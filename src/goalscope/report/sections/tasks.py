@@ -131,8 +131,8 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
         x, y = (table.get(group, agent=agent, measure=name) for name in (fitted.error, "success"))
         if agent in fitted.agents and x is not None and y is not None:
             points.append(Point(agent, style, x, y))
-    where = describe_key(group)
-    title = f"Success against {fitted.error}{f', {where}' if where else ''}"
+    condition = describe_key(group)
+    title = f"Success against {fitted.error}{f', {condition}' if condition else ''}"
     chart = Points(
         points,
         title=title,

@@ -40,6 +40,6 @@ def exporter(name: str) -> Callable[[Exporter], Exporter]:
 
 def format_of(path: Path, formats: list[Format]) -> int | None:
     """Return the position of a file's format among some: the first that holds it, else the first that need not look."""
-    fitting = [index for index, one in enumerate(formats) if path.suffix.lower() in one.endings]
-    held = (index for index in fitting if (holds := formats[index].holds) is not None and holds(path))
-    return next(held, next((index for index in fitting if formats[index].holds is None), None))
+    fitting = [index for index, format_ in enumerate(formats) if path.suffix.lower() in format_.endings]
+    holding = (index for index in fitting if (holds := formats[index].holds) is not None and holds(path))
+    return next(holding, next((index for index in fitting if formats[index].holds is None), None))

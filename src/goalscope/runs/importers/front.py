@@ -80,9 +80,11 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
                 group.append(episode)
                 steps += len(episode.steps)
             _put(store, group, ledger)
-            store.put_agents((identity, name, about) for identity, (name, about) in sorted(ledger.agents.items()))
-            about = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
-            store.put_info("import", about | {"compared": result.compared})
+            store.put_agents(
+                (identity, name, description) for identity, (name, description) in sorted(ledger.agents.items())
+            )
+            description = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
+            store.put_info("import", description | {"compared": result.compared})
     return ImportResult(episodes=(), ledger=ledger)
 
 
@@ -114,11 +116,11 @@ def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]
     for file, name in _files_below(path, ledger):
         files[format_of(file, formats)].append((file, name))
     file_count = sum(map(len, files.values()))
-    if others := len(files.pop(None)):
-        ledger.counts["other files left alone"] += others
-    for one, named_files in zip(formats, files.values(), strict=True):
+    if other_count := len(files.pop(None)):
+        ledger.counts["other files left alone"] += other_count
+    for reader_format, named_files in zip(formats, files.values(), strict=True):
         for file, name in named_files:
-            yield from one.read(file, name, context)
+            yield from reader_format.read(file, name, context)
     if context.metrics:
         ledger.counts["rows of metrics without an imported trajectory"] += len(context.metrics)
     if ledger.problem_count or ledger.counts["trajectories"] or (check and ledger.checked):
@@ -127,8 +129,8 @@ def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]
         must = "there must be something to import: .json, .jsonl, .eval or a table of metrics"
         ledger.report(path.name or ".", "", must, f"{file_count} files, none of them such")
     else:
-        found = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
-        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(found))
+        counts_in_words = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
+        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(counts_in_words))
 
 
 def _shows_grids(path: Path) -> bool:
@@ -168,12 +170,15 @@ def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
                 yield NamedFile(path).checked(), name
             elif status is None or stat.S_ISDIR(status.st_mode):
                 entries = folder.entries(relative)
-                pending.extend((f"{relative}/{entry}" if relative else entry, own) for entry, own in reversed(entries))
+                pending.extend(
+                    (f"{relative}/{entry}" if relative else entry, status_before)
+                    for entry, status_before in reversed(entries)
+                )
             elif stat.S_ISREG(status.st_mode):
                 yield path / relative, name
             else:
-                given = described(path / relative, status)
-                ledger.report(name, "", "an import must consist of plain files and folders", given)
+                kind_found = described(path / relative, status)
+                ledger.report(name, "", "an import must consist of plain files and folders", kind_found)
         except StrangeFileError as error:
             ledger.report(name, "", "an import must consist of plain files and folders", error)
         except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path

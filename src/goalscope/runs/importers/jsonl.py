@@ -132,10 +132,10 @@ class _Log:
             must = f"lines of an episode must stand together, or among at most {MOST_OPEN} open episodes"
             raise UntrustedError(must, f"a further line of {shorten(key)}, which was closed")
         while (key not in self.open and len(self.open) >= MOST_OPEN) or self.open_bytes + size > MOST_OPEN_BYTES:
-            others = [other for other in self.open if other != key]
-            if not others:
+            other_keys = [other for other in self.open if other != key]
+            if not other_keys:
                 break
-            yield from self.close(others[:1])
+            yield from self.close(other_keys[:1])
         episode = self._opened(key)
         self.last = key
         episode.size += size
@@ -258,7 +258,7 @@ class _OpenEpisode:
         self._check_step(record, world, state)
         if record.optimal_actions is not None:
             optimal = solve(world.grid).optimal_in(state)
-            optimal_names = sorted(each.name for each in Action if optimal[each])
+            optimal_names = sorted(action.name for action in Action if optimal[action])
             must = f"the optimal actions at {state.position} are {optimal_names}"
             recorded = sorted(record.optimal_actions)
             self.ledger.compare(

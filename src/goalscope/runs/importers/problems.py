@@ -91,8 +91,8 @@ class ImportLog:
             self.report(source, f"{position} {error.where}", error.must, error.given)
         except ValidationError as error:
             errors = faults(error, {"": tuple(keys)})
-            for where, must, given in errors[:_MOST_ERRORS_A_RECORD]:
-                self.report(source, f"{position} {where}", must, given)
+            for place, must, got in errors[:_MOST_ERRORS_A_RECORD]:
+                self.report(source, f"{position} {place}", must, got)
             if len(errors) > _MOST_ERRORS_A_RECORD:
                 more = f"{len(errors) - _MOST_ERRORS_A_RECORD} more"
                 self.report(source, position, "a record must be valid everywhere", more)
@@ -282,14 +282,14 @@ def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must
         raise UntrustedError(must, _first_line(error), where) from error
 
 
-def grid_world(grid: Grid, where: str, **settings: Any) -> GridWorld:
-    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, ``where`` that of the error."""
+def grid_world(grid: Grid, place: str, **settings: Any) -> GridWorld:
+    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, ``place`` that of the error."""
     if grid.fog is not None:
-        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", where)
+        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", place)
     try:
         return GridWorld(grid=grid, **settings)
     except ValueError as error:
-        raise UntrustedError("a world must be a grid with agent and goal", _first_line(error), where) from error
+        raise UntrustedError("a world must be a grid with agent and goal", _first_line(error), place) from error
 
 
 def _first_line(error: ValueError) -> str:

@@ -102,9 +102,9 @@ def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLo
     ):
         if cell != (None, None) and cell != symbol_cell:
             on_wall = None not in cell and 0 <= cell[0] < grid.height and 0 <= cell[1] < grid.width and grid.walls[cell]  # type: ignore[operator]
-            given = f"x {cell[1]}, y {cell[0]}{', a wall' if on_wall else ''}"
+            recorded_cell = f"x {cell[1]}, y {cell[0]}{', a wall' if on_wall else ''}"
             must = f"the {name} of the layout is x {symbol_cell[1]}, y {symbol_cell[0]}"
-            raise UntrustedError(must, given, f"{name}_x, {name}_y")
+            raise UntrustedError(must, recorded_cell, f"{name}_x, {name}_y")
     if record.grid_text is not None and parse_grid(record.grid_text, where="grid_text") != grid:
         raise UntrustedError("grid_text must show the layout", "another grid", "grid_text")
     _count(record, "grids", ledger)
@@ -127,8 +127,8 @@ def read_metrics(path: Path, name: str, context: Context) -> Iterator[Episode]:
         try:
             has_ids = "trajectory_id" in (rows.fieldnames or ())
             if not has_ids and path.name == "recorded_metrics.csv":
-                given = shorten(text.split("\n", 1)[0])
-                raise UntrustedError("the header must name trajectory_id", given, "line 1")
+                first_line = shorten(text.split("\n", 1)[0])
+                raise UntrustedError("the header must name trajectory_id", first_line, "line 1")
             is_other_table = not has_ids
             for row in rows if has_ids else ():
                 _store_metrics(row, name, f"line {rows.line_num}", context)
@@ -157,22 +157,27 @@ def _check_state(record: StateRecord, source: str, position: str, ledger: Import
         must = f"it must be {_xy(start)} [x, y], where the grid shows the agent"
         raise UntrustedError(must, shorten(record.current_position), "current_position")
     try:
-        here = settle(grid, start, record.carrying_key)
+        world_here = settle(grid, start, record.carrying_key)
         expected = sorted(action.name for action in optimal_actions(grid, start, record.carrying_key))
     except ValueError as error:
         raise UntrustedError("the state must be allowed by the rules", str(error), "grid_text") from error
     paths, labels = solve(grid), sorted(record.optimal_actions)
     comparisons: list[tuple[str, str, object, object]] = [
         ("optimal-action labels of states", "optimal_actions", labels, expected),
-        ("distances of states", "current_optimal_distance", record.current_optimal_distance, paths.steps_from(here)),
+        (
+            "distances of states",
+            "current_optimal_distance",
+            record.current_optimal_distance,
+            paths.steps_from(world_here),
+        ),
     ]
     if record.observed_action is not None:
         name = record.observed_action.upper()
         if name not in Action.__members__:
             must = "an action must be UP, DOWN, LEFT or RIGHT"
             raise UntrustedError(must, shorten(record.observed_action), "observed_action")
-        after = step(grid, here, Action[name])
-        distance, hit_wall = paths.steps_from(after), after.position == here.position
+        after = step(grid, world_here, Action[name])
+        distance, hit_wall = paths.steps_from(after), after.position == world_here.position
         comparisons += [
             ("next positions of states", "next_position", record.next_position, _xy(after.position)),
             ("next distances of states", "next_optimal_distance", record.next_optimal_distance, distance),

@@ -181,11 +181,11 @@ def _world(record: TrajectoryRecord) -> World:
     if not parameters.fully_observable:
         must = "a trajectory of this layout must show the whole grid (fogged ones can be imported as JSON lines)"
         raise UntrustedError(must, "fully_observable: false", "grid_params")
-    where = "steps[0].grid_state"
-    grid = parse_grid(record.steps[0].grid_state, where=where)
+    field = "steps[0].grid_state"
+    grid = parse_grid(record.steps[0].grid_state, where=field)
     transform = None if parameters.transform_type == "base" else parameters.transform_type
     tags = {"size": grid.height, "density": parameters.grid_complexity, "transform": transform}
-    world = grid_world(grid, where, tags=_not_none(tags))
+    world = grid_world(grid, field, tags=_not_none(tags))
     stated = (
         ("grid_height", parameters.grid_height, grid.height),
         ("grid_width", parameters.grid_width, grid.width),
@@ -303,21 +303,24 @@ def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledge
     stored, must = record.grid_params.astar_distance, f"the shortest path has {length} steps"
     ledger.compare("shortest path lengths", stored, length, source, "grid_params.astar_distance", must)
     paths = solve(grid)
-    states = [*(each.state for each in episode.steps), episode.final]
-    for index, (ours, given) in enumerate(zip(episode.steps, record.steps, strict=True)):
+    states = [*(step.state for step in episode.steps), episode.final]
+    for index, (ours, recorded_step) in enumerate(zip(episode.steps, record.steps, strict=True)):
         optimal = paths.optimal_in(ours.state)
         right = sorted(action.name for action in Action if optimal[action])
-        labels = given.recorded_optimal_actions
+        labels = recorded_step.recorded_optimal_actions
         labels = None if labels is None else sorted(label.upper() for label in labels)
-        must, is_optimal = f"the optimal actions at {ours.state.position} are {right}", given.recorded_is_optimal_action
+        must, is_optimal = (
+            f"the optimal actions at {ours.state.position} are {right}",
+            recorded_step.recorded_is_optimal_action,
+        )
         acted = ours.action is not None and ours.action.name in right
-        after, reached = given.recorded_goal_reached_after_action, states[index + 1].position == grid.goal
-        for name, key, label, expected, said in (
+        after, reached = recorded_step.recorded_goal_reached_after_action, states[index + 1].position == grid.goal
+        for name, key, label, expected, recorded_value in (
             ("optimal-action labels", "recorded_optimal_actions", labels, right, must),
             ("is-optimal labels", "recorded_is_optimal_action", is_optimal, acted, ""),
             ("goal-reached labels", "recorded_goal_reached_after_action", after, reached, ""),
         ):
-            ledger.compare(name, label, expected, source, f"steps[{index}].{key}", said)
+            ledger.compare(name, label, expected, source, f"steps[{index}].{key}", recorded_value)
 
 
 def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, context: Context) -> None:
