@@ -108,7 +108,7 @@ def test_a_write_without_room_names_the_disk(
 
     monkeypatch.setattr(Folder, "replacing", refuse)
     shown = " ".join(call("report", made / "run", "--out", tmp_path / "page.html", status=2).split())
-    words = {errno.ENOSPC: "bytes are free", errno.EDQUOT: "quota", errno.EFBIG: "limit on the size of a file"}
+    words = {errno.ENOSPC: "bytes free", errno.EDQUOT: "quota", errno.EFBIG: "limit on the size of a file"}
     assert [other for other, word in words.items() if word in shown] == [number] and "kept" in shown
     assert not named or "page.html" in shown
 

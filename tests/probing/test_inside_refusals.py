@@ -145,9 +145,7 @@ def test_runs_without_token_ids_are_refused_with_the_setting(tmp_path: Path) -> 
     call("run", study, "--out", tmp_path / "run")
     told = call("probe", tmp_path / "run", status=2)
     assert "scripted agents and imported logs have no token ids" in told
-    assert "must come with a study that declares analysis: inside:" in call(
-        "run", study, "--out", tmp_path / "run", "--full", status=2
-    )
+    assert "analysis: inside:" in call("run", study, "--out", tmp_path / "run", "--full", status=2)
 
 
 def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
@@ -163,11 +161,11 @@ def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
     [
         (("--reads", "map"), "reads: the analysis must be a registered one, got 'map'"),
         (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
-        (("--layers", "1;2"), "blocks such as 7,15,23"),
+        (("--layers", "1;2"), "--layers must be"),
         (("--random-kinds", "no"), "random.kinds[0]: must be 'default-init', 'initial' or 'permuted', got 'no'"),
         (("--set", "random.seeds=0"), "random.seeds: must be greater than or equal to 1"),
         (("--set", "probes.hiden=3"), "probes.hiden: unknown key; did you mean hidden?"),
-        (("--set", "probes"), "--set must be given as KEY=VALUE"),
+        (("--set", "probes"), "--set must be KEY=VALUE"),
     ],
 )
 def test_wrong_options_are_refused_by_name(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

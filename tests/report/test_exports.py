@@ -168,7 +168,7 @@ def test_the_command_lists_writes_one_and_writes_all(directory: Path, tmp_path: 
             (("maps-figure-1", "--out", "x.jpg"), ".svg, .pdf, .png, .csv"),
             (("maps-figure-1", "--out", "x.tex"), ".svg, .pdf, .png, .csv"),
             (("results-table-1", "--out", "x.pdf"), ".tex, .md, .csv"),
-            (("results-table-1", "--out", "run.db"), "must not take the place"),
+            (("results-table-1", "--out", "run.db"), "overwritten"),
         ],
         names=2,
     ),

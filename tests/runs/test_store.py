@@ -211,7 +211,7 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
             (bad(reward=math.nan), "a reward must be a finite number"),
             (bad(prompt_tokens=(-1,)), "token ids must be whole numbers"),
             (bad(state=State((9, 9))), "must lie in the 4x5 grid"),
-            (bad(extra={"x": math.nan}), "finite numbers only"),
+            (bad(extra={"x": math.nan}), "finite numbers"),
             (episode(0, length=3), "an episode must keep its content"),
         ):
             with pytest.raises(ValueError, match=message):

@@ -163,7 +163,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({**STUDY, "worlds": [{"kind": "text", "grids": ["#A#"]}]}, ["worlds[0].grids: grid 0 must be a world", "goal"]),
     (
         {**STUDY, "worlds": [{"kind": "key-door", "count": 1, "transforms": ["swap"]}]},
-        ["worlds[0]: start and goal of a key-door world must not be swapped"],
+        ["worlds[0]: key-door"],
     ),
     ({**STUDY, "agents": [{"kind": "optimall"}]}, ["agents[0]: ", "'optimall'"]),
     ({**STUDY, "agents": [{"kind": "epsilon-greedy", "epsilon": 2}]}, ["agents[0]: epsilon", "got 2"]),

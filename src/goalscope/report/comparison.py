@@ -1,4 +1,4 @@
-"""Comparisons as tables and as records: one builder of each for whatever was compared."""
+"""Comparisons as tables and as records: one builder for each, whatever was compared."""
 
 import json
 import math
@@ -21,7 +21,7 @@ _TRANSFORM_TITLES: Final = {
     "transpose": "Transposition",
 }
 _OF_TRANSFORMS: Final = ("agent", "transform")
-"""Tags that a transform has a column or a table for; its other tags are conditions."""
+"""Tags of a transform that have a column or table of their own; its other tags are conditions."""
 
 
 def family_table(
@@ -32,17 +32,17 @@ def family_table(
     name: str = "pairs",
     clusters: str = "grids",
 ) -> tuple[list[Compared], Table]:
-    """Return the comparisons of a family and their table; TESTS in its caption becomes their number."""
+    """Return the comparisons of a family and their table. In its caption, TESTS is replaced by their number."""
     tests = compare(pairs, measures, name=name)
     caption = caption.replace("TESTS", counted(len(tests), "test"))
     return tests, comparison_table(tests, caption=caption, clusters=clusters)
 
 
 def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
-    """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
+    """Return comparisons as a table, one per line; n counts the values of both sides on common grids.
 
-    Methods and notes stand below it, marked in its last column; ``clusters`` is the heading for grids. The margins are
-    shown for transforms, and where equivalence was tested.
+    Methods and notes are below the table, referenced in its last column; ``clusters`` is the heading for grids. Margins
+    are shown for transforms, and if equivalence was tested.
     """
     footnotes = Footnotes()
     margins = _of_transforms(comparisons) or any(comparison.equivalence for comparison in comparisons)
@@ -88,13 +88,13 @@ def _equal_p(comparison: Compared) -> str:
 
 
 def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
-    """Return how far single grids differ, one comparison a line."""
+    """Return the spread of differences over single grids, one comparison per line."""
     footnotes = Footnotes()
 
     def cells(comparison: Compared) -> tuple[str, ...]:
         single, unit = comparison.sensitivity, comparison.paired.difference.unit
         if single is None or comparison.exchange is None:
-            raise ValueError(f"single grids must have been compared, but those of {comparison.first} were not")
+            raise ValueError(f"the single grids of {comparison.first} were not compared")
         low, high = (short(end, unit) for end in (single.low, single.high))
         method = f"root of a mean over grids ({single.square.method}); {single.method}"
         method = method if single.square.clusters else "no interval, no test"
@@ -120,7 +120,7 @@ def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
 
 
 def _named(comparisons: Sequence[Compared]) -> tuple[TextColumns[Compared], tuple[str, str, str]]:
-    """Return the columns that name comparisons, and the headings of difference, effect and equivalence."""
+    """Return the columns that name comparisons, and the headings for difference, effect and equivalence."""
     measure = ("metric" if _of_transforms(comparisons) else "measure", lambda comparison: title_of(comparison.measure))
     if _of_transforms(comparisons):
         return [measure, ("transformation", transform_of)], ("difference", "effect size", "TOST p (Holm)")
@@ -138,7 +138,7 @@ def _of_transforms(comparisons: Sequence[Compared]) -> bool:
 
 
 def transform_of(comparison: Compared) -> str:
-    """Return the transform of a comparison in words, with the conditions of its worlds."""
+    """Describe the transform of a comparison, with the conditions of its worlds."""
     conditions = describe_key({name: value for name, value in comparison.tags.items() if name not in _OF_TRANSFORMS})
     title = _TRANSFORM_TITLES.get(str(comparison.tags["transform"]), str(comparison.tags["transform"]))
     return f"{title}, {conditions}" if conditions else title
@@ -156,14 +156,14 @@ def _tag(name: str, comparison: Compared) -> str:
 
 
 def p_text(value: float) -> str:
-    """Write a p value with two digits, small ones as ``< 0.0001``."""
+    """Format a p value with two digits, small ones as ``< 0.0001``."""
     if math.isnan(value):
         return "undefined"
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
 def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return comparisons, one mapping each, undefined numbers as None."""
+    """Return one mapping per comparison, with undefined numbers as None."""
     return [
         {**_names(comparison), **_numbers(comparison), **_single_grids(comparison), "note": "; ".join(comparison.notes)}
         for comparison in comparisons

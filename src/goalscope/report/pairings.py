@@ -1,7 +1,7 @@
-"""Which rows of runs form the two sides of a comparison: agents, runs, values of a tag, checkpoints of a training.
+"""Which rows form the two sides of a comparison: agents, runs, values of a tag, or checkpoints of a training.
 
-The place of a checkpoint on its curve is a number that it was given (a tag of its episodes, or one a run), never a part
-of a name.
+The position of a checkpoint on its curve is always a given number (a tag of its episodes, or one number per run), never
+parsed from a name.
 """
 
 import math
@@ -37,19 +37,19 @@ from goalscope.stats.rows import Rows, Tag
 class ComparisonSettings:
     """Settings of a comparison."""
 
-    measures: Sequence[str] | None = None  # the family; None for those with margins, else the default of the runs' kind
-    agents: Sequence[str] = ()  # the agents to compare, all where empty
+    measures: Sequence[str] | None = None  # of the family; None for those with margins, else the default
+    agents: Sequence[str] = ()  # the agents to compare, all if empty
     margin: Mapping[str, float] = field(default_factory=dict)  # equivalence margin of each measure that has one
-    horizons: bool = False  # also compare episodes with different horizons
+    horizons: bool = False  # whether to compare episodes with different horizons, too
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # tag -> values; rows with other ones stay out
     between: str = ""  # a tag whose values are the sides, for each agent of one run; "" to compare agents
     transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
 
     def family(self, default: Sequence[str]) -> list[str]:
-        """Return the measures of the family: those named, else those with margins, else the default; checked.
+        """Return the measures of the family: those named, else those with margins, else the default.
 
         Raises:
-            ValueError: no measure or one twice, or a margin of a measure outside of the family.
+            ValueError: if there is no measure, a measure occurs twice, or a margin has a measure outside of the family.
         """
         names = list(self.measures if self.measures is not None else self.margin or default)
         check_family(names, self.margin)
@@ -88,17 +88,17 @@ def compare_runs(
 ) -> RunComparison:
     """Compare runs, or the agents of one run.
 
-    Without measures the family is success and action accuracy; success, both errors and steps of successful episodes
-    for runs in task worlds.
+    Default measures are success and action accuracy; for task worlds, success, both errors and steps of successful
+    episodes.
 
     Args:
         runs: the run directories, each with its rows.
-        settings: what is to be compared.
-        together: a number for each run; those of one number count as one run. By default each is its own.
+        settings: what to compare.
+        together: a number per run; runs with the same number count as one run. By default, each run counts separately.
 
     Raises:
-        ValueError: unknown measures or agents, runs without common worlds or with other horizons there, nothing to
-            compare.
+        ValueError: if measures or agents are unknown, runs share no worlds or have different horizons there, or there
+            is nothing to compare.
     """
     measured = [(path, rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)) for path, rows in runs]
     tasks = [path for path, rows in measured if "exploration error" in rows.measures]
@@ -129,7 +129,7 @@ def compare_runs(
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
     shared: list[Pair] = [shared_worlds(first.side, second.side, between=settings.between) for first, second in pairs]
-    if settings.between:  # phases, sizes: on their own grids where no grid has both
+    if settings.between:  # values such as phases or sizes use their own grids if no grid has both
         shared = [
             shared_worlds
             if len(shared_worlds[0].rows)
@@ -159,10 +159,10 @@ def compare_runs(
 
 
 def check_measures(names: Sequence[str], available: Sequence[str], where: str, option: str = "--measures") -> None:
-    """Refuse names of unavailable measures.
+    """Refuse names of measures that are not available.
 
     Raises:
-        ValueError: a measure is not available; the message names it and a similar one.
+        ValueError: if a measure is not available; the message names it and a similar one.
     """
     unknown = [name for name in names if name not in available]
     if unknown:
@@ -188,7 +188,7 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
 
 
 _REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
-"""Tags of single rows of a grid, which are averaged: draws of a control, pairs, steps. They are no conditions."""
+"""Tags of single rows of a grid, over which rows are averaged: draws of a control, pairs, steps. Not conditions."""
 
 
 def kept_apart(
@@ -204,10 +204,10 @@ def kept_apart(
     for measure in measures:
         of_measure = rows.where(rows.measure == measure)
         names = [name for name in of_measure.tags if name not in common and of_measure.known(name).any()]
-        # Probes have a control, too, by its name: that of worlds says whether they are one.
+        # Probes also have a tag "control", with a name; the tag of worlds is a flag.
         if "control" in common - {between} and any(isinstance(tag, str) for tag in of_measure.numbered("control")[1]):
             names.append("control")
-        # What agents learned in one phase says nothing of another: pooled, a difference in one hides in the other.
+        # Agents may have learned other things in each phase; pooled, a difference in one phase could hide in another.
         names += ["phase"] if between != "phase" and len(values.get("phase", ())) > 1 else []
         kept_separate[measure] = names + [
             name for name in scale_tags(units.get(measure, ""), values) if name != between
@@ -219,7 +219,7 @@ def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
     """Return an agent's rows at each value of a tag as sides of a comparison.
 
     Raises:
-        ValueError: several runs, or a tag with fewer than two values.
+        ValueError: if there are several runs, or the tag has fewer than two values.
     """
     rows = agent.side.rows
     values = sorted((value for value in rows.numbered(tag)[1] if value is not None), key=natural_order)
@@ -238,7 +238,7 @@ def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
 def _one_sided_notes(
     compared: Sequence[Compared], shared: Sequence[Pair], kept_separate: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return a note for each measure and pair with rows whose tags the other side has not."""
+    """Return a note per measure and pair with rows whose tags the other side lacks."""
     notes = []
     for measure, names in ((measure, names) for measure, names in kept_separate.items() if names):
         for first, second in shared:
@@ -258,10 +258,10 @@ def _one_sided_notes(
 
 
 def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
-    """Return the rows whose tags have one of the values named.
+    """Return the rows whose tags have one of the given values.
 
     Raises:
-        ValueError: no row has such a value.
+        ValueError: if no row has such a value.
     """
     for tag, wanted_values in where.items():
         present = {number(value): value for value in rows.numbered(tag)[1] if value is not None}
@@ -278,7 +278,7 @@ def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
 def compared_agents(
     runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], settings: ComparisonSettings
 ) -> list[list[ComparedAgent]]:
-    """Return the agents of each run, or those named; each name must be that of an agent of some run."""
+    """Return the agents of each run, or only those named; each name must occur in some run."""
     all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
     selected = agents_among(all_names, settings.agents, " or ".join(str(path) for path, _ in runs))
     by_run = []
@@ -298,7 +298,7 @@ def compared_agents(
 
 
 def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
-    """Return all pairs of agents of one run; between runs the pairs of equal name, or all where there is none."""
+    """Return all pairs of agents of one run; across runs, the pairs of equal names, or all pairs if there are none."""
     if len(agents) == 1:
         return list(combinations(agents[0], 2))
     pairs = []
@@ -309,7 +309,7 @@ def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
 
 
 def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[_Pair]) -> str:
-    """Return a message on the agents without a partner in another run, "" for none."""
+    """Return a message on agents without a partner in another run, or ""."""
     paired = {agent.side.name for pair in pairs for agent in pair}
     unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
     if not unpaired:
@@ -322,7 +322,7 @@ def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[
 
 
 def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
-    """Return both sides with their numbers of episodes, and of episodes with equal steps on both sides."""
+    """Return both sides with their numbers of episodes, and of episodes whose steps are equal on both sides."""
     ids = [set(side.rows.episode_id.tolist()) for side in full]
     common = ids[0] & ids[1]
     first_steps, second_steps = (_steps_by_episode(agent.run, common) if common else {} for agent in pair)
@@ -343,7 +343,7 @@ def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: boo
     """Return notes on paired episodes with different horizons.
 
     Raises:
-        ValueError: horizons differ, and differences are not allowed.
+        ValueError: if horizons differ and this is not allowed.
     """
     horizons: dict[str, int] = {}
     notes = []
@@ -385,15 +385,15 @@ def _run_names(paths: Sequence[Path]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A measure of a checkpoint.
+    """A measure at a checkpoint.
 
     Attributes:
         measure: the measure.
-        series: the agent, of runs; "" where the agents of one run are the checkpoints.
+        series: the agent, for runs; "" if the agents of one run are the checkpoints.
         agent: the checkpoint's own name.
-        step: its place on the curve.
-        estimate: over the worlds that all checkpoints of the series met.
-        since: the difference to the first checkpoint in the same worlds, None for that itself.
+        step: its position on the curve.
+        estimate: the estimate over the worlds that all checkpoints of the series share.
+        since: the difference from the first checkpoint in the same worlds; None for the first.
     """
 
     measure: str
@@ -409,9 +409,9 @@ class CheckpointCurve(Records):
     """A curve over training.
 
     Attributes:
-        over: what the places are, e.g. "step".
-        checkpoints: measure by measure and series by series, each by its place.
-        tests: number of differences to the first, which are one family.
+        over: name of the positions, e.g. "step".
+        checkpoints: by measure, series and position.
+        tests: number of differences from the first checkpoint, which form one family.
         notes: caveats for the reader.
     """
 
@@ -422,7 +422,7 @@ class CheckpointCurve(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each: place, value with its interval, worlds; the difference to the first with interval and p."""
+        """One record per checkpoint: position, value, worlds, difference from the first; with intervals and p."""
         records = []
         for checkpoint in self.checkpoints:
             since = comparison_records([checkpoint.since])[0] if checkpoint.since else {}
@@ -440,7 +440,7 @@ class CheckpointCurve(Records):
 
     @property
     def table(self) -> Table:
-        """The curve, a checkpoint of a measure a line."""
+        """The curve as a table, one line per measure and checkpoint."""
         notes = Footnotes()
         columns: TextColumns[Checkpoint] = [
             ("measure", lambda checkpoint: title_of(checkpoint.measure)),
@@ -470,10 +470,10 @@ class CheckpointCurve(Records):
 
     @property
     def figure(self) -> Figure:
-        """The curves of all measures, which must have one unit.
+        """The curves of all measures, which must share a unit.
 
         Raises:
-            ValueError: several units.
+            ValueError: if there are several units.
         """
         units = {checkpoint.estimate.unit for checkpoint in self.checkpoints}
         measures = list(dict.fromkeys(checkpoint.measure for checkpoint in self.checkpoints))
@@ -523,13 +523,14 @@ def curve_of(
 
     Args:
         runs: the run directories, each with its rows.
-        settings: what is to be compared.
+        settings: what to compare.
         measures: the measures of the curve.
-        over: the tag of episodes whose value is their checkpoint's place; with ``places`` a name for them.
-        places: a number for each run; its agents are curves of their own.
+        over: tag of episodes with the position of their checkpoint; with ``places``, a name for these numbers.
+        places: a number per run; each agent then has a curve of its own.
 
     Raises:
-        ValueError: unknown measures or agents, fewer than two checkpoints, two at one place, no common worlds.
+        ValueError: if measures or agents are unknown, there are fewer than two checkpoints or two at one position, or
+            no worlds are shared.
     """
     for path, rows in runs:
         check_known(path, rows.every_measure, measures, settings)
@@ -595,7 +596,7 @@ def curve_of(
 
 
 def _place(agent: ComparedAgent, over: str) -> float:
-    """Return the one value of a tag of an agent's rows."""
+    """Return the single value of a tag in an agent's rows."""
     rows = agent.side.rows
     values: Mapping[Any, None] = dict.fromkeys(rows.numbered(over)[1] if over in rows.tags else ())
     (value,) = values if len(values) == 1 else (None,)
@@ -610,6 +611,6 @@ def _place(agent: ComparedAgent, over: str) -> float:
 
 
 def _estimate(rows: Rows) -> Estimate:
-    """Return the mean over worlds of a measure's rows, whatever their other tags."""
+    """Return the mean over worlds of a measure's rows, regardless of their other tags."""
     (estimate,) = estimate_rows(rows, by=(), bounds=measure_bounds())
     return estimate.estimate

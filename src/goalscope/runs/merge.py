@@ -1,4 +1,4 @@
-"""Merging the shards of a study into one run directory, equal to that of one run of the whole study."""
+"""Merge the shards of a study into one run directory, equal to that of a run of the whole study."""
 
 import math
 from collections import defaultdict
@@ -37,8 +37,8 @@ class MergeSummary:
         shards: number of shards.
         episodes: number of episodes.
         calls: number of journalled calls.
-        measured: shards that hold rows of measures; the merged run must be measured again.
-        read: shards that hold activations or probes; the merged run must be captured again.
+        measured: whether shards have rows of measures; the merged run must be measured again.
+        read: whether shards have activations or probes; the merged run must be captured again.
     """
 
     shards: int
@@ -57,14 +57,13 @@ def merge(
 ) -> MergeSummary:
     """Write the run of a whole study from the runs of all its shards.
 
-    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of
-    measures, activations and probes are not copied: measures of a whole run may compare worlds in different shards.
-    The run is written under a temporary name and renamed once it is complete, so that an interrupted merge leaves no
-    partial run and can be repeated.
+    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of measures,
+    activations and probes are not copied, because some measures compare worlds across shards. The run has a temporary
+    name until it is complete, so that an interrupted merge leaves no partial run and can be repeated.
 
     Args:
         shards: the run directories, in any order.
-        directory: the new run directory; must be empty or not exist.
+        directory: the new run directory; it must be empty or not exist.
         progress: called with (episodes copied, total number of episodes).
         arguments: the user's arguments, for the record; see `provenance.session`.
 
@@ -72,10 +71,10 @@ def merge(
         The contents of the merged run.
 
     Raises:
-        FileNotFoundError: a shard without `run.db`.
-        FileExistsError: the directory holds something.
-        ValueError: a shard is missing, repeated, unfinished, damaged, not a shard, or of another study.
-        BlockingIOError: another process merges into the same directory.
+        FileNotFoundError: if a shard has no `run.db`.
+        FileExistsError: if the directory is not empty.
+        ValueError: if a shard is missing, repeated, unfinished, damaged, not a shard, or from another study.
+        BlockingIOError: if another process is merging into the same directory.
     """
     out = Path(directory)
     parent = Folder(out.parent)
@@ -94,18 +93,18 @@ def merge(
 
 
 def grow(store: Store, study: Study) -> None:
-    """Make an open run the beginning of a larger study: the episodes that both share are kept and not run again.
+    """Turn an open run into the start of a larger study: the episodes that both share are kept and not run again.
 
-    Episodes and costs are kept where the larger study has the same episode, the journal and the trials of servers as
-    they are. Rows, activations and probes are dropped, since they describe the smaller study. All of it is one
-    transaction; a run that holds nothing yet, or the same study, stays as it is.
+    Episodes and costs are kept if the larger study has the same episode; the journal and the server checks are kept as
+    they are. Rows, activations and probes are deleted, since they describe the smaller study. All of it is one
+    transaction. An empty run, or one of the same study, is left unchanged.
 
     Args:
         store: the run, open for writing.
         study: the larger study.
 
     Raises:
-        ValueError: the run holds imported trajectories, or is damaged.
+        ValueError: if the run contains imported trajectories, or is damaged.
     """
     stored = store.study()
     if stored is None and not store.episode_ids():
@@ -135,7 +134,7 @@ def grow(store: Store, study: Study) -> None:
             database.executemany(f"DELETE FROM {table} WHERE {name} = ?", [(key,) for key in keys])
             checksums.seal(database, kind, keys)
         insert_study(database, study)
-    for folder in _FOLDERS:  # no longer listed: what a process leaves that dies here is in nobody's way
+    for folder in _FOLDERS:  # no longer listed, so files left by a process that dies here do no harm
         Folder(store.settled()).below(folder).checked()
         Folder(store.settled()).remove_folder(folder)
 
@@ -144,7 +143,7 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
     """Return the shards in order, and their study.
 
     Raises:
-        ValueError: they are not all shards of one study.
+        ValueError: if they are not all shards of one study.
     """
     if not stores:
         raise ValueError("a merge must be given at least one shard, got none")

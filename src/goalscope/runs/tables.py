@@ -1,4 +1,4 @@
-"""The tables of `run.db`, and insertion of worlds and episodes. One that is stored already must be equal."""
+"""The tables of `run.db`, and insertion of worlds and episodes. Inserting one that is stored must not change it."""
 
 import json
 import re
@@ -84,13 +84,13 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise a ValueError unless the file is a run.db whose schema is exactly ours; bound what its values take."""
+    """Raise a ValueError unless the file is a run.db with exactly the expected schema; limit the size of its values."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_FILE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MOST_STATEMENT)
     application, version = _header_numbers(connection)
     if without_tables(connection):
         raise FileNotFoundError(
-            f"{path} must hold a run, but it is empty (a start was cut short): run the study, or import, into this "
+            f"{path} must hold a run, but it is empty (its start was interrupted): run the study, or import, into this "
             "directory once more"
         )
     if application != APPLICATION:
@@ -108,14 +108,14 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     expected = _expected_schema()
     schema = _schema(connection)
     if set(schema) != set(expected):
-        # Of a damaged file a name may be bytes.
+        # In a damaged file, a name may be bytes.
         different = ", ".join(sorted({printable(str(entry[1])) for entry in set(schema) ^ set(expected)})[:_MOST_NAMED])
         raise ValueError(
             f"{path} must hold exactly the tables of a run.db, got a difference at: {different}; {_RESTORE_ADVICE}"
         )
     for entry, text in expected.items():
         if schema[entry] != text:
-            # Names of columns alone would let expressions in, which a stranger chooses and every reader evaluates.
+            # Comparing only column names would admit a stranger's expressions, which every reader evaluates.
             raise ValueError(
                 f"{entry[0]} {entry[1]} of {path} must be declared as {printable(str(text))}, got "
                 f"{printable(str(schema[entry]))}; {_RESTORE_ADVICE}"
@@ -148,7 +148,7 @@ def _schema(connection: sqlite3.Connection) -> dict[tuple[Any, ...], Any]:
 
 
 def _plain(statement: str) -> str:
-    """Return a statement with blanks only where two words meet: none of ours quotes a text."""
+    """Return a statement with blanks only between words; none of ours quotes a text."""
     return re.sub(r" ?([(),]) ?", r"\1", " ".join(statement.split()))
 
 
@@ -161,7 +161,7 @@ def _expected_schema() -> dict[tuple[Any, ...], Any]:
 
 
 def marks(values: Sequence[Any] | str) -> str:
-    """Return a question mark for each value, or for each column of a text of columns."""
+    """Return a question mark per value, or per column of a comma-separated text."""
     return ", ".join("?" * len(values.split(", ") if isinstance(values, str) else values))
 
 
@@ -215,7 +215,7 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
-    """Yield those of some ids under which an episode is stored."""
+    """Yield the ids, among some ids, under which an episode is stored."""
     for (identity,) in database.execute(f"SELECT id FROM episodes WHERE id IN ({marks(ids)})", ids):
         yield identity
 

@@ -1,13 +1,13 @@
-"""Decoded map and decoded plan: what is read from an agent's activations, and from those of random networks.
+"""Decoded map and decoded plan: what can be read from an agent's activations, compared with random networks.
 
-A linear map reads a label from the activations at the end of the prompt, fitted in other worlds than it is tested in.
-The same is done with random networks, which pass on what the prompt holds: what is no more readable in the agent than
-in each of them (lower end of the difference above 0, Student's t over clusters) is nothing that it made itself.
+A linear map reads a label from the activations at the end of the prompt. It is fitted and tested in different worlds.
+The same is done with random networks, which pass on what the prompt contains: a label that is no more readable in the
+agent than in each of them (lower end of the difference above 0, Student's t over clusters) is not the agent's own work.
 
-*Map*: the cell of each place that a hypothesis speaks of, in the worlds as they are and with goal or key elsewhere. A
-hypothesis is claimed where all of its places that differ between worlds are read; whether it is gone to or fled from,
-no reading tells. *Plan*: the moves after the next one, up to `AHEAD`, or that the episode is over. Decoded moves are
-carried out after the one that was taken; a hypothesis is claimed for the share of them that it prefers.
+*Map*: the cell of each place that a hypothesis mentions, in the original worlds and with goal or key moved. A
+hypothesis is claimed if all of its places that differ between worlds can be read; no reading tells whether the agent
+approaches or avoids a place. *Plan*: the moves after the next one, up to `AHEAD`, or that the episode is over. Decoded
+moves are carried out after the move that was taken; a hypothesis is claimed by the share of them that it prefers.
 
 Source: Hewitt and Liang (2019), Designing and interpreting probes with control tasks.
 """
@@ -35,7 +35,7 @@ _PENALTIES: Final = PENALTIES[::3]
 
 @attribution("decoded map", asks="inside")
 def by_map(trial: Trial) -> Attribution:
-    """Return the hypotheses whose places are more readable than from random networks."""
+    """Return the hypotheses whose places can be read better than from random networks."""
     inside, pairs = trial.opened, moved_pairs(trial, ("goal", "key"))
     owned = {id(pair.own): (pair.cluster, pair.own) for pair in pairs}
     stimuli = [*owned.values(), *((pair.cluster, pair.other) for pair in pairs)]
@@ -78,10 +78,10 @@ def _places(hypothesis: Hypothesis) -> dict[str, Hypothesis]:
 
 @attribution("decoded plan", asks="inside")
 def by_plan(trial: Trial) -> Attribution:
-    """Return the hypotheses that the decoded moves follow, where they are more readable than from random networks."""
+    """Return the hypotheses consistent with the decoded moves, if these are more readable than in random networks."""
     inside = trial.opened
     if any((answers.first.max(axis=1) < 1).any() for answers in trial.answers):
-        raise Undefined("it needs moves that were taken, this agent gives the probabilities of all")
+        raise Undefined("it needs moves that were taken, but this agent returns the probabilities of all moves")
     places = [(answers.world, state) for answers in trial.answers for state in answers.state.tolist()]
     clusters = np.array([answers.cluster for answers in trial.answers for _ in answers.state])
     if len({*clusters.tolist()}) < FEWEST:
@@ -168,11 +168,11 @@ def _cross_read(vectors: Array, labels: Numbers, clusters: Array) -> Numbers:
 
 
 def likeliest(vectors: Any, labels: Numbers, fitted: Numbers, held: Numbers, tested: Numbers) -> Numbers:
-    """Return ``[M]`` the likeliest label by a linear map to indicators, of the rows that test it.
+    """Return ``[M]`` the most likely labels of the test rows by a linear map to indicators.
 
     Args:
         vectors: ``[N, D]`` activations.
-        labels: ``[N]`` what is to be read.
+        labels: ``[N]`` labels to read.
         fitted, held, tested: rows that fit the map, choose the penalty, and test it.
     """
     import torch

@@ -47,7 +47,7 @@ OFTEN: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovedPair:
-    """A world, and the same with a thing elsewhere; `cluster` is that of the world."""
+    """A world, and a copy of it with one thing moved; `cluster` is that of the world."""
 
     cluster: str
     thing: str
@@ -56,10 +56,10 @@ class MovedPair:
 
 
 def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
-    """Return the worlds of a trial with things elsewhere, drawn evenly; those that do not show their agent have none.
+    """Return the worlds of a trial with things moved, drawn evenly; worlds that do not show their agent have none.
 
     Raises:
-        Undefined: there are none.
+        Undefined: if there are none.
     """
     pairs = list[MovedPair]()
     for answers in trial.answers:
@@ -73,13 +73,13 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
                 other = finite_world(GridWorld(grid=grid, cluster=answers.cluster), answers.world.horizon)
                 pairs.append(MovedPair(cluster=answers.cluster, thing=thing, own=answers.world, other=other))
     if not pairs:
-        raise Undefined("it needs whole grids in which a thing can lie elsewhere")
+        raise Undefined("it needs whole grids in which a thing can be moved")
     return pairs
 
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Return the hypotheses whose own pairs turn the moves, and whose null pairs do not."""
+    """Return the hypotheses whose own pairs change the moves, and whose null pairs do not."""
     inside, pairs = trial.opened, moved_pairs(trial, THINGS)
     chances = inside.put_in([(pair.own, pair.other) for pair in pairs])
     change = chances[:, 0] - chances[:, 1]
@@ -142,7 +142,7 @@ def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[
 
 
 def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights: Mapping[str, float]) -> Attribution:
-    """Return the claim of a method that looks inside: what it names, followed as strongly as in the episodes seen."""
+    """Return the claim of a method that looks inside: the hypotheses it names, as strong as in the episodes seen."""
     kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
     gain, size = trial.evidence.gain.sum(axis=0), trial.evidence.size.sum(axis=0)
     parts = []

@@ -1,13 +1,12 @@
-"""Written reasoning: the cell that a text names as its target, and the cell that its plan of moves leads to.
+"""Written reasoning: the cell that a text names as its target, and the cell to which its plan of moves leads.
 
-*Named* is the first cell ``(row, column)`` behind a word such as "to" or "goal", without one the first that is not the
-agent's own; the *plan* is the longest list of moves, carried out in the world. What an agent writes need not be what it
-does: a hypothesis is named by the cells that plans lead to, where texts hold plans, and where the move that is taken is
-the plan's first one in most of the steps. Where cells that are named and cells that plans lead to speak for different
-hypotheses, that is said in words.
+The *named* cell is the first ``(row, column)`` after a word such as "to" or "goal" or, without one, the first that is
+not the agent's own cell. The *plan* is the longest list of moves, carried out in the world. What an agent writes need
+not be what it does: a hypothesis is named by the cells to which plans lead, if texts contain plans and the move taken
+is the plan's first one in most of the steps. If named cells and plans support different hypotheses, the result says so.
 
-Hypotheses are compared by the share of steps in which the cell is theirs, means over clusters of worlds. Source: Lanham
-et al. (2023), Measuring faithfulness in chain-of-thought reasoning (text and action must be held apart).
+Hypotheses are compared by the share of steps in which the cell is theirs, averaged over clusters of worlds. Source:
+Lanham et al. (2023), Measuring faithfulness in chain-of-thought reasoning (text and action must be distinguished).
 """
 
 import re
@@ -37,7 +36,7 @@ _ANY: Final = re.compile(_CELL)
 def by_reasoning(trial: Trial) -> Attribution:
     """Return the hypothesis whose place the written plans lead to, or the texts name."""
     if all(answers.written is None for answers in trial.answers):
-        raise Undefined("it needs written reasoning, this agent writes none")
+        raise Undefined("it needs written reasoning, but this agent writes none")
     named, planned, followed = dict[str, list[Array]](), dict[str, list[Array]](), dict[str, list[float]]()
     targets = list[tuple[str, Array]]()
     for answers in trial.answers:
@@ -132,12 +131,12 @@ def _target(hypothesis: Hypothesis, world: FiniteWorld) -> Numbers:
 
 
 def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
-    """Return ``[G, K]`` by cluster the share of steps in which the cell is that of each hypothesis."""
+    """Return ``[G, K]``: for each cluster, the share of steps in which the cell is that of each hypothesis."""
     return np.array([np.mean(rows, axis=0) for rows in shares_by_cluster.values()])
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Return the hypothesis with the largest share, with those of the same target and those not shown to be behind."""
+    """Return the hypothesis with the largest share, and those with the same target or without a shown difference."""
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
     if lower_end(shares[:, best], trial.level) <= HALF:
         return ()

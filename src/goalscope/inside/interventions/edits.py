@@ -45,7 +45,7 @@ class Edit:
         layer: number of the block, 0-based; `EMBEDDING` for the input of the first block.
         positions: ``[P]`` int64 token positions in that prompt, all different.
         component: see `Component`; the embedding has its residual alone.
-        source: the prompt of the same call that is read, None where vectors are given.
+        source: the prompt of the same call that is read, None if vectors are given.
         source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
         vectors: ``[P, D]`` tensor that is written or added; for `noise` the unit vectors u, or with a bank of N
             positions the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.

@@ -73,11 +73,14 @@ Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 
 
 class PairSettings(StudyPart):
-    """Which counterfactual pairs are used; grids of one size are drawn in turn, one pair of each.
+    """Which counterfactual pairs to use. Grids of one size are drawn in turn, one pair per grid.
 
-    `moved` are the things that are moved; `per_size` and `controls` are the numbers of pairs of each size, with other
-    and with the same optimal actions, of which each thing has an equal share, rounded up; `tries` the number of
-    counterfactuals of a grid that the agent is shown; `seed` draws them; `hypothesis` is what actions are optimal for.
+    * `moved`: the things to move.
+    * `per_size`, `controls`: numbers of pairs per size whose optimal actions differ or agree; each thing gets an equal
+      share, rounded up.
+    * `tries`: number of counterfactuals of a grid that the agent is shown.
+    * `seed`: random seed of the choice.
+    * `hypothesis`: the goal for which actions are optimal.
     """
 
     moved: Things = get_args(Moved)[:2]
@@ -93,10 +96,10 @@ class PairSettings(StudyPart):
 
 
 class OnPairs(StudyPart):
-    """Settings that all experiments on counterfactual pairs have.
+    """Settings shared by all experiments on counterfactual pairs.
 
-    `agent` may be left out where only one agent fits; `max_tokens` is the maximum number of tokens of an output, the
-    agent's own by default.
+    `agent` may be left out if only one agent fits; `max_tokens` is the maximum number of output tokens, by default the
+    agent's own.
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -130,7 +133,7 @@ class ExperimentSubject:
 
     @property
     def model(self) -> LocalModel:
-        """The agent's model; a ValueError where its weights are not here."""
+        """The agent's model; a ValueError if its weights are not here."""
         return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
@@ -180,18 +183,18 @@ def give_back() -> None:
 
 
 def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
-    """Return a decorator that registers an experiment; entries of a study's ``analysis: interventions:`` name it.
+    """Return a decorator that registers an experiment, which ``analysis: interventions:`` of a study can name.
 
     An experiment is a pydantic model of its settings, with fields ``kind`` and ``agent``, a class variable ``headline``
-    (`Headline`), and ``run(subject)``: it does the work items that are not stored yet, stores their rows, and returns
-    a summary as plain values.
+    (`Headline`), and a method ``run(subject)``. The method does the work items that are not stored yet, stores their
+    rows, and returns a summary as plain values.
 
     Args:
-        name: the kind; the field ``kind`` of the settings admits it.
+        name: the kind; the field ``kind`` of the settings must accept it.
 
     Raises:
-        ValueError: a name that is taken.
-        TypeError: no pydantic model with the fields ``kind`` and ``agent``, a ``headline`` and a method ``run``.
+        ValueError: if the name is taken.
+        TypeError: if it is not a pydantic model with ``kind``, ``agent``, ``headline`` and ``run``.
     """
 
     def add(settings: type[Settings]) -> type[Settings]:
@@ -208,7 +211,7 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 
 
 def originals_of(store: Store, agent_id: str) -> list[Original]:
-    """Return the first state of each grid that an agent of a run was shown whole, in the order of the run."""
+    """Return the first state of each grid that an agent of a run saw completely, in the order of the run."""
     originals: dict[str, Original] = {}
     for episode, step, grid in steps_seen(store, agent_id, "first"):
         world = episode.world
@@ -228,9 +231,9 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Return the pairs of some settings: of each size the share of each thing moved, one pair of a grid.
+    """Return the pairs for some settings: for each size, the share of each thing moved, with one pair per grid.
 
-    No thing takes the place of another that yields too few: what is missing is counted among what was left out.
+    If too few pairs are found for one thing, no other thing replaces it; the missing pairs are counted as left out.
     """
     share = settings.share(control=control)
     options: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
@@ -289,8 +292,8 @@ class InterventionSummary:
     Attributes:
         kind: the kind of the experiment.
         agent: short name of the agent.
-        rows: its rows, as the run keeps them.
-        about: plain values: settings, numbers of pairs, what was left out.
+        rows: its rows, as stored in the run.
+        about: plain values: settings, numbers of pairs, reasons for leaving some out.
     """
 
     kind: str
@@ -306,19 +309,20 @@ def study_interventions(
     model: LocalModel | None = None,
     stage: Stage = silent,
 ) -> list[InterventionSummary]:
-    """Do all declared experiments on a run, store their rows, and return them; stored work is not repeated.
+    """Run all declared experiments on a run, store their rows, and return them; stored work is not repeated.
 
     Args:
-        run: a run directory; nobody else may write to it meanwhile.
-        declared: the settings of experiments; by default those of the run's study.
-        model: the model that is changed; by default the local model that the run's study names.
-        stage: called at the beginning of each experiment with its name; returns a progress callback.
+        run: a run directory; no other process may write to it meanwhile.
+        declared: the settings of the experiments; by default those of the run's study.
+        model: the model to change; by default the local model that the run's study names.
+        stage: called with the name of each experiment when it starts; returns a progress callback.
 
     Raises:
-        FileNotFoundError: no run there, or no such model.
-        ValueError: nothing is declared, a run without token ids, or what an experiment refuses; says what to do.
-        ImportError: torch or transformers is missing.
-        BlockingIOError: another process writes to the run.
+        FileNotFoundError: if there is no such run or model.
+        ValueError: if nothing is declared, the run has no token ids, or an experiment refuses; the message says what to
+            do.
+        ImportError: if torch or transformers is missing.
+        BlockingIOError: if another process is writing to the run.
     """
     with Store(run) as store:
         experiments = declared_in(store) if declared is None else tuple(declared)
@@ -396,7 +400,7 @@ def _chat_agents(store: Store) -> Iterator[Any]:
 
 
 def _agent(store: Store, target: ReplayTarget, model: LocalModel | None, *, weights: bool) -> ChatAgent:
-    """Return the agent of a run's study, with another model where one is given."""
+    """Return the agent of a run's study, with another model if one is given."""
     for agent in _chat_agents(store):
         if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
             continue

@@ -255,7 +255,7 @@ class Reader:
     def read(
         self, pair: Pair, sides: Mapping[int, Side], conditions: Sequence[Condition], reading: Reading, seed: int
     ) -> Pass | None:
-        """Return the pass of some conditions at one site; None where the reasonings differ too much in length.
+        """Return the pass of some conditions at one site; None if the reasonings differ too much in length.
 
         Args:
             pair: the pair; its id names the noise.

@@ -1,7 +1,8 @@
-"""Activation patching: which vectors, at which tokens and layers, carry the action from one grid into another.
+"""Activation patching: which vectors, at which tokens and layers, carry the action from one grid to another.
 
-A work item is one pair in one direction. Free generation is the default reading. Where the recorded reasoning is
-replayed before the answer (reading `forced`), the target's own plan stays in the context: biased towards no effect.
+A work item is one pair in one direction. By default the answer is generated freely. If the recorded reasoning is
+replayed before the answer (reading `forced`), the target's own plan stays in the context, which biases towards no
+effect.
 
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """

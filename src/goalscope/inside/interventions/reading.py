@@ -76,7 +76,7 @@ def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple
 
 
 def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
-    """Return a finder of sites in a model's prompts; a ValueError where its template has no such site."""
+    """Return a finder of sites in a model's prompts; a ValueError if its template has no such site."""
     names: list[Site] = [site for site in sites if site != "changed"]
     return SiteFinder(model, names or ["grid"])
 
@@ -140,7 +140,7 @@ class Answer:
     """An agent's answer after an intervention.
 
     Attributes:
-        action: the action, None where the answer states none.
+        action: the action, None if the answer states none.
         text: the whole output, its replayed part included.
     """
 

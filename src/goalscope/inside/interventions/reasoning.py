@@ -1,11 +1,11 @@
-"""Edits of the written reasoning: the answer is generated again after an edited text; does it follow the edit?
+"""Edits of the written reasoning: the answer is generated again after an edited text. Does it follow the edit?
 
-This needs no weights: the output is begun with the edited reasoning (`Request.prefill`), and the model continues. A
-model behind a server is called as any model. Its answers are stored with the run, call by call: after an interruption
-no answered call is made again.
+This needs no weights: the output starts with the edited reasoning (`Request.prefill`), and the model continues. A model
+behind a server is called as usual. Its answers are stored with the run, call by call, so that no answered call is
+repeated after an interruption.
 
-An answer that follows the text shows that the text decides there; one that stays is no evidence about activations. For
-local models the same pairs are also patched.
+An answer that follows the text shows that the text decides there; an answer that stays the same is no evidence about
+activations. For local models the same pairs are also patched.
 
 Source: Lanham et al. 2023, Measuring faithfulness in chain-of-thought reasoning (truncation, mistakes, paraphrase).
 """
@@ -66,12 +66,16 @@ _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
 
 @intervention(KIND)
 class ReasoningEdits(OnPairs):
-    """The reasoning of the original of each pair, edited, and the answer that the model then gives.
+    """Edits the reasoning for the original of each pair, and records the answer that the model then gives.
 
-    `own` is the reasoning as it was; `swap` the counterfactual's; `plan` has the counterfactual's moves in place of its
-    own, `coordinates` the counterfactual's cell of what was moved; `prefill` is the beginning of the reasoning with
-    that cell, and the model reasons on; `truncate` has its first half, `empty` nothing of it; `corrupt` another move in
-    place of each; `paraphrase` says the same in other words.
+    * `own`: the reasoning unchanged.
+    * `swap`: the reasoning of the counterfactual.
+    * `plan`: the counterfactual's moves replace its own.
+    * `coordinates`: the counterfactual's cell of the moved thing replaces its own.
+    * `prefill`: the start of the reasoning with that cell; the model continues reasoning.
+    * `truncate`, `empty`: the first half of the reasoning, or none of it.
+    * `corrupt`: another move replaces each move.
+    * `paraphrase`: the same content in other words.
     """
 
     needs_weights: ClassVar[bool] = False
@@ -211,7 +215,7 @@ class CachedAgent:
         return self.answers[identity]
 
     def check_continues(self, pair: Pair) -> None:
-        """Raise a ValueError where a server does not continue the beginning of an answer.
+        """Raise a ValueError if a server does not continue the beginning of an answer.
 
         On the first grid of a pair it is given its reasoning on the second, so that only the answer is left to
         generate; a server that begins anew reasons again. Local models, and servers that are sent tokens, always
@@ -292,7 +296,7 @@ _TOWARDS: Final = frozenset({"swap", "plan", "coordinates", "prefill", "corrupt"
 
 
 def _edited(name: EditName, original: str, other: str, pair: Pair, rng: np.random.Generator) -> str | None:
-    """Return the edited reasoning; None where there is no place for the edit.
+    """Return the edited reasoning; None if there is no place for the edit.
 
     Args:
         name: the edit, see `ReasoningEdits`.

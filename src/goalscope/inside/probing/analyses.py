@@ -91,18 +91,18 @@ def analysis(
     headline: Sequence[tuple[str, Mapping[str, Any]]] = (),
     pick: Callable[[Sequence[str]], str] = min,
 ) -> Callable[[Compute], Compute]:
-    """Return a decorator that registers an analysis; ``analysis: inside: reads:`` of a study then names it.
+    """Return a decorator that registers an analysis, which ``analysis: inside: reads:`` of a study can name.
 
-    It stands above a function of the reader, the place (site, layer) and the inputs of probes there: ``[N, F]``
-    activations of the agent's model and of each random network, the true classes of all cells, training and test grids.
-    It returns rows, each with a grid as its cluster. Where they have no tags of their own they get those of the place,
-    ``head`` (the name) and ``control: none``.
+    It decorates a function with these parameters: the reader, the place (site, layer), and the inputs of probes there
+    (``[N, F]`` activations of the agent's model and of each random network, the true classes of all cells, training and
+    test grids). The function returns rows, each with a grid as its cluster. Rows without tags of their own get those of
+    the place, ``head`` (the name) and ``control: none``.
 
     Args:
         name, title, headline, pick: see `ActivationAnalysis`.
 
     Raises:
-        ValueError: a name that is taken.
+        ValueError: if the name is taken.
     """
 
     def add(compute: Compute) -> Compute:
@@ -311,7 +311,7 @@ class AnalysisReader:
 
     @cached_property
     def tokens(self) -> LensSteps | None:
-        """The tokens of the actions; None where they are ambiguous and the reading was not requested by name."""
+        """The tokens of the actions; None if they are ambiguous and the reading was not requested by name."""
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
         except ValueError as error:

@@ -153,7 +153,7 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its cell", "decoded
         goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells, Manhattan).
         Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns without an
-        action". NaN where a denominator is empty, or where no other grid of that size and density is there to take
+        action". NaN if a denominator is empty, or where no other grid of that size and density is there to take
         beliefs from.
 
     Raises:
@@ -233,7 +233,7 @@ def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
 def _shuffled(
     weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the mean over the other grids of the same kind, each the mean of its states; NaN where there are none."""
+    """Return the mean over the other grids of the same kind, each the mean of its states; NaN if there are none."""
     grid_codes, first = np.unique(grids, return_index=True)
     grid_means, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
     np.add.at(grid_means, grids, weights / np.bincount(grids)[grids][:, None])

@@ -1,6 +1,6 @@
 """How scores of probes grow with the training grids and with the head, and how short probes make a map's description.
 
-A claim that nothing can be decoded needs a flat curve: with few grids a probe fails whatever the activations hold.
+A claim that nothing can be decoded needs a flat curve: with few grids a probe fails regardless of the activations hold.
 
 The description length is that of an online code. Sender and receiver know the activations and the shape of every grid,
 and both fit the same probe to the blocks of grids that were sent before; it codes the next block. A code is short where
@@ -90,23 +90,23 @@ def learning_curve(
     settings: FitSettings | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Rows:
-    """Score probes that are trained on more and more of the training grids, in nested random subsets.
+    """Score probes trained on more and more of the training grids, in nested random subsets.
 
     Args:
-        data: what is read, the truth and the split; tested grids stay the same.
-        grids: numbers of training grids, rising.
+        data: activations, truth and split; the test grids stay the same.
+        grids: ascending numbers of training grids.
         heads: heads of cells.
-        seeds: of the draws of subsets.
+        seeds: seeds for drawing the subsets.
         settings: how probes are trained.
         progress: called with (done, total) fits of all heads.
 
     Returns:
-        Rows of `CURVE_MEASURES`, as `score_cells` makes them, with the tags "training grids" and "draw". Undetermined
-        cells are those of the whole training part, for all subsets alike. Intervals over grids and draws
-        (`goalscope.stats.estimate_rows`) are conditional on the training part: all draws of the whole of it are one.
+        Rows of `CURVE_MEASURES`, as from `score_cells`, with the tags "training grids" and "draw". For all subsets,
+        undetermined cells are those of the whole training part. Intervals over grids and draws
+        (`goalscope.stats.estimate_rows`) are conditional on the training part: draws of the whole part count as one.
 
     Raises:
-        ValueError: numbers that do not rise, or more grids than the training part has.
+        ValueError: if the numbers do not ascend, or exceed the training part.
     """
     fit_settings, cells, split = settings or FitSettings(), data.cells, data.split
     pool = check_counts(cells, split, grids)

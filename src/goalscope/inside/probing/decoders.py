@@ -102,8 +102,8 @@ class Stepwise(Decoder):
 
     The vector of the token at place t - 1, or of the beginning, is added to the query of place t, and each place sees
     those before it alone. Trained on the true tokens before each place; a plan is decoded place by place, from the
-    likeliest tokens. Its later places can be continued from the earlier ones, whatever the activations hold: read it
-    beside the one-shot decoder and the same controls.
+    likeliest tokens. Its later places can be continued from the earlier ones, regardless of the activations hold: read
+    it beside the one-shot decoder and the same controls.
 
     Source: behavioural and representational evaluation, section 5.3 (why it was not used there), and the post.
     """

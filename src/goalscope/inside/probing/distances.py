@@ -53,22 +53,24 @@ def probe_distances(
     tags: Mapping[str, Tag] | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit every head with every control on one split, and score all of them beside their baselines.
+    """Fit every head with every control on one split, and score all of them and their baselines.
 
-    Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
-    on the decoded map (``maps``), and on the true map (control "true map": no probe, but direct access to the grid).
+    Baselines: the mean of the training grids; and a line fitted on them from the Manhattan distance between agent and
+    goal,
+    either on the decoded map (``maps``) or on the true map (control "true map", which accesses the grid directly).
     Every grid has equal weight in them, as in scores.
 
     Args:
         data, maps, settings, tags, callbacks: see `probe_plans`.
-        distances: ``[N]`` steps, see `label_distances`; steps without one (NaN) are left out.
+        distances: ``[N]`` steps, see `label_distances`; steps without a distance (NaN) are left out.
         heads: registered heads of a number.
-        controls: some of `PLAN_CONTROLS`, "none" among them.
+        controls: some of `PLAN_CONTROLS`, including "none".
 
     Rows, see `score_distance`, are tagged by head (also "mean", "manhattan"), control (also "true map"), site, layer.
 
     Raises:
-        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+        ValueError: if controls are unknown, steps do not match, or data for a control is missing; the message says how
+            to get it.
 
     Source: behavioural and representational evaluation, Appendix E.3 (linear and MLP probes, label by shortest path).
     """
@@ -143,7 +145,7 @@ def score_distance(
 def summarise_distance(rows: Rows, by: Sequence[str] = BY) -> list[Grouped]:
     """Return mean absolute error and R^2 of each probe and baseline with their intervals over grids.
 
-    R^2 is one less the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
+    R^2 is one minus the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
     """
     by_distance = rows.known("distance")
     selected = rows.where(by_distance if "distance" in by else ~by_distance)
@@ -165,7 +167,7 @@ def r_squared(
     clusters: Sequence[Any] | npt.NDArray[Any],
     draws: npt.NDArray[np.object_] | None = None,
 ) -> Estimate:
-    """Return one less the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
+    """Return one minus the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
 
     With several ``draws``, the seeds of a random control, each grid has a pair for each of them, and the interval is
     that of the linearised ratio over grids and seeds.

@@ -1,7 +1,7 @@
-"""Maps are decoded from the activations before the first action of each episode.
+"""Decode maps from the activations before the first action of each episode.
 
-They are decoded only on grids that their probe was not fitted on: the action that a belief is compared with does not
-enter the belief.
+They are decoded only on grids on which their probe was not fitted. The action with which a belief is compared does not
+influence the belief.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class FirstSteps:
             ``[N, n, n, K]`` probabilities of the classes of all cells at natural frequencies.
         probes, fitted: control -> content id of the probe; controls whose probe was fitted now.
         settings: settings of the fit: fraction tested, seed, how probes are trained, numbers of steps and grids.
-        missing: why there is no random network, and the command that makes it possible; "" where there is one.
+        missing: why there is no random network, and the command that makes it possible; "" if there is one.
     """
 
     site: str
@@ -106,7 +106,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
         )
     if any(not np.array_equal(item.episode_id, episodes) for item in vectors.values()):
         raise ValueError(
-            f"{store.path}: the random network was captured at other steps than {capture.agent}: the files of a capture are "
+            f"{store.path}: the random network was captured at other steps than {capture.agent}: a capture's files are "
             "damaged, run it again"
         )
     predictions = {name: probes[name].predict(item, device="cpu") for name, item in vectors.items()}

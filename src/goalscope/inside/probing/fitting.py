@@ -68,21 +68,21 @@ class Callbacks:
 def fit(
     problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks | None = None
 ) -> list[Probe]:
-    """Fit problems; those of one company train together, each as it would alone (to rounding).
+    """Fit problems. Compatible problems train together, each with the same result as alone (up to rounding).
 
-    Everything that is learned, the normalisation too, comes from the given training steps alone.
+    Everything that is learned, including the normalisation, comes only from the given training steps.
 
     Args:
-        problems: what to fit, keys all different.
-        settings: how; defaults where left out.
+        problems: what to fit, with all keys different.
+        settings: how to fit; missing settings have defaults.
         callbacks: source of stored probes, receiver of fitted ones and of progress (in epochs of single layers).
 
     Returns:
         The probes, in the order of the problems.
 
     Raises:
-        ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
-            the probe.
+        ValueError: if two problems have one key, there are too few grids for a validation part, or a fit does not
+            converge; the message names the probe.
     """
     used, hooks = settings or FitSettings(), callbacks or Callbacks()
     keys = [problem.key for problem in problems]
@@ -275,7 +275,7 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
 
 
 def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
-    """Return mean and standard deviation of each input, ``[F]``; 0 where it varies by no more than rounding does.
+    """Return mean and standard deviation of each input, ``[F]``; 0 if it varies by no more than rounding does.
 
     Numbers below the least normal one of float32 (1e-38) have few digits: they count as not varying.
     """
@@ -311,7 +311,7 @@ class _Trained:
     """Weights of Q probes, ``[Q, ...]`` each; of trained ones their pass and its loss on held-back grids."""
 
     weights: Weights
-    kept_columns: list[int] | None = None
+    kept: list[int] | None = None
     loss: list[float] = field(default_factory=list)
     tags: list[Mapping[str, Tag]] = field(default_factory=list)
 

@@ -54,7 +54,7 @@ class LabelFold:
         return {ACCURACY: (true == commonest).astype(np.float64), BITS: np.zeros(len(true))}
 
     def bits(self, inputs: Any, train: Any, test: Any) -> Array:
-        """Return the bits of each label in the code of the probe; of numbers, less those of a normal distribution."""
+        """Return the bits of each label in the code of the probe; of numbers, minus those of a normal distribution."""
         true = self.labels[test]
         if self.classes:
             return np.asarray(-np.log2(self._chances(inputs, self.labels, train, test)[np.arange(len(true)), true]))
@@ -117,7 +117,7 @@ def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any
     if values.shape != (count,):
         raise ValueError(f"y must hold a label for each of {count} rows, got {list(values.shape)}")
     if values.dtype.kind == "O" and any(value is None for value in values.tolist()):
-        raise ValueError("labels must be there, got None: leave these rows out")
+        raise ValueError("labels must not be None: leave these rows out")
     if kind not in (None, "category", "number"):
         raise ValueError(f"kind must be category or number, got {kind!r}")
     numeric = values.dtype.kind in "fiu"

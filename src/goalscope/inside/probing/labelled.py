@@ -1,9 +1,8 @@
-"""Probes of anybody's activations and labels, with their controls: no world is needed.
+"""Probes for any activations and labels, with their controls; no world is needed.
 
-One linear head in closed form (`inside.probing.label_fits`), fitted on some groups of rows and tested on others,
-stands beside the same head on everything that it must beat: the frequencies of the labels, shuffled labels, what is
-known of the position, random networks. Groups weigh alike in fits and scores; intervals are over tested groups and
-seeds.
+One linear head in closed form (`inside.probing.label_fits`) is fitted on some groups of rows and tested on others. It
+is compared with everything that it must beat: the frequencies of the labels, shuffled labels, what the position alone
+tells, and random networks. Groups have equal weight in fits and scores; intervals are over test groups and seeds.
 
 Source: Hewitt and Liang (2019); Voita and Titov (2020), online code; Xu et al. (2020), bits that a family of probes can
 use.
@@ -46,14 +45,14 @@ SCORES: Final[Mapping[str, tuple[str, tuple[float, float]]]] = {
     EXPLAINED: ("share", (-math.inf, 1.0)),
     CODE: ("bits", (-math.inf, math.inf)),
 }
-"""Measure -> unit and bounds. Bits gained: log2 of the probability of the label, less that of its frequency. Explained
-variance: 1 less the squared error over the variance in the training part. Code length: see `probe`."""
+"""Measure -> unit and bounds. Bits gained: log2 of the probability of the label, minus that of its frequency. Explained
+variance: 1 minus the squared error over the variance in the training part. Code length: see `probe`."""
 FREQUENCIES, SHUFFLED, POSITION = "frequencies", "shuffled", "position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeScore:
-    """A score of the probe, of a control, or the difference of both: ``less`` names what was subtracted."""
+    """A score of the probe or of a control, or their difference; then ``less`` names what was subtracted."""
 
     measure: str
     control: str
@@ -63,15 +62,16 @@ class ProbeScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LabelProbe(Records):
-    """A probe beside its controls.
+    """A probe with its controls.
 
     Attributes:
-        label: what was read, for sentences.
+        label: name of the label, for sentences.
         kind: whether labels are categories or numbers.
         classes: the categories; empty for numbers.
-        groups, tested: number of groups, and of those tested.
+        groups: number of groups.
+        tested: number of test groups.
         scores: all scores and differences.
-        notes: what the numbers do not say.
+        notes: caveats.
     """
 
     label: str
@@ -89,7 +89,7 @@ class LabelProbe(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record for each score: measure, control, less, value, low, high, n, groups, unit, note."""
+        """One record per score: measure, control, less, value, low, high, n, groups, unit, note."""
         return [
             {
                 "measure": score.measure,
@@ -108,12 +108,12 @@ class LabelProbe(Records):
 
     @property
     def differences(self) -> dict[str, Estimate]:
-        """Control -> the score of the probe less that of the control, in `measure`."""
+        """Control -> the probe's score minus that of the control, in `measure`."""
         return {score.less: score.estimate for score in self.scores if score.less and score.measure == self.measure}
 
     @property
     def sentence(self) -> str:
-        """What the probe shows, by rule: above a control only where the whole interval of the difference is above 0."""
+        """What the probe shows: it is above a control only if the whole interval of the difference is above 0."""
         differences = self.differences
         above = [name for name, estimate in differences.items() if estimate.low > 0]
         not_above = [name for name in differences if name not in above]
@@ -159,25 +159,26 @@ def probe(
     """Probe activations for labels, with controls.
 
     Args:
-        X: ``[N, D]`` or ``[N, P, D]`` activations, of NumPy, PyTorch or a sparse matrix of SciPy.
-        y: N labels: text, bools and whole numbers are categories, other numbers are numbers.
+        X: ``[N, D]`` or ``[N, P, D]`` activations, from NumPy, PyTorch or a sparse matrix of SciPy.
+        y: N labels. Texts, booleans and integers are categories; other numbers are numbers.
         groups: N names; rows of one group (a prompt, a document, a world) are on one side of the split and count once
-            in intervals. By default each row is a group: say so only of independent rows.
-        position: ``[N]`` or ``[N, Q]`` numbers or names that are known without the activations (a place in the text,
-            a length): the control that reads them alone.
-        random: (kind, seed) -> the same as ``X`` of a random network, row by row: "permuted", "default-init", ...
-        kind: what the labels are, in place of the rule above.
-        label: what they are called in sentences.
-        test: share of the groups that is tested.
-        shuffles: number of shuffled controls: each gives every group the labels of another one.
-        blocks: blocks of the online code: each is coded by the probe of all before it, in bits a row (of numbers, less
-            those of the normal distribution of all before it); below 2 for none.
+            in intervals. By default each row is a group, which is right only for independent rows.
+        position: ``[N]`` or ``[N, Q]`` numbers or names known without the activations (a position in the text, a
+            length), for a control that reads only them.
+        random: (kind, seed) -> the same as ``X`` from a random network, row by row: "permuted", "default-init", ...
+        kind: "category" or "number", instead of the rule above.
+        label: name of the label in sentences.
+        test: share of the groups used for testing.
+        shuffles: number of shuffled controls; each gives every group the labels of another group.
+        blocks: number of blocks of the online code; below 2 for none. Each block is coded by the probe fitted on all
+            earlier ones, in bits per row (for numbers, minus those of a normal distribution fitted on all earlier
+            ones).
         seed: root seed of the split, the shuffles and the order of the code.
-        confidence: nominal coverage of the intervals.
+        confidence: confidence level of the intervals.
 
     Raises:
-        ValueError: rows that do not fit, numbers that are not finite, labels that do not vary or do not recur, fewer
-            than four groups, equal rows in two groups, a random network that is the model itself.
+        ValueError: if rows do not match, numbers are not finite, labels do not vary or recur, there are fewer than four
+            groups, equal rows are in two groups, or a random network is the model itself.
     """
     inputs = flat(vectors_of(X, "X"))
     labels, classes, kind = check_labels(y, len(inputs), kind)

@@ -130,7 +130,7 @@ def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -
 
 
 def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
-    """Return the token that begins the word of a step's action in its answer, None where it is not found."""
+    """Return the token that begins the word of a step's action in its answer, None if it is not found."""
     positions = finder.find(step, episode.world.grid).positions.get("action")
     if positions is None or not step.output_tokens or not step.prompt_tokens:
         return None

@@ -6,7 +6,7 @@ and nowhere else. The posterior may come from a probe, from the true labels, or 
 Optimal actions come from a breadth-first search from the goal with one machine word for each row of cells, all maps and
 goals side by side (six times as fast as `worlds.planning.distances_batch`, which has no distance for a closed cell
 of the agent). An action is optimal in a cell if it leads to the cell that the search came from. Cells of agent and
-goal are open whatever the map says: a closed cell has optimal actions too, but no path leads through it. The
+goal are open regardless of the map says: a closed cell has optimal actions too, but no path leads through it. The
 agent's own cell being open changes no optimal set: no shortest path returns to its start.
 """
 

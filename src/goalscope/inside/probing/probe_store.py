@@ -58,7 +58,7 @@ class ProbeStore:
             controls read that of ("none", None).
         first: the place ("SITE/LAYER") that is the source of heads that read no activation: their keys do not have it.
         tags: kept with each in the index.
-        pool: trains probes in other processes, None where this one does.
+        pool: trains probes in other processes, None if this one does.
         fitted, reused: how many were fitted, and how many were there already.
     """
 

@@ -300,7 +300,7 @@ class Problem:
             tokens of a plan.
         tags: stored with the probe.
         head: registered name of the head; that of the key by default.
-        settings: settings of the head, in place of those of the fit.
+        settings: settings of the head, instead of those of the fit.
     """
 
     key: ProbeKey

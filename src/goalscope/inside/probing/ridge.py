@@ -157,7 +157,7 @@ class ClassPath:
             yield (deviation.view(len(deviation), *self.level.shape) / self.std)[:, self.varied]
 
     def correlations(self, vectors: Tensor, labels: Tensor, steps: Tensor, penalties: Sequence[float]) -> Array:
-        """Return the correlation of z with the truth at other steps, ``[P, K]``; 0 where either does not vary."""
+        """Return the correlation of z with the truth at other steps, ``[P, K]``; 0 if either does not vary."""
         import torch
 
         indicators = torch.nn.functional.one_hot(labels, self.level.shape[1]).double()

@@ -47,7 +47,7 @@ class Grids:
 
     Attributes:
         codes: ``[N]`` the number of each step's grid, in the order of their appearance.
-        names, tags: ids of the grids; size (longer side, cells) and density, None where it is not known, of each.
+        names, tags: ids of the grids; size (longer side, cells) and density, None if it is not known, of each.
     """
 
     codes: npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ class Grids:
         return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
 
     def ratio_of_sums(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the ratio of two sums, ``[G]``, NaN where the denominator is 0."""
+        """Return the ratio of two sums, ``[G]``, NaN if the denominator is 0."""
         return ratio(self.sums(numerator), self.sums(denominator))
 
     def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -140,7 +140,7 @@ def score_cells(
     Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
     "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
     agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
-    (Manhattan, cells). NaN where undefined: no cell is predicted as the class, or none is of it.
+    (Manhattan, cells). NaN if undefined: no cell is predicted as the class, or none is of it.
 
     With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) also, by class, "area under
     the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the natural
@@ -215,7 +215,7 @@ def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) 
 
 
 def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return how much larger some rows are than their partners on the same grid, NaN where either is undefined.
+    """Return how much larger some rows are than their partners on the same grid, NaN if either is undefined.
 
     Args:
         own, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with all.
@@ -396,5 +396,5 @@ def rank_scores(
 
 
 def ratio(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return ``numerator / denominator``, ``[G]`` each, NaN where the denominator is 0."""
+    """Return ``numerator / denominator``, ``[G]`` each, NaN if the denominator is 0."""
     return np.asarray(np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0))

@@ -1,4 +1,4 @@
-"""Suites of heads and controls: one call fits and scores all entries on one split, whatever the target is."""
+"""Suites of heads and controls: one call fits and scores all entries on one split, regardless of the target is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -234,7 +234,7 @@ def probe_cells(
         callbacks: probes that are known are not fitted again; is told of each that is finished.
         scored: whether the probes are scored, too; without, there are no rows.
         seen: ``[N, C]`` which cells the agent had been shown: the area under the curve over these alone is an
-            additional row, tagged ``cells``; None where it was shown all.
+            additional row, tagged ``cells``; None if it was shown all.
 
     Raises:
         ValueError: an unknown entry, or a control whose data is missing; says how to get it.
@@ -309,7 +309,7 @@ def probe_plans(
         callbacks: decoders that are known are not fitted again; is told of each that is finished.
 
     Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
-    "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None where no
+    "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None if no
     activations are read), N, plans, size and density; those of decoders also by `DECODER_LAYERS` and `STEPWISE`.
 
     Raises:

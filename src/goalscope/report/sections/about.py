@@ -1,4 +1,4 @@
-"""End of the page: undefined values, definitions of measures, all numbers, provenance of the run; and the summary."""
+"""The summary and the end of the page: undefined values, definitions of measures, all numbers, provenance."""
 
 import json
 import shlex
@@ -77,7 +77,7 @@ def summary(run: RunData) -> list[str]:
 
 
 def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
-    """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
+    """Return a sentence per agent whose share of turns without a valid move exceeds `FORMAT_SHARE`, worst first."""
     lines = []
     for agent, agent_episodes in sorted(episodes.items()):
         if not agent_episodes.turns:
@@ -97,7 +97,7 @@ def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
 
 
 def unfinished(store: Store) -> str:
-    """Return a sentence on the missing episodes of a run, "" where it is complete or has no study."""
+    """Return a sentence on the missing episodes of a run, "" if it is complete or has no study."""
     study = store.study()
     if study is None:
         return ""
@@ -119,7 +119,7 @@ def unfinished(store: Store) -> str:
 
 @section("undefined")
 def undefined(run: RunData) -> Iterator[Declared]:
-    """Estimates without a value or an interval in the tables by agent, size and density, with the reasons."""
+    """Estimates without a value or an interval in the tables by agent, size and density, with reasons."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for table in _TABLES:
         for grouped in run.ledger.tables[table]:

@@ -1,4 +1,4 @@
-"""Agents compared with each other, and under paired conditions with themselves; example episodes chosen by rule."""
+"""Comparisons of agents with each other and, under paired conditions, with themselves; example episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
@@ -43,7 +43,7 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
 
 @section("conditions compared", worlds="grids")
 def conditions_compared(run: RunData) -> Iterator[Declared]:
-    """Each agent with itself: transforms with the original, keys with controls, unless another section has them."""
+    """Each agent compared with itself: transforms with originals, keys with controls, unless shown elsewhere."""
     groups = run.ledger.groups("agent")
     elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
     comparisons: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
@@ -52,7 +52,7 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
             base_group = {**group, tag: base}
             if not elsewhere[tag] and group.get(tag) not in (None, base) and base_group in groups:
                 comparisons.append((tag, group, base_group))
-    # The conditions that both sides share are written only where comparisons differ in them.
+    # Conditions that both sides share are written only if comparisons differ in them.
     shared = [
         describe_key({name: value for name, value in base_group.items() if name != tag})
         for tag, _, base_group in comparisons
@@ -107,7 +107,7 @@ _MAX_AGENTS = 12
 
 @section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
-    """A success and a failure of each agent as pictures."""
+    """One success and one failure of each agent as pictures."""
     rows, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(rows, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
@@ -141,7 +141,7 @@ def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
 
 
 def _figure(episode: Episode) -> Figure | None:
-    """Draw an episode; None where its world has no picture, or can offer none here."""
+    """Draw an episode; None if its world has no picture, or none can be drawn here."""
     ends = {
         "goal": "arrived",
         "horizon": "did not arrive within its horizon",
@@ -165,7 +165,7 @@ def _figure(episode: Episode) -> Figure | None:
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
-    """Return the episode nearest to the median size and density, the first id of ties; "" where there is none."""
+    """Return the episode closest to the median size and density (of ties, the first id); "" if there is none."""
 
     nearest = rows
     for name, centre in centres.items():
@@ -190,7 +190,7 @@ _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """Texts of agents in a failure, in their longest episode and in a success."""
+    """Texts of each agent in a failure, in its longest episode, and in a success."""
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:
@@ -199,7 +199,7 @@ def transcripts(run: RunData) -> Iterator[Declared]:
 
 
 def _chosen(run: RunData, agent: str) -> list[tuple[str, Episode]]:
-    """Return the reason and episode of each transcript of an agent; none where its steps have no text."""
+    """Return the reason and the episode of each transcript of an agent; none if its steps have no text."""
     reasons: dict[str, list[str]] = {}
     chosen = run.episodes[agent].chosen if agent in run.episodes else {}
     for reason in ("first failure", "longest", "first success"):

@@ -1,4 +1,4 @@
-"""The section on which hypotheses the actions follow, of runs whose steps were answered twice."""
+"""The section on which hypotheses explain the moves, for runs whose steps were answered twice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ _RULE = (
 
 @section("attribution", worlds="grids")
 def attribution(run: RunData) -> Iterator[Declared]:
-    """Which hypotheses each agent's actions follow, of runs with two answers a step."""
+    """The hypotheses that explain each agent's moves, for runs with two answers per step."""
     findings = judged_in(run.store)
     if findings:
         yield Declared(
@@ -44,13 +44,13 @@ def attribution(run: RunData) -> Iterator[Declared]:
 
 
 def judged_in(store: Store) -> dict[str, list[Finding]]:
-    """Return name of each agent whose steps were all answered twice -> what it is after; of other runs nothing."""
+    """Map each agent with two answers per step to its findings; empty for other runs."""
     study, findings_by_agent = store.study(), dict[str, list[Finding]]()
     if study is None or study.answers < 2:
         return findings_by_agent
     bank = hypotheses_of(study)
     for name in store.agent_names():
-        with suppress(Undefined):  # in worlds without a known process
+        with suppress(Undefined):  # for worlds without a known decision process
             states, _ = read_states(store, name)
             findings_by_agent[name] = findings(states, bank, phases=phases_in(study))
     return findings_by_agent
@@ -84,7 +84,7 @@ def _text(group: Finding, quantity: str, name: str) -> str:
 
 
 def _hypotheses_table(findings: Mapping[str, Sequence[Finding]]) -> Table:
-    """Return how well each hypothesis explains each agent in each group of worlds, also those that are not named."""
+    """Return a table of how well each hypothesis explains each agent in each group of worlds."""
     lines = [
         (agent, group, name, worlds_apart)
         for agent, groups in findings.items()

@@ -103,7 +103,7 @@ def _figure(
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with curves over the layers of each site, nothing where there is one layer only."""
+    """Yield the section with curves over the layers of each site, nothing if there is one layer only."""
     layers, sites = layers_and_sites(rows.points())
     if len(layers) < 2:
         return

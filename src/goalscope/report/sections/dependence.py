@@ -1,4 +1,4 @@
-"""The section on what actions depend on: one thing changed, everything else the same, one turn asked."""
+"""The section on what moves depend on: one thing is changed, everything else is the same, and one move is asked for."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,7 +35,7 @@ _RULE = (
 
 @section("dependence", worlds="grids")
 def dependence(run: RunData) -> Iterator[Declared]:
-    """What the actions of each agent depend on, of runs with changed worlds."""
+    """What the moves of each agent depend on, for runs with changed worlds."""
     if dependences := found_in(run.store):
         agents = dict.fromkeys(dependence.agent for dependence in dependences)
         yield Declared(
@@ -51,7 +51,7 @@ def dependence(run: RunData) -> Iterator[Declared]:
 
 
 def found_in(store: Store) -> list[Dependence]:
-    """Return what the agents of a run depend on; nothing of a run without changed worlds."""
+    """Return the dependences of the agents of a run; empty for a run without changed worlds."""
     study = store.study()
     if study is None or not any(isinstance(entry, ChangedWorlds) for entry in study.worlds_):
         return []
@@ -59,7 +59,7 @@ def found_in(store: Store) -> list[Dependence]:
 
 
 def dependence_table(dependences: Sequence[Dependence]) -> Table:
-    """Return the table with a line for each agent and thing."""
+    """Return a table with one line per agent and thing."""
     notes = Footnotes()
 
     def note(dependence: Dependence) -> str:

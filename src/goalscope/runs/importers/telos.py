@@ -1,4 +1,4 @@
-"""The authors' layout beside trajectories: grid manifests, tables of metrics and labelled states.
+"""Files of the TELOS authors other than trajectories: grid manifests, tables of metrics, labelled states.
 
 Source: behavioural and representational evaluation, the authors' public records.
 """
@@ -20,7 +20,7 @@ from goalscope.worlds.planning import optimal_actions, shortest_length, solve
 
 
 class GridRecord(Record):
-    """One line of a grid manifest: coordinates are x (column) and y (row)."""
+    """One line of a grid manifest. Coordinates are x (column) and y (row)."""
 
     layout: list[list[str]]
     grid_text: str | None = None
@@ -34,7 +34,7 @@ class GridRecord(Record):
 
 
 class StateRecord(Record):
-    """One labelled state of a key-and-door trajectory: positions are [x, y]."""
+    """One labelled state of a key-and-door trajectory. Positions are [x, y]."""
 
     example_id: str | None = None
     step_index: int | None = None
@@ -52,12 +52,12 @@ class StateRecord(Record):
 
 
 def holds_grid(value: object) -> bool:
-    """Return whether a JSON value has the keys of a grid of the authors' manifests."""
+    """Return whether a JSON value has the keys of a grid in the authors' manifests."""
     return isinstance(value, dict) and "layout" in value and "episode" not in value and "type" not in value
 
 
 def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episode of a trajectory file; check a file of a grid or labelled states, which has no episode."""
+    """Yield the episode of a trajectory file. A file with a grid or labelled states is only checked."""
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name):
@@ -93,7 +93,7 @@ def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
 
 
 def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLog) -> None:
-    """Check one grid of a manifest: its text, start, goal, path length and fraction of walls against the layout."""
+    """Compare one grid of a manifest (text, start, goal, path length, fraction of walls) with its layout."""
     grid = parse_grid(record.layout, "a layout must be readable", "layout")
     start, goal = _start_and_goal(grid, "layout")
     for name, symbol_cell, cell in (
@@ -117,7 +117,7 @@ def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLo
 
 
 def read_metrics(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Store a table of trajectory metrics in the context; other tables are skipped."""
+    """Keep a table of trajectory metrics in the context; skip other tables."""
     ledger, is_other_table = context.ledger, False
     with ledger.reporting(name):
         text = decode_text(NamedFile(path).load_bytes(MOST_LINE_BYTES))
@@ -150,7 +150,7 @@ def _store_metrics(row: dict[str, Any], source: str, position: str, context: Con
 
 
 def _check_state(record: StateRecord, source: str, position: str, ledger: ImportLog) -> None:
-    """Check a labelled key-and-door state: its position, and its labels for the optimal actions and the next state."""
+    """Check a labelled key-and-door state: its position, and the labels for its optimal actions and next state."""
     grid = parse_grid(record.grid_text, where="grid_text")
     start, _ = _start_and_goal(grid, "grid_text")
     if _xy(start) != record.current_position:
@@ -188,7 +188,7 @@ def _check_state(record: StateRecord, source: str, position: str, ledger: Import
         ledger.compare(name, recorded, computed, source, f"{position}.{key}")
     legacy = record.legacy_optimal_actions
     if legacy is not None:
-        # The file's corrected labels show where the older, door-blind ones were wrong; the computed ones must agree.
+        # The corrected labels in the file replace older ones that ignored doors; the computed labels must agree.
         corrected = sorted(legacy) != labels
         ledger.counts["legacy labels that the file corrects"] += corrected
         # Where they disagree, the corrected labels are wrong, which was reported above.
