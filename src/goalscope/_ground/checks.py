@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 
-def note_namesake(name: str, what: str, *, only_files: bool = False) -> None:
+def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
     """Warn that a path in the working directory has the name of something that ships with goalscope, and is not used.
 
     Args:
         name: the name, as given.
-        what: what ships under this name: "model", "study".
+        role: what ships under this name: "model", "study".
         only_files: whether only a file could be meant.
     """
     if Path(name).is_file() or (not only_files and os.path.lexists(name)):
-        text = f"{name} is the {what} that ships with goalscope; the path of that name is not taken, ./{name} names it"
+        text = f"{name} is the {role} that ships with goalscope; the path of that name is not taken, ./{name} names it"
         warnings.warn(text, stacklevel=3)
 
 
@@ -177,20 +177,20 @@ def check_texts(value: Any, name: str, path: str = "") -> None:
         check_text(f"{name}: {path}", value)
 
 
-def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
+def near_miss(word: object, valid: Sequence[str], most: int = 1) -> str:
     """Return "; did you mean ...?" if a word is close to a valid one, else a list of the valid words.
 
     Args:
-        given: the word.
+        word: the word.
         valid: the valid words.
         most: maximum number of suggestions, closest first.
     """
-    close = get_close_matches(str(given)[:200], valid, n=most, cutoff=0.6)
+    close = get_close_matches(str(word)[:200], valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
 
 
-def did_you_mean(given: str, valid: Sequence[str]) -> str:
+def did_you_mean(word: str, valid: Sequence[str]) -> str:
     """Return "; did you mean ...?" if a name is close to a valid one, else ""."""
     lower = {name.lower(): name for name in valid}
-    close = get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
+    close = get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
     return f"; did you mean {lower[close[0]]}?" if close else ""

@@ -70,6 +70,7 @@ def write_yaml(value: Any, **layout: Any) -> str:
 
 def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
     """Change one key of nested plain values by KEY=VALUE, with the value as YAML; ``holds`` names the values in errors.
+
     Raises:
         ValueError: if it has another form, or the parent of the key does not exist; the key itself may be new.
     """

@@ -72,7 +72,7 @@ def capture(
         device (NAME): with --model: auto (the default), cpu, cuda or cuda:1.
         dtype (NAME): with --model: auto (the default), float32, bfloat16 or float16.
         revision (NAME): with --model: commit, tag or branch on the hub.
-        reasoning (STYLE): with --model: how reasoning is marked: harmony, think or none. Default: asks the tokenizer.
+        reasoning (STYLE): with --model: mark of the reasoning: harmony, think or none. Default: from the tokenizer.
         shard (K/N): capture only the K-th of N parts. The same command without --shard combines the parts.
         executor (NAME): where to compute: threads (in this process), processes or ray (needs the extra ray).
         workers: with --executor: number of processes or actors.

@@ -58,9 +58,9 @@ def estimate(
 ) -> None:
     """Estimate the cost of a study (calls, tokens and USD) before anything is spent.
 
-    Without further options this is an upper bound, and needs neither network nor model weights. With --measure, the
-    first moves are asked for (at most 30 s, unless one answer takes longer) to predict hours, tokens, USD and memory as
-    ranges.
+    Without further options this is an upper bound, and needs neither network nor model weights. With --measure, each
+    model is asked for a few first moves (at most 30 s, unless one answer takes longer), from which hours, tokens, USD
+    and memory are predicted as ranges.
 
     Args:
         study: a study file (YAML), or the name of one of the studies listed below.

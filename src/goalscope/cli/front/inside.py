@@ -150,9 +150,7 @@ def patch(
         changes["pairs"] = {"per_size": pairs}
     path = Path(run)
     with Store(path) as store:
-        declared = [
-            declaration for declaration in experiment.declared_in(store) if not kind or declaration.kind == kind
-        ]  # type: ignore[attr-defined]
+        declared = [entry for entry in experiment.declared_in(store) if not kind or entry.kind == kind]  # type: ignore[attr-defined]
     parsed = list[BaseModel]()
     for intervention in declared or [registry.resolve("intervention", kind or "patching")()]:
         mapping: dict[str, Any] = intervention.model_dump(mode="json")
