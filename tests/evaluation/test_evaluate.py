@@ -447,7 +447,7 @@ def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
     del edited["digest"]
     (tmp_path / "plan.json").write_text(json.dumps(edited))
     assert Plan.read(tmp_path / "plan.json", edited=True).sizes == {"grids": 1}
-    assert "models, or --plan" in call("evaluate", "--out", tmp_path / "4", status=2)
+    assert "--plan FILE" in call("evaluate", "--out", tmp_path / "4", status=2)
     refused = call("evaluate", "--plan", tmp_path / "plan.json", "--quick", "--out", tmp_path / "4", status=2)
     assert "leave budget" in refused
 
@@ -481,7 +481,7 @@ def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) 
     assert {name: one[0] for name, one in runs_of(tmp_path / "out").items()} == {
         name: one[0] for name, one in runs_of(tmp_path / "both").items()
     }
-    assert "every claim is the one" in call("verify", tmp_path / "out")
+    assert "all claims agree" in call("verify", tmp_path / "out")
     before = runs_of(tmp_path / "out")
     again = goalscope.evaluate(["optimal", "random"], tmp_path / "out", **options)
     assert again.models == found.models and {n: one[0] for n, one in before.items()} == {
