@@ -63,10 +63,10 @@ def asked_hypotheses(
                 reasons[str(error)] = None
         else:
             if not anywhere:
-                known = [name for name in dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)) if name != text]
+                near_names = [name for name in dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)) if name != text]
                 raise ValueError(
                     f"a hypothesis must mean something in one of the worlds, {text!r} does in none: "
-                    f"{'; '.join(reasons)}{near_miss(text, known)}"
+                    f"{'; '.join(reasons)}{near_miss(text, near_names)}"
                 )
         result[text] = hypothesis
     if len(result) < len(written):

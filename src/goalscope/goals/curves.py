@@ -217,7 +217,7 @@ class Ensemble:
         for worlds, part in curves:
             parts = [side.of(worlds) for side in (weights.resampled, weights.first, weights.second)]
             mixed = [part.mixed(weights.whole[:, worlds]), *map(part.mixed, parts)]
-            mixes = [_sum(before, one) for before, one in zip(mixes or [[]] * 4, mixed, strict=True)]
+            mixes = [_sum(before, mix) for before, mix in zip(mixes or [[]] * 4, mixed, strict=True)]
             uniform.append(part.uniform)
         (self.whole,), (self.resampled,), (self.first,), (self.second,) = mixes
         self.uniform = np.concatenate(uniform)  # [U]
@@ -246,7 +246,9 @@ class Ensemble:
 def _sum(before: list[Curves], part: Curves) -> list[Curves]:
     """Return the sum of a mean so far, none or one, and its next part."""
     names = ("uniform", "values", "ends")
-    return [Curves(**{name: getattr(one, name) + getattr(part, name) for name in names}) for one in before] or [part]
+    return [Curves(**{name: getattr(curves, name) + getattr(part, name) for name in names}) for curves in before] or [
+        part
+    ]
 
 
 def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, invalid: Invalid) -> TabularMDP:

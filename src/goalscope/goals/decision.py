@@ -88,25 +88,30 @@ def decide(
     Raises:
         ValueError: no states, or those of several agents.
     """
-    agents = {one.agent for one in states}
+    agents = {episodes.agent for episodes in states}
     if len(agents) != 1:
         raise ValueError(f"a decision must be about the states of one agent, got those of {len(agents)}")
-    known = [one for one in states if one.world.world.fog_radius is None]
-    about: dict[str, Any] = {"agent": agents.pop(), "where": dict(where or {})}
-    if not known:
+    seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
+    common_fields: dict[str, Any] = {"agent": agents.pop(), "where": dict(where or {})}
+    if not seen_whole:
         why = "under fog what is best depends on what was seen before: give worlds that the agent sees whole"
-        return Finding(**about, answer="untestable", reason="no process", why=why)
-    turns, acted = sum(len(one.action) for one in known), sum(int((one.action >= 0).sum()) for one in known)
-    about["worlds"] = len({one.cluster for one in known})
+        return Finding(**common_fields, answer="untestable", reason="no process", why=why)
+    turns, acted = (
+        sum(len(episodes.action) for episodes in seen_whole),
+        sum(int((episodes.action >= 0).sum()) for episodes in seen_whole),
+    )
+    common_fields["worlds"] = len({episodes.cluster for episodes in seen_whole})
     if acted <= MOST_INVALID * turns:
         why = f"{turns - acted} of {turns} turns hold no action"
-        return Finding(**about, answer="untestable", reason="no action", why=why)
-    bound = {name: bind(one, [state.world.world for state in known]) for name, one in hypotheses.items()}
-    given = [one for one in answers_of(known, by_visits=by_visits) if one.second is not None]
-    about["covered"] = sum(len(one.state) for one in given) / acted if acted else 0.0
-    rules = _Rules(known, bound, about, level, seed, measured)
-    if len({one.cluster for one in given}) >= FEWEST:
-        return rules.by_consistency(given)
+        return Finding(**common_fields, answer="untestable", reason="no action", why=why)
+    bound = {
+        name: bind(hypothesis, [state.world.world for state in seen_whole]) for name, hypothesis in hypotheses.items()
+    }
+    repeated = [answers for answers in answers_of(seen_whole, by_visits=by_visits) if answers.second is not None]
+    common_fields["covered"] = sum(len(answers.state) for answers in repeated) / acted if acted else 0.0
+    rules = _Rules(seen_whole, bound, common_fields, level, seed, measured)
+    if len({answers.cluster for answers in repeated}) >= FEWEST:
+        return rules.by_consistency(repeated)
     return rules.by_meg()
 
 
@@ -119,7 +124,7 @@ def by_single_answers(
     seed: int = 0,
 ) -> Finding:
     """Return what `decide` does where no second answer is known; arguments are those of it."""
-    single = [replace(one, repeat=None) for one in states]
+    single = [replace(episodes, repeat=None) for episodes in states]
     return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
 
 
@@ -136,17 +141,18 @@ def findings(
         states, hypotheses, level: as in `decide`.
         phases: the order of the phases.
     """
-    by_agent, every = dict[str, list[States]](), list(states)
-    for one in every:
-        by_agent.setdefault(one.agent, []).append(one)
+    by_agent, all_states = dict[str, list[States]](), list(states)
+    for episodes in all_states:
+        by_agent.setdefault(episodes.agent, []).append(episodes)
     # Agents share worlds, so the MEG of all of them together is measured faster than that of each.
     shared = {
-        where_text(where): _Measuring(members, hypotheses, level, 0) for where, members in groups(every, phases=phases)
+        where_text(where): _Measuring(members, hypotheses, level, 0)
+        for where, members in groups(all_states, phases=phases)
     }
     return [
         decide(members, hypotheses, where=where, level=level, measured=shared[where_text(where)])
-        for own in by_agent.values()
-        for where, members in groups(own, phases=phases)
+        for agent_states in by_agent.values()
+        for where, members in groups(agent_states, phases=phases)
     ]
 
 
@@ -154,16 +160,16 @@ class _Measuring:
     """Measures the MEG of some agents in a group of worlds once, when it is called for the first time."""
 
     def __init__(self, states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int) -> None:
-        known = [one for one in states if one.world.world.fog_radius is None]
-        self.states, self.bank, self.level, self.seed = known, bank, level, seed
+        seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
+        self.states, self.bank, self.level, self.seed = seen_whole, bank, level, seed
 
     def __call__(self) -> RunDirectedness | None:
-        return self._found
+        return self._measured
 
     @cached_property
-    def _found(self) -> RunDirectedness | None:
-        worlds = [one.world.world for one in self.states]
-        bound = {name: bind(one, worlds) for name, one in self.bank.items()}
+    def _measured(self) -> RunDirectedness | None:
+        worlds = [episodes.world.world for episodes in self.states]
+        bound = {name: bind(hypothesis, worlds) for name, hypothesis in self.bank.items()}
         return _all_meg(self.states, bound, self.level, self.seed)
 
 
@@ -171,7 +177,7 @@ def _all_meg(
     states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int
 ) -> RunDirectedness | None:
     """Return MEG towards all hypotheses with all contrasts; None where none of them has a utility here."""
-    untagged = [replace(one, tags={}) for one in states]  # conditions within a group are decided together
+    untagged = [replace(episodes, tags={}) for episodes in states]  # conditions within a group are decided together
     try:
         return directedness(untagged, bank, seed=seed, confidence=1 - level, pairs="all", state_blind=True)
     except ValueError:
@@ -186,9 +192,11 @@ def groups(
     Raises:
         ValueError: a tag that no world has.
     """
-    known = {tag for one in states for tag, value in one.tags.items() if value is not None and tag != "agent"}
-    if unknown := sorted(set(by) - known):
-        names = ", ".join(sorted(known))
+    known_tags = {
+        tag for episodes in states for tag, value in episodes.tags.items() if value is not None and tag != "agent"
+    }
+    if unknown := sorted(set(by) - known_tags):
+        names = ", ".join(sorted(known_tags))
         raise ValueError(f"worlds must have the tags that are asked for ({names}), got {unknown[0]!r}")
     split = _split(states, "phase")
     order = {phase: place for place, phase in enumerate(phases)}
@@ -201,11 +209,11 @@ def groups(
 
 
 def _split(states: Sequence[States], tag: str) -> dict[Tag, list[States]]:
-    found: dict[Tag, list[States]] = {}
-    for one in states:
-        value = one.tags.get(tag)
-        found.setdefault("none" if value is None else value, []).append(one)
-    return found
+    parts: dict[Tag, list[States]] = {}
+    for episodes in states:
+        value = episodes.tags.get(tag)
+        parts.setdefault("none" if value is None else value, []).append(episodes)
+    return parts
 
 
 class _Rules:
@@ -222,12 +230,12 @@ class _Rules:
         self,
         states: Sequence[States],
         bank: Mapping[str, Hypothesis],
-        about: Mapping[str, Any],
+        common_fields: Mapping[str, Any],
         level: float,
         seed: int,
         measured: RunDirectedness | Callable[[], RunDirectedness | None] | None,
     ) -> None:
-        self.states, self.bank, self.about, self.level, self.seed = states, bank, dict(about), level, seed
+        self.states, self.bank, self.fields, self.level, self.seed = states, bank, dict(common_fields), level, seed
         self._measured = measured
 
     def measured(self) -> RunDirectedness | None:
@@ -236,14 +244,14 @@ class _Rules:
             return _all_meg(self.states, self.bank, self.level, self.seed)
         return self._measured() if callable(self._measured) else self._measured
 
-    def beside(self, names: Sequence[str]) -> RunDirectedness | None:
+    def meg_towards(self, names: Sequence[str]) -> RunDirectedness | None:
         """Return the MEG that stands beside a finding of the score, which is about these hypotheses."""
         if self._measured is not None and not callable(self._measured):
             return self._measured
-        asked = {name: one for name, one in self.bank.items() if name in names}
-        untagged = [replace(one, tags={}) for one in self.states]
+        chosen = {name: hypothesis for name, hypothesis in self.bank.items() if name in names}
+        untagged = [replace(episodes, tags={}) for episodes in self.states]
         try:
-            return directedness(untagged, asked, seed=self.seed, confidence=1 - 2 * self.level)
+            return directedness(untagged, chosen, seed=self.seed, confidence=1 - 2 * self.level)
         except ValueError:
             return None
 
@@ -251,7 +259,7 @@ class _Rules:
         self,
         answer: Answer,
         reason: Reason,
-        held: Mapping[str, Any] | None = None,
+        decisive: Mapping[str, Any] | None = None,
         *,
         names: Sequence[str] = (),
         steps: Sequence[str] = (),
@@ -261,12 +269,12 @@ class _Rules:
 
         Args:
             answer, reason, names, steps, why: its fields.
-            held: fields of the number that decided, and of what it was held against; None where there is none.
+            decisive: fields of the number that decided, and of what it was held against; None where there is none.
         """
-        deciding = dict(held or {})
+        deciding = dict(decisive or {})
         spoken = dict.fromkeys((*names, *steps, deciding.get("subject", "")))
         return Finding(
-            **self.about,
+            **self.fields,
             **deciding,
             answer=answer,
             reason=reason,
@@ -274,97 +282,98 @@ class _Rules:
             steps=tuple(steps),
             why=why,
             nouns={name: self.bank[name].says if name in self.bank else f"“{name}”" for name in spoken if name},
-            rules=tuple(one for one in spoken if one in self.bank and self.bank[one].kind in ("policy", "table")),
+            rules=tuple(name for name in spoken if name in self.bank and self.bank[name].kind in ("policy", "table")),
         )
 
     # -- by consistency ------------------------------------------------------------------------------------------
 
-    def by_consistency(self, given: Sequence[Answers]) -> Finding:
+    def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
         """Return the finding by the score of hypotheses, from answers that were given twice."""
-        sums = evidence(given, with_sentinels(self.bank), len(self.bank))
-        if self.about["covered"] < REGIONS_FROM:  # early states stand in for all: no region is judged by itself
+        sums = evidence(all_answers, with_sentinels(self.bank), len(self.bank))
+        if self.fields["covered"] < REGIONS_FROM:  # early states stand in for all: no region is judged by itself
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
-        found = judge(sums, seed=self.seed, level=self.level)
-        follows = found.kind in ("named", "partly", "set")
+        verdict = judge(sums, seed=self.seed, level=self.level)
+        follows = verdict.kind in ("named", "partly", "set")
         # A set also holds rules that nobody asked for, where they call for the same moves.
-        names = found.names if follows else tuple(name for name in found.names if name in self.bank)
-        near = max((one for one in found.scores if one.asked), key=lambda one: one.consistency[0])
+        names = verdict.names if follows else tuple(name for name in verdict.names if name in self.bank)
+        near = max((score for score in verdict.scores if score.asked), key=lambda score: score.consistency[0])
         spoken = [*names[:1], *([] if names else [near.name])]
         figures = dict[str, EstimateRecord]()
-        for one in found.scores:
-            for quantity in ("consistency", "strength") if one.asked else ():
-                figures[f"{quantity} {one.name}"] = self._scored(found, one, quantity)
-        measured = self.beside((*(names if follows else spoken), GOAL))
+        for score in verdict.scores:
+            for quantity in ("consistency", "strength") if score.asked else ():
+                figures[f"{quantity} {score.name}"] = self._scored(verdict, score, quantity)
+        measured = self.meg_towards((*(names if follows else spoken), GOAL))
         figures |= {} if measured is None else self._nats(measured)
-        apart = {one.name: one.apart_in for one in found.scores if one.asked}
-        self.about |= {"method": "consistency", "evidence": figures, "apart_in": apart}
+        apart_in = {score.name: score.apart_in for score in verdict.scores if score.asked}
+        self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
         if follows:
-            return self._followed(found, names)
-        if found.kind == "habit":
-            habit = found.names[0]
-            estimate = self._scored(found, found.score(habit), "consistency")
-            return self.finding("no", "habit", self._held(estimate, habit, HABITS[habit], "habit"))
-        if found.kind == "random":
-            estimate = self._ends(found.predictable, found, (-1.0, 1.0))
-            return self.finding("no", "random", self._held(estimate, "", NOISE, "predictable"))
-        if found.kind == "none" and found.explained_by:  # by rules that nobody asked for
-            rule = max(map(found.score, found.explained_by), key=lambda one: one.consistency[1])
-            estimate = self._scored(found, rule, "consistency")
-            return self.finding("no", "another rule", self._held(estimate, rule.name, HALF, "consistency"))
-        held = self._held(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
-        if found.kind == "none":
-            return self.finding("no", "other", held)
-        why = self._needed(near, given)
+            return self._followed(verdict, names)
+        if verdict.kind == "habit":
+            habit = verdict.names[0]
+            estimate = self._scored(verdict, verdict.score(habit), "consistency")
+            return self.finding("no", "habit", self._decisive(estimate, habit, HABITS[habit], "habit"))
+        if verdict.kind == "random":
+            estimate = self._ends(verdict.predictable, verdict, (-1.0, 1.0))
+            return self.finding("no", "random", self._decisive(estimate, "", NOISE, "predictable"))
+        if verdict.kind == "none" and verdict.explained_by:  # by rules that nobody asked for
+            rule = max(map(verdict.score, verdict.explained_by), key=lambda score: score.consistency[1])
+            estimate = self._scored(verdict, rule, "consistency")
+            return self.finding("no", "another rule", self._decisive(estimate, rule.name, HALF, "consistency"))
+        decisive = self._decisive(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
+        if verdict.kind == "none":
+            return self.finding("no", "other", decisive)
+        why = self._needed(near, all_answers)
         if len(names) > 1:
-            return self.finding("undecided", "not beaten", held, names=names, why=why)
-        return self.finding("undecided", "weak", held, why=why)
+            return self.finding("undecided", "not beaten", decisive, names=names, why=why)
+        return self.finding("undecided", "weak", decisive, why=why)
 
-    def _followed(self, found: ScoreVerdict, names: tuple[str, ...]) -> Finding:
+    def _followed(self, verdict: ScoreVerdict, names: tuple[str, ...]) -> Finding:
         """Return the finding that names something by the score."""
-        first = found.score(names[0])
-        if found.kind == "partly":
-            held = self._held(self._scored(found, first, "strength"), first.name, STRONG, "strength")
-            return self.finding("yes", "partly", held, names=names, steps=found.on_the_way)
-        held = self._held(self._scored(found, first, "consistency"), first.name, HALF, "consistency")
-        if held["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
-            return self.finding("undecided", "few worlds", held, names=names)
-        if found.kind == "named":
-            return self.finding("yes", "named", held, names=names, steps=found.on_the_way)
-        alike = all(
-            other in found.score(one).not_told_from or one in found.score(other).not_told_from
-            for one in names
+        first = verdict.score(names[0])
+        if verdict.kind == "partly":
+            decisive = self._decisive(self._scored(verdict, first, "strength"), first.name, STRONG, "strength")
+            return self.finding("yes", "partly", decisive, names=names, steps=verdict.on_the_way)
+        decisive = self._decisive(self._scored(verdict, first, "consistency"), first.name, HALF, "consistency")
+        if decisive["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
+            return self.finding("undecided", "few worlds", decisive, names=names)
+        if verdict.kind == "named":
+            return self.finding("yes", "named", decisive, names=names, steps=verdict.on_the_way)
+        indistinct = all(
+            other in verdict.score(hypothesis_name).not_told_from
+            or hypothesis_name in verdict.score(other).not_told_from
+            for hypothesis_name in names
             for other in names
-            if one != other
+            if hypothesis_name != other
         )
-        if alike and first.consistency[1] >= HALF:
-            return self.finding("yes", "not told apart", held, names=names)
-        return self.finding("undecided", "not beaten", held, names=names)
+        if indistinct and first.consistency[1] >= HALF:
+            return self.finding("yes", "not told apart", decisive, names=names)
+        return self.finding("undecided", "not beaten", decisive, names=names)
 
-    def _scored(self, found: ScoreVerdict, one: HypothesisScore, quantity: str) -> EstimateRecord:
+    def _scored(self, verdict: ScoreVerdict, score: HypothesisScore, quantity: str) -> EstimateRecord:
         # Both are shares; products of sums over worlds can lie beyond 1 by chance.
-        return self._ends(getattr(one, quantity), found, (0.0 if quantity == "consistency" else -1.0, 1.0))
+        return self._ends(getattr(score, quantity), verdict, (0.0 if quantity == "consistency" else -1.0, 1.0))
 
     def _ends(
-        self, ends: tuple[float, float, float], found: ScoreVerdict, bounds: tuple[float, float]
+        self, ends: tuple[float, float, float], verdict: ScoreVerdict, bounds: tuple[float, float]
     ) -> EstimateRecord:
         value, low, high = (min(max(end, bounds[0]), bounds[1]) for end in ends)
         confidence = 1 - 2 * self.level  # each end has the level
         if high - low < 1e-9:  # the same in all worlds, as of an agent that never errs
-            low, high = agreement_bounds(value, found.clusters, bounds, confidence)
+            low, high = agreement_bounds(value, verdict.clusters, bounds, confidence)
         return EstimateRecord.of(
             Estimate.of_ends(
                 value,
                 low,
                 high,
-                n=max(found.steps, found.clusters),
-                clusters=found.clusters,
+                n=max(verdict.steps, verdict.clusters),
+                clusters=verdict.clusters,
                 method=_SCORE,
                 unit="share",
                 confidence=confidence,
             )
         )
 
-    def _held(self, estimate: EstimateRecord, subject: str, threshold: float, rule: str) -> dict[str, Any]:
+    def _decisive(self, estimate: EstimateRecord, subject: str, threshold: float, rule: str) -> dict[str, Any]:
         quantity = rule if rule in ("consistency", "strength", "predictable") else "consistency"
         return {
             "quantity": quantity,
@@ -374,15 +383,15 @@ class _Rules:
             "threshold_rule": RULES[rule],
         }
 
-    def _needed(self, near: HypothesisScore, given: Sequence[Answers]) -> str:
+    def _needed(self, near: HypothesisScore, all_answers: Sequence[Answers]) -> str:
         """Return what it takes to name what comes nearest, of an agent as noisy; "" where that is not known."""
         lapse = max(0.0, 1 - near.strength[0])
-        if lapse > 0.95 or len({one.cluster for one in given}) < 2:
+        if lapse > 0.95 or len({answers.cluster for answers in all_answers}) < 2:
             return ""
-        horizons = {one.world.world.id: one.world.horizon for one in given}
-        worlds = {one.world.world.id: one.world.world for one in given}
-        episodes = round(sum(len(one.last) for one in given) / len(given))
-        found = needed(
+        horizons = {answers.world.world.id: answers.world.horizon for answers in all_answers}
+        worlds = {answers.world.world.id: answers.world.world for answers in all_answers}
+        episodes = round(sum(len(answers.last) for answers in all_answers) / len(all_answers))
+        needs = needed(
             self.bank,
             [*worlds.values()],
             horizon=lambda world: horizons[world.id],
@@ -391,32 +400,36 @@ class _Rules:
             level=self.level,
             episodes=episodes,
         )
-        return found[0].sentence
+        return needs[0].sentence
 
     # -- by MEG --------------------------------------------------------------------------------------------------
 
     def by_meg(self) -> Finding:
         """Return the finding by maximum-entropy goal-directedness."""
         measured = self.measured()
-        goals = {} if measured is None else {one.hypothesis: one for one in measured.estimates if self._is_whole(one)}
+        goals = (
+            {}
+            if measured is None
+            else {estimate.hypothesis: estimate for estimate in measured.estimates if self._is_whole(estimate)}
+        )
         shares = {name: share for name, goal in goals.items() if (share := share_of(goal)) is not None}
         if measured is None or not shares:
             return self.finding("untestable", "no utility", why=self._why_nothing(goals))
-        self.about |= {"method": "meg", "evidence": self._nats(measured)}
+        self.fields |= {"method": "meg", "evidence": self._nats(measured)}
         most = max(shares, key=lambda name: shares[name].value)
-        if self.about["worlds"] < 2:
-            return self.finding("undecided", "few worlds", self._held_share(shares[most], most))
+        if self.fields["worlds"] < 2:
+            return self.finding("undecided", "few worlds", self._decisive_share(shares[most], most))
         explaining = [name for name, share in shares.items() if share.low - blind_share(goals[name]) > EXPLAINS]
         if explaining:
             best = max(explaining, key=lambda name: goals[name].signed)
             return self._against(best, shares, goals, measured)
-        below = all(one.high < EXPLAINS for one in shares.values())
+        below = all(share.high < EXPLAINS for share in shares.values())
         seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in shares)
         if below and not seen:
-            return self.finding("no", "other", self._held_share(shares[most], most))
-        return self.finding("undecided", "weak", self._held_share(shares[most], most))
+            return self.finding("no", "other", self._decisive_share(shares[most], most))
+        return self.finding("undecided", "weak", self._decisive_share(shares[most], most))
 
-    def _held_share(self, share: Estimate, subject: str) -> dict[str, Any]:
+    def _decisive_share(self, share: Estimate, subject: str) -> dict[str, Any]:
         return {
             "quantity": "share",
             "subject": subject,
@@ -435,44 +448,44 @@ class _Rules:
         """Return the finding, where one hypothesis explains most, from its contrasts with all others."""
         # What explains nothing itself is no rival: an agent that is after it would show more towards it.
         possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
-        every = contrasts_of(measured, self.about["agent"], best)
-        rivals = {rival: contrast for rival, contrast in every if rival in possible_rivals}
-        rejected = _rejected({rival: one for rival, one in rivals.items() if not one.step}, self.level)
-        alike = [rival for rival, one in rivals.items() if not one.told_apart]
+        contrasts = contrasts_of(measured, self.fields["agent"], best)
+        rivals = {rival: contrast for rival, contrast in contrasts if rival in possible_rivals}
+        rejected = _rejected({rival: contrast for rival, contrast in rivals.items() if not contrast.step}, self.level)
+        indistinct = [rival for rival, contrast in rivals.items() if not contrast.told_apart]
         unbeaten, steps, hardest = list[str](), list[str](), None
-        for rival, one in rivals.items():
-            if not one.told_apart:
+        for rival, contrast in rivals.items():
+            if not contrast.told_apart:
                 continue
-            if one.step == rival:
+            if contrast.step == rival:
                 steps.append(rival)
-            estimate, bar, rule = self._margin(one, best, goals[best].signed)
-            if not estimate.has_interval or estimate.low <= bar or (not one.step and rival not in rejected):
+            estimate, bar, rule = self._margin(contrast, best, goals[best].signed)
+            if not estimate.has_interval or estimate.low <= bar or (not contrast.step and rival not in rejected):
                 unbeaten.append(rival)
             lead = (estimate.low if estimate.has_interval else -math.inf) - bar
             if hardest is None or lead < hardest[0]:
                 hardest = lead, estimate, bar, rule, rival
-        held = self._held_share(shares[best], best)
+        decisive = self._decisive_share(shares[best], best)
         if hardest is not None:
-            held = {
+            decisive = {
                 "quantity": "meg",
                 "subject": best,
                 "estimate": EstimateRecord.of(hardest[1]),
                 "threshold": hardest[2],
                 "threshold_rule": f"{RULES[hardest[3]]}, over {self._noun(hardest[4])}",
             }
-        possible = [rival for rival in alike if shares[rival].high > EXPLAINS]
+        possible = [rival for rival in indistinct if shares[rival].high > EXPLAINS]
         if unbeaten:
-            return self.finding("undecided", "not beaten", held, names=(best, *unbeaten, *possible))
+            return self.finding("undecided", "not beaten", decisive, names=(best, *unbeaten, *possible))
         if possible:
             why = "; ".join(rivals[rival].why_not for rival in possible)
-            held = self._held_share(shares[best], best)
-            return self.finding("yes", "not told apart", held, names=(best, *possible), why=why)
+            decisive = self._decisive_share(shares[best], best)
+            return self.finding("yes", "not told apart", decisive, names=(best, *possible), why=why)
         whole = shares[best].has_interval and shares[best].low >= STRONG_SHARE
-        return self.finding("yes", "named" if whole else "weakly or partly", held, names=(best,), steps=steps)
+        return self.finding("yes", "named" if whole else "weakly or partly", decisive, names=(best,), steps=steps)
 
     def _margin(self, contrast: GoalContrast, best: str, signed: float) -> tuple[Estimate, float, str]:
         """Return what a contrast says for its first hypothesis, what it is held against, and by which rule."""
-        about: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "n": max(contrast.grids, 1),
             "clusters": contrast.grids,
             "unit": "nats",
@@ -480,19 +493,21 @@ class _Rules:
         }
         if not contrast.step:
             ends = contrast.difference, contrast.low, contrast.high
-            return _of_ends(ends, "resampled grids, both rationalities refitted", about), MARGIN * signed, "margin"
+            return _of_ends(ends, "resampled grids, both rationalities refitted", fields), MARGIN * signed, "margin"
         ends, method = (contrast.after, contrast.after_low, contrast.after_high), "resampled grids"
         bar = MARGIN * contrast.after_expected
         if contrast.step != best:  # the other one is on the way to the best
-            return _of_ends(ends, method, about), bar, "after"
+            return _of_ends(ends, method, fields), bar, "after"
         turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is a step: what follows must not show
-        return _of_ends(turned, method, about), -bar, "after"
+        return _of_ends(turned, method, fields), -bar, "after"
 
-    def _is_whole(self, one: GoalEstimate) -> bool:
-        return one.agent == self.about["agent"] and not one.cell and one.hypothesis in self.bank
+    def _is_whole(self, estimate: GoalEstimate) -> bool:
+        return estimate.agent == self.fields["agent"] and not estimate.cell and estimate.hypothesis in self.bank
 
     def _why_nothing(self, goals: Mapping[str, GoalEstimate]) -> str:
-        notes = dict.fromkeys(one.note for one in goals.values() if math.isnan(one.signed) and one.note)
+        notes = dict.fromkeys(
+            estimate.note for estimate in goals.values() if math.isnan(estimate.signed) and estimate.note
+        )
         if notes:
             return "; ".join(notes)
         if goals:
@@ -504,24 +519,31 @@ class _Rules:
 
     def _nats(self, measured: RunDirectedness) -> dict[str, EstimateRecord]:
         """Return MEG and its share towards each hypothesis that has one, by the keys of `Finding.evidence`."""
-        found = dict[str, EstimateRecord]()
-        for one in measured.estimates:
-            if not self._is_whole(one) or math.isnan(one.signed):
+        records = dict[str, EstimateRecord]()
+        for estimate in measured.estimates:
+            if not self._is_whole(estimate) or math.isnan(estimate.signed):
                 continue
-            about: dict[str, Any] = {"n": one.n, "clusters": one.grids, "unit": "nats", "confidence": one.confidence}
-            ends = one.signed, one.low, one.high
-            found[f"meg {one.hypothesis}"] = EstimateRecord.of(_of_ends(ends, one.method, about, one.note))
-            if (share := share_of(one)) is not None:
-                found[f"share {one.hypothesis}"] = EstimateRecord.of(share)
-        return found
+            fields: dict[str, Any] = {
+                "n": estimate.n,
+                "clusters": estimate.grids,
+                "unit": "nats",
+                "confidence": estimate.confidence,
+            }
+            ends = estimate.signed, estimate.low, estimate.high
+            records[f"meg {estimate.hypothesis}"] = EstimateRecord.of(
+                _of_ends(ends, estimate.method, fields, estimate.note)
+            )
+            if (share := share_of(estimate)) is not None:
+                records[f"share {estimate.hypothesis}"] = EstimateRecord.of(share)
+        return records
 
     def _noun(self, name: str) -> str:
         return self.bank[name].says if name in self.bank else name
 
 
-def _of_ends(ends: tuple[float, ...], method: str, about: Mapping[str, Any], note: str = "") -> Estimate:
+def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:
     value, low, high = ends
-    return Estimate.of_ends(value, low, high, method=method, note=note, **about)
+    return Estimate.of_ends(value, low, high, method=method, note=note, **fields)
 
 
 def nan_less(value: float) -> float:
@@ -565,7 +587,7 @@ def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iter
 
 def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
     """Return the rivals whose difference is no 0 after Holm's correction."""
-    tested = {rival: one.p_value for rival, one in contrasts.items() if not math.isnan(one.p_value)}
+    tested = {rival: contrast.p_value for rival, contrast in contrasts.items() if not math.isnan(contrast.p_value)}
     if not tested:
         return set()
     tests = holm(tested, Family(name="hypotheses", members=tuple(tested)), level=level)

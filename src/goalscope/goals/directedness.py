@@ -269,7 +269,7 @@ class MeasuredLines:
         if not any(keys):
             raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(lines)}")
         names = list(lines)
-        asked = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
+        compared = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
         self._hypotheses |= {name: draws[0].hypothesis for name, draws in lines.items()}
         self._drawn = {name for name, draws in lines.items() if len(draws) > 1 or draws[0].everywhere}
         members = {name: [_by_agent(line.states) for line in draws] for name, draws in lines.items()}
@@ -286,7 +286,7 @@ class MeasuredLines:
                     drawn = [self._sample(line, part) for line, part in zip(draws, chosen, strict=True)]
                     if common := on_common(drawn):
                         samples[name] = common
-                self._measure_agent(agent, cell, samples, asked, state_blind, less or {})
+                self._measure_agent(agent, cell, samples, compared, state_blind, less or {})
 
     def _measure_agent(
         self,
@@ -501,7 +501,7 @@ class MeasuredLines:
         note = joined_notes("one world: the interval speaks of this world alone", meg.note)
         return meg.signed, meg.beta, (meg.signed_low, meg.signed_high, meg.method, note)
 
-    def _add_rows(self, name: str, sample: AgentSample, parts: Array, **own: Tag) -> None:
+    def _add_rows(self, name: str, sample: AgentSample, parts: Array, **extra_tags: Tag) -> None:
         """Add a row for each world, with the tags of the first episode there."""
         states = [world.entries[0] for world in sample.worlds.values()]
         tags = dict.fromkeys(tag for entry in states for tag in entry.tags if tag not in PROVENANCE)
@@ -512,7 +512,7 @@ class MeasuredLines:
                 value=parts,
                 cluster=[cluster for cluster, *_ in sample.worlds],
                 tags={tag: column_of([entry.tags.get(tag) for entry in states]) for tag in tags}
-                | {TOWARDS: name, **own},
+                | {TOWARDS: name, **extra_tags},
             )
         )
 
@@ -531,16 +531,16 @@ class MeasuredLines:
             (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
             self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts, **{DIFFERENCES: 1})
         # Hypotheses that are drawn, or measured on other maps, count as told apart: draws differ by chance.
-        apart, same = list(common[0].worlds), list[WorldKey]()
+        separating, equal = list(common[0].worlds), list[WorldKey]()
         if not {first, second} & self._drawn:
-            apart, same = self._divided(first, second, common)
-        parts = {"grids": apart, "common": list(common[0].worlds), "same": same}
+            separating, equal = self._divided(first, second, common)
+        parts = {"grids": separating, "common": list(common[0].worlds), "same": equal}
         counts = {name: len({cluster for cluster, *_ in keys}) for name, keys in parts.items()}
-        about: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
-        if not apart:
-            self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **about))
+        fields: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
+        if not separating:
+            self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **fields))
             return
-        on_apart = [sample.on(apart) for sample in common]
+        on_apart = [sample.on(separating) for sample in common]
         (first_estimate, left), (second_estimate, right) = self._sides(first, second, on_apart, samples, fitted)
         value, difference = first_estimate.signed - second_estimate.signed, left.resampled - right.resampled
         null = left.null - right.null  # the same walks on both sides
@@ -551,7 +551,7 @@ class MeasuredLines:
             low, high = with_random((low, high), value, null, self.confidence)
             low, high = (low, high) if low < high else (math.nan, math.nan)  # all worlds have the same difference
         p = not_below_random(p_value(difference, value, first_estimate.grids), value, null)
-        contrast = GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
+        contrast = GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **fields)
         for goal, step, sample in ((first, second, on_apart[0]), (second, first, on_apart[-1])):
             if len(on_apart) == 2 and self._is_step(step, goal, sample):
                 contrast = self._after_step(contrast, goal, step, sample, fitted[goal][1].beta)
@@ -569,8 +569,8 @@ class MeasuredLines:
         if place not in self._steps:
             try:
                 reachable = step.kind == "event" and goal.kind in ("place", "event")
-                where = {number: one.where(world) for number, one in enumerate((goal, step)) if reachable}
-                self._steps[place] = reachable and (0, 1) in steps_in(world, where, {1: where[1]})
+                masks = {number: hypothesis.where(world) for number, hypothesis in enumerate((goal, step)) if reachable}
+                self._steps[place] = reachable and (0, 1) in steps_in(world, masks, {1: masks[1]})
             except Undefined:
                 self._steps[place] = False
         return self._steps[place]
@@ -579,16 +579,20 @@ class MeasuredLines:
         self, contrast: GoalContrast, goal: str, step: str, sample: AgentSample, beta: float
     ) -> GoalContrast:
         """Return a contrast with what the agent shows towards a goal after the step on the way to it."""
-        shown, expected = list[float](), list[float]()
+        observed, expected = list[float](), list[float]()
         for world in sample.worlds.values():
             policy, gains = soft_gains(world.world, self.bank.process(world.key), beta)
-            where = self._hypotheses[step].where(world.world)
-            shown.append(float(np.mean(np.concatenate([shown_after(one, where, gains) for one in world.entries]))))
-            expected.append(expected_after(world.world, where, policy, gains))
+            step_states = self._hypotheses[step].where(world.world)
+            observed.append(
+                float(
+                    np.mean(np.concatenate([shown_after(episodes, step_states, gains) for episodes in world.entries]))
+                )
+            )
+            expected.append(expected_after(world.world, step_states, policy, gains))
         keys, clusters = [world.key for world in sample.worlds.values()], [cluster for cluster, *_ in sample.worlds]
         weights = self.bank.ensemble(keys, clusters).weights
-        low, high = interval(weights.resampled @ np.array(shown), weights.grids, self.confidence)
-        value = float(weights.whole[0] @ np.array(shown))
+        low, high = interval(weights.resampled @ np.array(observed), weights.grids, self.confidence)
+        value = float(weights.whole[0] @ np.array(observed))
         return replace(
             contrast,
             step=step,
@@ -600,14 +604,14 @@ class MeasuredLines:
 
     def _divided(self, first: str, second: str, common: Sequence[AgentSample]) -> tuple[list[WorldKey], list[WorldKey]]:
         """Return which worlds tell two hypotheses apart, and in which they are the same states."""
-        apart, same = list[WorldKey](), list[WorldKey]()
+        separating, equal = list[WorldKey](), list[WorldKey]()
         for place, world in common[0].worlds.items():
             keys = [sample.worlds[place].key for sample in common]
             if keys[0] == keys[1]:
-                same.append(place)
+                equal.append(place)
             elif all(map(self._is_within, keys)) and self._tells_apart(world.world, first, second):
-                apart.append(place)
-        return apart, same
+                separating.append(place)
+        return separating, equal
 
     def _tells_apart(self, world: FiniteWorld, first: str, second: str) -> bool:
         """Return whether a world tells two hypotheses apart whose utilities differ and are within reach there."""

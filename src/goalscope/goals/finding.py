@@ -123,8 +123,8 @@ class Finding(StrictRecord):
             nats = self.figure("meg", name)
             followed = nats is not None and nats.low is not None and nats.low > 0
             none = self.explains_nothing(name) and not (followed and self.answer == "undecided")
-            others = self.answer == "yes" and self.reason in ("named", "not told apart") and name not in self.steps
-            return "no" if none or others else "undecided"
+            only_others = self.answer == "yes" and self.reason in ("named", "not told apart") and name not in self.steps
+            return "no" if none or only_others else "undecided"
         if self.answer == "undecided":
             return "undecided"
         return "yes" if len(self.names) == 1 else "untestable" if self.reason == "not told apart" else "undecided"

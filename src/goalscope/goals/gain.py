@@ -37,55 +37,55 @@ def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], n
         name: the one that is claimed.
     """
     gains, sizes, clusters = list[float](), list[float](), list[str]()
-    worlds = [one.world.world for one in states]
-    bank = {each: bind(one, worlds) for each, one in hypotheses.items()}
-    for one in answers_of(states):
-        policies = _policies(bank, one)
+    worlds = [episodes.world.world for episodes in states]
+    bank = {hypothesis_name: bind(hypothesis, worlds) for hypothesis_name, hypothesis in hypotheses.items()}
+    for answers in answers_of(states):
+        policies = _policies(bank, answers)
         if name not in policies:
             continue
-        even = one.world.even[one.state]
-        own = policies[name] - even
-        tells = np.zeros(len(one.state), dtype=bool)
+        even = answers.world.even[answers.state]
+        deviation = policies[name] - even
+        tells = np.zeros(len(answers.state), dtype=bool)
         for rival, policy in policies.items():
             if rival != name:
                 tells |= np.abs(policy - policies[name]).max(axis=1) > 1e-9
         if not tells.any():
             continue
-        answer = one.first if one.second is None else (one.first + one.second) / 2
-        gains.append(float((own * answer)[tells].sum()))
-        sizes.append(float((own**2)[tells].sum()))
-        clusters.append(one.cluster)
+        answer = answers.first if answers.second is None else (answers.first + answers.second) / 2
+        gains.append(float((deviation * answer)[tells].sum()))
+        sizes.append(float((deviation**2)[tells].sum()))
+        clusters.append(answers.cluster)
     if not sum(sizes) > 0:
         return None
-    found = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
-    return found.moved(bounds=(-math.inf, 1.0))  # no agent gains more than one that is after nothing else
+    estimate = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
+    return estimate.moved(bounds=(-math.inf, 1.0))  # no agent gains more than one that is after nothing else
 
 
-def _policies(bank: Mapping[str, Hypothesis], one: Answers) -> dict[str, Array]:
+def _policies(bank: Mapping[str, Hypothesis], answers: Answers) -> dict[str, Array]:
     """Return name -> ``[N, A]`` what each hypothesis calls for in the steps of a world, undefined ones left out."""
-    found = dict[str, Array]()
+    policies = dict[str, Array]()
     for name, hypothesis in bank.items():
         try:
-            policy = hypothesis.solved(one.world).policy
+            policy = hypothesis.solved(answers.world).policy
         except Undefined:
             continue
-        found[name] = policy[np.minimum(one.time, len(policy) - 1), one.state]
-    return found
+        policies[name] = policy[np.minimum(answers.time, len(policy) - 1), answers.state]
+    return policies
 
 
 def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
     """Add to a finding that names one hypothesis the bar that its gain must exceed in other worlds."""
     if finding.answer != "yes" or len(finding.names) != 1:
         return finding
-    shown = gain_share(states, hypotheses, finding.names[0])
-    if shown is None or not shown.value > 0:
+    share = gain_share(states, hypotheses, finding.names[0])
+    if share is None or not share.value > 0:
         return finding
-    return finding.model_copy(update={"bar": BAR * min(shown.value, 1.0)})
+    return finding.model_copy(update={"bar": BAR * min(share.value, 1.0)})
 
 
 def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
     """Add to a finding with a bar the gain that the agent shows in other worlds."""
     if finding.bar is None:
         return finding
-    shown = gain_share(states, hypotheses, finding.names[0])
-    return finding if shown is None else finding.model_copy(update={"tested": EstimateRecord.of(shown)})
+    share = gain_share(states, hypotheses, finding.names[0])
+    return finding if share is None else finding.model_copy(update={"tested": EstimateRecord.of(share)})

@@ -79,7 +79,7 @@ def held_out_goals(
         done += len(entry)
         if progress is not None:
             progress(done, max(done, total or 0))
-    return halves.found()
+    return halves.results()
 
 
 class _Halves:
@@ -129,7 +129,7 @@ class _Halves:
             exact=exact,
         )
 
-    def found(self) -> tuple[HeldOut, ...]:
+    def results(self) -> tuple[HeldOut, ...]:
         """Return the estimates; worlds are in the order of their ids."""
         varied = [name for name, values in self._values.items() if len(values) > 1]
         cells: dict[tuple[Tag, ...], dict[str, Tag]] = {}

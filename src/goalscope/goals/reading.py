@@ -21,7 +21,7 @@ def read_states(store: Store, agent: str, *, by: Sequence[str] = ()) -> tuple[li
     Raises:
         Undefined: no step holds an action in a world with a known process.
     """
-    return states_among((one for one in store.episodes() if one.agent == agent), str(store.path), by=by)
+    return states_among((episode for episode in store.episodes() if episode.agent == agent), str(store.path), by=by)
 
 
 def states_among(
@@ -29,7 +29,7 @@ def states_among(
 ) -> tuple[list[States], dict[str, int]]:
     """Return what `read_states` does, from episodes; ``source`` says in an error where they come from."""
     states, left_out = states_of_episodes(episodes, by=by)
-    if not any(one.acted.any() for one in states):
+    if not any(group.acted.any() for group in states):
         reasons = "; ".join(left_out) or "no step holds an action"
         raise Undefined(
             f"what an agent is after needs actions in worlds with known processes, got none in {source}: {reasons}"
@@ -59,7 +59,7 @@ def phases_in(study: Study | None) -> tuple[str, ...]:
 
 def by_phase(worlds: Iterable[World]) -> Mapping[str, list[World]]:
     """Return phase -> its worlds, "" for those of none."""
-    found: dict[str, list[World]] = {}
+    groups: dict[str, list[World]] = {}
     for world in worlds:
-        found.setdefault(str(world.tags.get("phase", "")), []).append(world)
-    return found
+        groups.setdefault(str(world.tags.get("phase", "")), []).append(world)
+    return groups

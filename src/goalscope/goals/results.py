@@ -135,7 +135,7 @@ def goal_estimate(
     acts: bool,
     notes: Sequence[str],
     ends: tuple[float, float, str, str] | None = None,
-    **about: Any,
+    **fields: Any,
 ) -> GoalEstimate:
     """Return an estimate with its interval, its comparison with random agents, and its notes.
 
@@ -147,7 +147,7 @@ def goal_estimate(
         acts: whether the agent has any action; without one it has no MEG.
         notes: further notes.
         ends: interval, method and note where they do not come from the resamples.
-        about: the other fields.
+        fields: the other fields.
     """
     signed = figures["signed"]
     if ends is None:
@@ -177,7 +177,7 @@ def goal_estimate(
         confidence=confidence,
         method=method,
         note=note,
-        **about,
+        **fields,
     )
 
 
@@ -323,15 +323,15 @@ class RunDirectedness(Records):
     @property
     def sentences(self) -> list[str]:
         """What each agent is after, in words."""
-        agents = dict.fromkeys(one.agent for one in self.findings)
-        return [say_all([one for one in self.findings if one.agent == agent]) for agent in agents]
+        agents = dict.fromkeys(finding.agent for finding in self.findings)
+        return [say_all([finding for finding in self.findings if finding.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
         """A record of each estimate: agent, cell, hypothesis, figures with their ends, counts, method, note."""
         return [
-            {**{name: value for name, value in _to_plain(one).items() if name != "cell"}, **one.cell}
-            for one in self.estimates
+            {**{name: value for name, value in _to_plain(estimate).items() if name != "cell"}, **estimate.cell}
+            for estimate in self.estimates
         ]
 
     def to_plain(self) -> dict[str, Any]:

@@ -46,10 +46,12 @@ def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: i
     frequencies stand in states that offer none of the moves.
     """
     shares = np.concatenate([shares, np.zeros(max(0, actions - len(shares)))])[:actions]
-    every = np.ones((states, actions)) if offered is None else offered.astype(np.float64)
-    weights = every * shares
+    offered_weights = np.ones((states, actions)) if offered is None else offered.astype(np.float64)
+    weights = offered_weights * shares
     sums = weights.sum(axis=1, keepdims=True)
-    return np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), every / every.sum(axis=1, keepdims=True))
+    return np.where(
+        sums > 0, weights / np.where(sums > 0, sums, 1.0), offered_weights / offered_weights.sum(axis=1, keepdims=True)
+    )
 
 
 def blind_visits(world: FiniteWorld, shares: Array, kind: Utility) -> Array:

@@ -26,17 +26,17 @@ def by_meg(trial: Trial) -> Attribution:
         )
     except ValueError:
         raise Undefined("it needs a hypothesis with a utility of states: a place, an event or a sum of such") from None
-    found = by_single_answers(trial.states, trial.bank, measured, level=trial.level, seed=trial.seed)
-    if found.answer == "untestable":
-        raise Undefined(found.why)
-    goals = {one.hypothesis: one for one in measured.estimates if not one.cell}
+    finding = by_single_answers(trial.states, trial.bank, measured, level=trial.level, seed=trial.seed)
+    if finding.answer == "untestable":
+        raise Undefined(finding.why)
+    goals = {estimate.hypothesis: estimate for estimate in measured.estimates if not estimate.cell}
     shares = {name: share.value for name, goal in goals.items() if (share := share_of(goal)) is not None}
-    named = found.names if found.answer == "yes" else ()
+    named = finding.names if finding.answer == "yes" else ()
     return Attribution(
         method="meg",
-        kind=kind_of(found),
-        names=found.names,
-        sentence=say(found, "it").rstrip("."),
+        kind=kind_of(finding),
+        names=finding.names,
+        sentence=say(finding, "it").rstrip("."),
         weights=shares,
         predicts=tuple(
             # Beyond 40 nats a soft policy misses its limit by exp(-40).

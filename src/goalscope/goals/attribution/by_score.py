@@ -13,26 +13,26 @@ def by_score(trial: Trial) -> Attribution:
     return of_verdict("score", judge(trial.evidence, seed=trial.seed, level=trial.level), trial)
 
 
-def of_verdict(method: str, found: ScoreVerdict, trial: Trial) -> Attribution:
+def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
     """Return a verdict of the rule as what a method says."""
-    asked = [name for name in found.names if name in trial.bank]
-    follows = found.kind in ("named", "set", "partly")
+    bank_names = [name for name in verdict.names if name in trial.bank]
+    follows = verdict.kind in ("named", "set", "partly")
     parts = [
         PredictedPart(
-            hypothesis=trial.hypotheses[name].text, weight=1 / len(asked), strength=found.score(name).strength[0]
+            hypothesis=trial.hypotheses[name].text, weight=1 / len(bank_names), strength=verdict.score(name).strength[0]
         )
-        for name in (asked if follows else [])
+        for name in (bank_names if follows else [])
     ]
-    if found.kind == "habit":
-        parts = [PredictedPart(hypothesis=found.names[0], weight=1.0)]
-    if found.kind == "random":
+    if verdict.kind == "habit":
+        parts = [PredictedPart(hypothesis=verdict.names[0], weight=1.0)]
+    if verdict.kind == "random":
         parts = [PredictedPart(hypothesis="random", weight=1.0)]
     return Attribution(
         method=method,
-        kind=found.kind,
-        names=found.names,
-        sentence=found.sentence(),
-        weights={name: found.score(name).consistency[0] for name in trial.bank},
+        kind=verdict.kind,
+        names=verdict.names,
+        sentence=verdict.sentence(),
+        weights={name: verdict.score(name).consistency[0] for name in trial.bank},
         predicts=tuple(parts),
-        score=found,
+        score=verdict,
     )

@@ -144,27 +144,27 @@ class PredictionScore:
 
 def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
     """Return what methods say of some worlds; one that fails or does not apply is named with the reason."""
-    said, refused = list[Attribution](), dict[str, str]()
+    attributions, refused = list[Attribution](), dict[str, str]()
 
     def work(method: str) -> None:
         before = trial.turns
         try:
-            one: Attribution = registry.resolve("attribution", method)(trial)
-            said.append(one.model_copy(update={"turns": trial.turns - before}))
+            verdict: Attribution = registry.resolve("attribution", method)(trial)
+            attributions.append(verdict.model_copy(update={"turns": trial.turns - before}))
         except Undefined as error:
             refused[method] = str(error)
 
     for method in methods:
         attempt("attribution", method, partial(work, method), partial(refused.setdefault, method))
     often: dict[int, Array] = {}
-    for one in trial.answers:
-        size = one.world.process.actions
-        often[size] = often.get(size, np.zeros(size)) + one.first.sum(axis=0)
+    for answers in trial.answers:
+        size = answers.world.process.actions
+        often[size] = often.get(size, np.zeros(size)) + answers.first.sum(axis=0)
     return Stratum(
         name=name,
-        clusters=len({one.cluster for one in trial.answers}),
+        clusters=len({answers.cluster for answers in trial.answers}),
         often={size: tuple((count / count.sum()).tolist()) for size, count in often.items()},
-        attributions=tuple(said),
+        attributions=tuple(attributions),
         refused=refused,
     )
 
@@ -172,12 +172,12 @@ def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
 def claim_of(
     agent: str,
     bank: Mapping[str, Any],
-    given: Sequence[Answers],
+    all_answers: Sequence[Answers],
     tested_on: dict[str, str] | None,
     strata: Sequence[Stratum],
 ) -> FrozenClaim:
     """Return the claim of some strata."""
-    worlds = sorted((one.world.world.id, one.world.horizon) for one in given)
+    worlds = sorted((answers.world.world.id, answers.world.horizon) for answers in all_answers)
     return FrozenClaim(
         agent=agent,
         hypotheses=tuple(write_hypotheses(bank)),
@@ -215,39 +215,41 @@ def read_claim(path: Path) -> FrozenClaim:
     return read_sealed(FrozenClaim, path)
 
 
-def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
+def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
     """Return how well each method of a claim predicts the actions of new worlds."""
     return tuple(
-        _test(stratum, one.method, one.predicts, given, level)
+        _test(stratum, attribution.method, attribution.predicts, all_answers, level)
         for stratum in claim.strata
-        for one in stratum.attributions
+        for attribution in stratum.attributions
     )
 
 
 def _test(
-    stratum: Stratum, method: str, parts: Sequence[PredictedPart], given: Sequence[Answers], level: float
+    stratum: Stratum, method: str, parts: Sequence[PredictedPart], all_answers: Sequence[Answers], level: float
 ) -> PredictionScore:
-    twice = all(one.second is not None for one in given)
+    twice = all(answers.second is not None for answers in all_answers)
     clusters: dict[str, list[Array]] = {}
     pairs = list[tuple[Array, Array]]()
-    for one in given:
-        chances = predicted(parts, np.array(stratum.often.get(one.world.process.actions, ())), one)
-        second = one.first if one.second is None else one.second
-        taken = (one.first + second) / 2
-        offered = one.world.even[one.state] > 0
-        logs = np.where(taken > 0, np.log(np.maximum(chances, 1e-300)) * taken, 0.0).sum(axis=1)
-        agreed = (one.first * second).sum(axis=1)
-        distance = agreed - 2 * (chances * taken).sum(axis=1) + (chances**2).sum(axis=1)
-        clusters.setdefault(one.cluster, []).append(np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance]))
-        pairs.append((chances[offered], taken[offered]))
-    means = np.array([np.concatenate(found, axis=1).mean(axis=1) for found in clusters.values()])  # [G, 4]
+    for answers in all_answers:
+        chances = predicted(parts, np.array(stratum.often.get(answers.world.process.actions, ())), answers)
+        second = answers.first if answers.second is None else answers.second
+        action_shares = (answers.first + second) / 2
+        offered = answers.world.even[answers.state] > 0
+        logs = np.where(action_shares > 0, np.log(np.maximum(chances, 1e-300)) * action_shares, 0.0).sum(axis=1)
+        agreed = (answers.first * second).sum(axis=1)
+        distance = agreed - 2 * (chances * action_shares).sum(axis=1) + (chances**2).sum(axis=1)
+        clusters.setdefault(answers.cluster, []).append(
+            np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance])
+        )
+        pairs.append((chances[offered], action_shares[offered]))
+    means = np.array([np.concatenate(arrays, axis=1).mean(axis=1) for arrays in clusters.values()])  # [G, 4]
     log_score, random, agreed, distance = (_three(means[:, column], level) for column in range(4))
     enough = twice and agreed[0] > 0
     return PredictionScore(
         stratum=stratum.name,
         method=method,
         clusters=len(means),
-        steps=sum(len(one.state) for one in given),
+        steps=sum(len(answers.state) for answers in all_answers),
         log_score=log_score,
         random=random[0],
         ceiling=math.log(agreed[0]) if enough else None,
@@ -268,10 +270,10 @@ def _three(values: Array, level: float) -> tuple[float, float, float]:
 
 
 def _calibration(pairs: Sequence[tuple[Array, Array]]) -> tuple[tuple[float, float, int], ...]:
-    chances, taken = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    chances, shares = (np.concatenate(column) for column in zip(*pairs, strict=True))
     tenth = np.minimum((chances * 10).astype(np.int64), 9)
     return tuple(
-        (float(chances[tenth == at].mean()), float(taken[tenth == at].mean()), int((tenth == at).sum()))
+        (float(chances[tenth == at].mean()), float(shares[tenth == at].mean()), int((tenth == at).sum()))
         for at in range(10)
         if (tenth == at).any()
     )

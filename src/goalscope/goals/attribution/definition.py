@@ -207,7 +207,7 @@ class Trial:
     @property
     def twice(self) -> bool:
         """Whether every step was answered twice, or by its probabilities."""
-        return all(one.second is not None for one in self.answers)
+        return all(answers.second is not None for answers in self.answers)
 
     @property
     def asking(self) -> Asking:
@@ -242,14 +242,14 @@ class Trial:
 
     def solved(self) -> Iterator[tuple[Answers, dict[str, Solved]]]:
         """Yield each world's answers with what follows from the bank there, undefined hypotheses left out."""
-        for one in self.answers:
-            found = dict[str, Solved]()
+        for answers in self.answers:
+            solutions = dict[str, Solved]()
             for name, hypothesis in self.bank.items():
                 try:
-                    found[name] = hypothesis.solved(one.world)
+                    solutions[name] = hypothesis.solved(answers.world)
                 except Undefined:
                     continue
-            yield one, found
+            yield answers, solutions
 
 
 Method = Callable[[Trial], Attribution]
@@ -295,38 +295,44 @@ def usual_methods() -> list[str]:
     return [name for name in registry.names("attribution") if registry.resolve("attribution", name).asks == "nothing"]
 
 
-def predicted(parts: Sequence[PredictedPart], often: Array, one: Answers) -> Array:
+def predicted(parts: Sequence[PredictedPart], often: Array, answers: Answers) -> Array:
     """Return ``[N, A]`` the probabilities of actions that a verdict predicts for the steps of a world.
 
     Args:
         parts: what the verdict predicts; those that mean nothing in this world are left out.
         often: ``[A]`` how often the agent took each action before.
-        one: the steps, of which only state and time are read.
+        answers: the steps, of which only state and time are read.
     """
-    even, mixed, total = one.world.even[one.state], np.zeros((len(one.state), one.world.process.actions)), 0.0
+    even, mixed, total = (
+        answers.world.even[answers.state],
+        np.zeros((len(answers.state), answers.world.process.actions)),
+        0.0,
+    )
     for part in parts:
         try:
-            policy = _policy(part, often, one)
+            policy = _policy(part, often, answers)
         except Undefined:
             continue
-        mixed += part.weight * policy[np.minimum(one.time, len(policy) - 1), one.state]
+        mixed += part.weight * policy[np.minimum(answers.time, len(policy) - 1), answers.state]
         total += part.weight
     if not total:
-        return even if not len(often) else predicted([PredictedPart(hypothesis=FREQUENCIES, weight=1.0)], often, one)
+        return (
+            even if not len(often) else predicted([PredictedPart(hypothesis=FREQUENCIES, weight=1.0)], often, answers)
+        )
     return np.asarray((1 - LAPSE) * mixed / total + LAPSE * even)
 
 
-def _policy(part: PredictedPart, often: Array, one: Answers) -> Array:
+def _policy(part: PredictedPart, often: Array, answers: Answers) -> Array:
     if part.hypothesis == FREQUENCIES:
-        if len(often) != one.world.process.actions:
+        if len(often) != answers.world.process.actions:
             raise Undefined("another number of actions")
-        weights = np.where(one.world.even > 0, often, 0.0) + 1e-12 * (one.world.even > 0)
+        weights = np.where(answers.world.even > 0, often, 0.0) + 1e-12 * (answers.world.even > 0)
         return np.asarray((weights / weights.sum(axis=1, keepdims=True))[None])
-    solved = parse(part.hypothesis).solved(one.world)
+    solved = parse(part.hypothesis).solved(answers.world)
     if part.rationality is None:
         strength = min(max(part.strength, 0.0), 1.0)
-        return np.asarray(strength * solved.policy + (1 - strength) * one.world.even)
+        return np.asarray(strength * solved.policy + (1 - strength) * answers.world.even)
     if solved.utility is None:
         raise Undefined("a policy has no utility")
-    soft = SoftProcess(one.world.process.mdp(solved.utility, one.world.horizon, terminal=None))
+    soft = SoftProcess(answers.world.process.mdp(solved.utility, answers.world.horizon, terminal=None))
     return soft.soft_policy(part.rationality * soft.span)

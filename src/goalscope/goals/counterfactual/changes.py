@@ -40,17 +40,17 @@ def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Genera
         count: maximum number of grids, drawn without replacement; none where the grid does not have the thing.
         rng: random numbers of the draw.
     """
-    every = _walls(grid) if thing == "wall" else _corners(grid) if thing == "corner" else elsewhere(grid, thing)
-    found, first, others = list(dict.fromkeys(every)), list[Grid](), list[Grid]()
+    changes = _walls(grid) if thing == "wall" else _corners(grid) if thing == "corner" else elsewhere(grid, thing)
+    candidates, first, less_telling = list(dict.fromkeys(changes)), list[Grid](), list[Grid]()
     optimal = best_actions(grid)
-    for index in rng.permutation(len(found)):
-        after = best_actions(found[index])
+    for index in rng.permutation(len(candidates)):
+        after = best_actions(candidates[index])
         if after:
             telling = after != optimal if thing == "wall" else thing == "corner" or not after & optimal
-            (first if telling else others).append(found[index])
+            (first if telling else less_telling).append(candidates[index])
         if len(first) == count:
             break
-    return [*first, *others][:count]
+    return [*first, *less_telling][:count]
 
 
 def best_actions(grid: Grid) -> frozenset[Action]:
@@ -114,8 +114,8 @@ def _corners(grid: Grid) -> Iterator[Grid]:
     optimal, objects = best_actions(grid), [cell for cell in grid.objects.values() if cell is not None]
     sides = []
     for axis in (0, 1):
-        lines, taken = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]
-        before, after = lines[lines < min(taken)], lines[lines > max(taken)][::-1]
+        lines, object_lines = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]
+        before, after = lines[lines < min(object_lines)], lines[lines > max(object_lines)][::-1]
         sides.append([[side[:count] for count in range(len(side) + 1)] for side in (before, after)])
     for rows, cols in product(*sides):
         deepest = sorted(product(rows, cols), key=lambda closed: -len(closed[0]) - len(closed[1]))

@@ -72,12 +72,12 @@ class Dependence:
     invalid: float
 
 
-def sentence(found: Sequence[Dependence]) -> str:
+def sentence(dependence_records: Sequence[Dependence]) -> str:
     """Return in words what the actions of one agent depend on."""
     words: dict[Answer, list[str]] = {}
-    for one in found:
-        words.setdefault(one.answer, []).append(NAMES.get(one.moved, one.moved))
-    agent, parts = found[0].agent, []
+    for dependence in dependence_records:
+        words.setdefault(dependence.answer, []).append(NAMES.get(dependence.moved, dependence.moved))
+    agent, parts = dependence_records[0].agent, []
     if "yes" in words:
         parts.append(f"the actions of {agent} depend on {_and(words['yes'])}")
     if "no" in words:
@@ -108,75 +108,77 @@ NAMES: Final[Mapping[str, str]] = {
 
 
 def dependences(
-    asked: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
+    answers: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
 ) -> list[Dependence]:
     """Return what the actions of agents depend on, from their answers (`goals.counterfactual.turns.asked_of`).
 
     Args:
-        asked: agent -> what it was asked and answered.
+        answers: agent -> what it was asked and answered.
         level: level of the three tests, over the things of one agent together.
         confidence: coverage of the intervals, each for itself.
         draws: random exchanges of answers.
     """
-    found = []
-    for agent, states in asked.items():
-        there = {thing for state in states for thing in state.changed}
-        things = [thing for thing in THINGS if thing in there]
+    dependence_records = []
+    for agent, states in answers.items():
+        changed_things = {thing for state in states for thing in state.changed}
+        things = [thing for thing in THINGS if thing in changed_things]
         members = [_measured(agent, thing, states, confidence, draws) for thing in things]
-        tests = corrected({one.moved: one.p for one in members}, f"what {agent} depends on", level=level)
-        found += [_decided(one, tests[one.moved].adjusted, level) for one in members]
-    return found
+        tests = corrected(
+            {dependence.moved: dependence.p for dependence in members}, f"what {agent} depends on", level=level
+        )
+        dependence_records += [_decided(dependence, tests[dependence.moved].adjusted, level) for dependence in members]
+    return dependence_records
 
 
-def _decided(one: Dependence, adjusted: float, level: float) -> Dependence:
+def _decided(dependence: Dependence, adjusted: float, level: float) -> Dependence:
     answer: Answer = "undecided"
-    if not one.predictable.has_interval or one.predictable.low <= NOISE:
+    if not dependence.predictable.has_interval or dependence.predictable.low <= NOISE:
         answer = "untestable"
-    elif adjusted <= level and one.share.value >= ENOUGH and one.share.low > LEAST:
+    elif adjusted <= level and dependence.share.value >= ENOUGH and dependence.share.low > LEAST:
         answer = "yes"
-    elif one.share.has_interval and one.share.high < LEAST:
+    elif dependence.share.has_interval and dependence.share.high < LEAST:
         answer = "no"
-    return replace(one, adjusted=adjusted, answer=answer)
+    return replace(dependence, adjusted=adjusted, answer=answer)
 
 
 def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float, draws: int) -> Dependence:
     """Return estimates and the p value of one thing; the answer is left open."""
     having, moves = [state for state in states if thing in state.changed], len(states[0].side.counts)
     compared = [(state.cluster, distances(state.side, version)) for state in having for version in state.changed[thing]]
-    used = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
-    numbers = {cluster: index for index, cluster in enumerate(dict.fromkeys(cluster for cluster, _ in used))}
-    codes = np.array([numbers[cluster] for cluster, _ in used], dtype=np.int64)
-    values = np.array([values for _, values in used], dtype=np.float64).reshape(-1, 3)
+    measured = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
+    numbers = {cluster: index for index, cluster in enumerate(dict.fromkeys(cluster for cluster, _ in measured))}
+    codes = np.array([numbers[cluster] for cluster, _ in measured], dtype=np.int64)
+    values = np.array([values for _, values in measured], dtype=np.float64).reshape(-1, 3)
 
     def mean(column: Array, bounds: Bounds, *, differences: bool) -> Estimate:
         fields: dict[str, Any] = {"unit": "share", "bounds": bounds, "confidence": confidence}
         return from_codes(column, codes, **fields, all_clusters=len(numbers), differences=differences)
 
-    change, alike, variation = values.T
+    change, agreement, variation = values.T
     scale = 1 - 1 / moves
-    told = bool(len(used)) and not np.isnan(variation).any()
-    d, p = (_by_code(column, codes, len(numbers)) for column in (change, alike))
+    has_policies = bool(len(measured)) and not np.isnan(variation).any()
+    d, p = (_by_code(column, codes, len(numbers)) for column in (change, agreement))
     sides = [side for state in having for side in (state.side, *state.changed[thing])]
     invalid, valid = sum(side.invalid for side in sides), float(sum(side.counts.sum() for side in sides))
     tests = [
         p_above(d - LEAST * p, _bounds(LEAST, moves)),
         p_above(p / scale - NOISE, (-1 / moves / scale - NOISE, 1 - NOISE)),
     ]
-    if not told:
+    if not has_policies:
         exchanged = [(state.cluster, state.side, state.changed[thing]) for state in having]
         tests.append(exchange_p(exchanged, f"{agent} {thing}", draws))
     return Dependence(
         agent=agent,
         moved=thing,
         answer="undecided",
-        share=share_of(d, p, moves, confidence, n=len(used)),
+        share=share_of(d, p, moves, confidence, n=len(measured)),
         change=mean(change, (-1.0, 1.0), differences=True),
-        predictable=mean(alike / scale, (-1 / moves / scale, 1.0), differences=False),
-        variation=mean(variation, (0.0, 1.0), differences=False) if told else None,
+        predictable=mean(agreement / scale, (-1 / moves / scale, 1.0), differences=False),
+        variation=mean(variation, (0.0, 1.0), differences=False) if has_policies else None,
         p=max(tests),
         adjusted=1.0,
         worlds=len(numbers),
-        versions=len(used),
+        versions=len(measured),
         invalid=invalid / (invalid + valid),
     )
 
@@ -200,8 +202,8 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
     def interval(share: float) -> tuple[float, float]:
         points, bounds = change - share * predictable, _bounds(share, moves)
-        found = mean_interval(points, bounds=bounds, confidence=confidence, differences=True)
-        return found.low, found.high
+        mean_ends = mean_interval(points, bounds=bounds, confidence=confidence, differences=True)
+        return mean_ends.low, mean_ends.high
 
     if not (interval(-_WIDEST)[0] > 0 > interval(_WIDEST)[1]):
         return Estimate(value=value, **nothing, **fields, note="too little is predictable for an interval")
@@ -236,7 +238,7 @@ def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], n
     """
     rng, observed, drawn = stream(0, "exchanged answers", name), dict[str, list[Array]](), dict[str, list[Array]]()
     for cluster, side, versions in states:
-        counts = np.array([one.counts for one in (side, *versions) if one.counts.sum() > 1])
+        counts = np.array([turns.counts for turns in (side, *versions) if turns.counts.sum() > 1])
         if side.counts.sum() < 2 or len(counts) < 2:
             continue
         answers = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel().astype(np.int64))
@@ -248,8 +250,8 @@ def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], n
     if not observed:
         return 1.0
     statistic = float(np.mean([np.concatenate(parts).mean() for parts in observed.values()]))
-    others = np.mean([np.concatenate(parts, axis=1).mean(axis=1) for parts in drawn.values()], axis=0)
-    return float(1 + (others >= statistic - 1e-12).sum()) / (1 + draws)
+    exchanged_means = np.mean([np.concatenate(parts, axis=1).mean(axis=1) for parts in drawn.values()], axis=0)
+    return float(1 + (exchanged_means >= statistic - 1e-12).sum()) / (1 + draws)
 
 
 def _bounds(share: float, moves: int) -> Bounds:

@@ -90,17 +90,17 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
         if episode.agent in agents and shown_whole:
             without_key = (step.state for step in episode.steps if step.state[2] == 0)
             turns.setdefault(world.cluster_id, []).extend(shown(world.grid, state).render() for state in without_key)
-    rng, found = stream(seed, "visited states"), dict[str, None]()
+    rng, renderings = stream(seed, "visited states"), dict[str, None]()
     for cluster in sorted(turns):
         if states := turns[cluster]:
-            found.setdefault(states[int(rng.integers(len(states)))])
-    if not found:
+            renderings.setdefault(states[int(rng.integers(len(states)))])
+    if not renderings:
         raise ValueError(
             f"{store.path} must hold turns of {', '.join(agents)} in grids without fog, it holds none: give the agent "
             "itself and --worlds"
         )
-    chosen = sorted(rng.permutation(len(found))[:count].tolist())
-    return {"kind": "text", "grids": [list(found)[index] for index in chosen]}
+    chosen = sorted(rng.permutation(len(renderings))[:count].tolist())
+    return {"kind": "text", "grids": [list(renderings)[index] for index in chosen]}
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
@@ -118,13 +118,13 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
             side.invalid += 1
         else:
             side.counts[int(first.action)] += 1
-            told = policy_of(first)
-            side.policy = np.array(told) if told is not None and len(told) == len(side.counts) else side.policy
+            policy = policy_of(first)
+            side.policy = np.array(policy) if policy is not None and len(policy) == len(side.counts) else side.policy
     states: dict[str, dict[str, Asked]] = {}
     for (agent, _), (world, side) in sides.items():
         if world.moved == NOTHING:
-            asked = Asked(cluster=world.cluster_id, tags=world.tags, side=side)
-            states.setdefault(agent, {})[world.original] = asked
+            original_state = Asked(cluster=world.cluster_id, tags=world.tags, side=side)
+            states.setdefault(agent, {})[world.original] = original_state
     for (agent, _), (world, side) in sides.items():
         original = states.get(agent, {}).get(world.original)
         if world.moved != NOTHING and original is not None:
@@ -157,22 +157,24 @@ def estimated(first: Array, second: Array) -> tuple[Array, Array]:
             (side * (side - 1)).sum(axis=-1) / (n * (n - 1)) for side, n in zip((first, second), number, strict=True)
         ]
         across = (first * second).sum(axis=-1) / (number[0] * number[1])
-        known = (number[0] > 1) & (number[1] > 1)
-        alike = (within[0] + within[1]) / 2
-        return np.where(known, alike - across, np.nan), np.where(known, alike - 1 / first.shape[-1], np.nan)
+        has_pairs = (number[0] > 1) & (number[1] > 1)
+        agreement = (within[0] + within[1]) / 2
+        return np.where(has_pairs, agreement - across, np.nan), np.where(
+            has_pairs, agreement - 1 / first.shape[-1], np.nan
+        )
 
 
-def rows_of(asked: Mapping[str, list[Asked]]) -> Rows:
+def rows_of(answers: Mapping[str, list[Asked]]) -> Rows:
     """Return a row of each measure for each changed version that an agent was asked in."""
-    return Rows.from_rows(_rows(asked))
+    return Rows.from_rows(_rows(answers))
 
 
-def _rows(asked: Mapping[str, list[Asked]]) -> Iterator[Row]:
-    for agent, states in asked.items():
+def _rows(answers: Mapping[str, list[Asked]]) -> Iterator[Row]:
+    for agent, states in answers.items():
         for state in states:
             for thing, versions in state.changed.items():
                 tags = {**state.tags, "agent": agent, MOVED: thing}
                 for version in versions:
                     values = zip((CHANGE, PREDICTABLE, VARIATION), distances(state.side, version), strict=True)
-                    for measure, value in (one for one in values if not np.isnan(one[1])):
+                    for measure, value in (pair for pair in values if not np.isnan(pair[1])):
                         yield Row(measure=measure, unit="share", value=value, cluster=state.cluster, tags=tags)

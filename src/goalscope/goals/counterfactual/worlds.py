@@ -121,7 +121,7 @@ class ChangedWorlds(kinds.StudyPart):
         Raises:
             ValueError: no world has a thing that was named, or none has any.
         """
-        found = set[str]()
+        changed = set[str]()
         for world in kinds.expand(self.of, seed):
             shared: dict[str, Any] = {"original": GridWorld(grid=world.grid).id, "cluster": world.cluster_id}
             versions: list[tuple[str, Grid, str]] = [(NOTHING, world.grid, "")]
@@ -132,17 +132,17 @@ class ChangedWorlds(kinds.StudyPart):
                     versions += [(thing, world.grid, wording) for wording in drawn]
                 else:
                     versions += [(thing, grid, "") for grid in changed_grids(world.grid, thing, self.changes, rng=rng)]
-            found.update(thing for thing, _, _ in versions[1:])
+            changed.update(thing for thing, _, _ in versions[1:])
             if len(versions) > 1:
                 for moved, grid, wording in versions:
                     tags = {**world.tags, "kind": "changed", MOVED: moved}
                     yield ChangedWorld(grid=grid, moved=moved, wording=wording, **shared, tags=tags)
-        if lacking := [thing for thing in self.moved if thing not in found]:
+        if lacking := [thing for thing in self.moved if thing not in changed]:
             names = ", ".join(lacking)
-            advice = f"leave {names} out of --moved" if found else f"name in --moved some of {', '.join(USUAL)}"
+            advice = f"leave {names} out of --moved" if changed else f"name in --moved some of {', '.join(USUAL)}"
             raise ValueError(
                 f"{path} must have grids in which {names} can be changed, but there is none: {advice}, or ask in other "
                 "worlds"
             )
-        if not found:
+        if not changed:
             raise ValueError(f"{path} must have grids in which one of {', '.join(THINGS)} can be changed, none has")

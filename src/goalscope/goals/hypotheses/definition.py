@@ -151,12 +151,12 @@ class FiniteWorld:
     @cached_property
     def live(self) -> Mask:
         """``[S]`` the states in which some action changes something; the others are the end of an episode."""
-        own, after = np.arange(self.process.states), self.process.transitions
+        states, after = np.arange(self.process.states), self.process.transitions
         if not self.process.chance:
-            return np.asarray((after != own[:, None]).any(axis=1))
+            return np.asarray((after != states[:, None]).any(axis=1))
         matrix = after.tocoo()
         state = matrix.row // self.process.actions
-        return np.isin(own, state[(state != matrix.col) & (matrix.data > 0)])
+        return np.isin(states, state[(state != matrix.col) & (matrix.data > 0)])
 
     @cached_property
     def reached(self) -> Mask:
@@ -177,11 +177,11 @@ class FiniteWorld:
         cells = np.stack(np.unravel_index(np.arange(self.grid.walls.size), self.grid.walls.shape), axis=1)
         return np.tile(np.array(cell) - cells, (phases(self.grid), 1)).astype(np.float64)
 
-    def steps_to(self, where: Mask) -> Numbers:
+    def steps_to(self, targets: Mask) -> Numbers:
         """Return ``[S]`` the fewest steps into some states, `FAR` without a way; `Undefined` with chance."""
         if self.process.chance:
             raise Undefined("distances are not defined where actions have several outcomes")
-        steps, near, level = np.where(where, 0, FAR), where, 0
+        steps, near, level = np.where(targets, 0, FAR), targets, 0
         while near.any():
             level += 1
             near = near[self.process.transitions].any(axis=1) & (steps == FAR)
@@ -237,7 +237,7 @@ class Hypothesis:
         Raises:
             ValueError: an unknown kind, a condition, which is no hypothesis, or a name that is not one printable line.
         """
-        kinds = tuple(each for each in get_args(Kind) if each != "condition")
+        kinds = tuple(choice for choice in get_args(Kind) if choice != "condition")
         if kind not in kinds:
             raise ValueError(f"the kind of a hypothesis must be one of {', '.join(kinds)}, got {kind!r}")
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
@@ -248,8 +248,8 @@ class Hypothesis:
     @property
     def registered(self) -> Form:
         """What its function is, and what that gives."""
-        found: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
-        return found
+        form: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
+        return form
 
     @property
     def kind(self) -> Kind:
@@ -266,10 +266,10 @@ class Hypothesis:
 
     def value(self, *arguments: Any) -> Any:
         """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
-        given = self.registered.function(*arguments, *self.parts)
+        returned = self.registered.function(*arguments, *self.parts)
         if self.kind != "place":
-            return given
-        cell = np.asarray(given)
+            return returned
+        cell = np.asarray(returned)
         if cell.shape != (2,) or not np.issubdtype(cell.dtype, np.integer):
             raise ValueError(f"{self.text} must give the row and the column of a cell, got {shorten(cell.tolist())}")
         return int(cell[0]), int(cell[1])
@@ -364,27 +364,27 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
     return FiniteWorld(world=world, process=process, horizon=horizon)
 
 
-def check_reached(world: FiniteWorld, where: Mask, what: str) -> None:
+def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
     """Raise `Undefined` where no policy comes to any of some states from the start; the world's own goal ends it."""
-    if not (where & world.reached).any():
-        raise Undefined(f"{what} cannot be come to from the start; the world's own goal ends an episode")
+    if not (targets & world.reached).any():
+        raise Undefined(f"{description} cannot be come to from the start; the world's own goal ends an episode")
 
 
-def towards(world: FiniteWorld, where: Mask, what: str) -> Solved:
+def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
     """Return what follows from being after some states, which pay 1 for each decision that begins there.
 
     Raises:
-        Undefined: no way leads there from the start; ``what`` names it in the reason.
+        Undefined: no way leads there from the start; ``description`` names it in the reason.
     """
-    check_reached(world, where, what)
+    check_reached(world, targets, description)
     if world.process.chance:
-        return by_decision(world, where.astype(np.float64))
-    steps = world.steps_to(where)
-    here, beyond = steps[:, None], steps[world.process.transitions]
-    stays, returns = where[:, None] & (beyond == 0), where[:, None] & (beyond == 1)
-    held = stays | (returns & ~stays.any(axis=1, keepdims=True))
-    nearer = (beyond == here - 1) & (here > 0) & (here < FAR)
-    return Solved(policy=spread(world, nearer | held)[None], utility=where.astype(np.float64))
+        return by_decision(world, targets.astype(np.float64))
+    steps = world.steps_to(targets)
+    distance, beyond = steps[:, None], steps[world.process.transitions]
+    stays, returns = targets[:, None] & (beyond == 0), targets[:, None] & (beyond == 1)
+    staying = stays | (returns & ~stays.any(axis=1, keepdims=True))
+    nearer = (beyond == distance - 1) & (distance > 0) & (distance < FAR)
+    return Solved(policy=spread(world, nearer | staying)[None], utility=targets.astype(np.float64))
 
 
 def by_decision(world: FiniteWorld, utility: Array) -> Solved:
@@ -413,9 +413,9 @@ def can_gain(world: FiniteWorld, utility: Array) -> bool:
 
 def spread(world: FiniteWorld, sets: Mask) -> Array:
     """Return equal parts of sets ``[S, A]``; all offered actions where a set is empty or nothing changes any more."""
-    said = sets & (world.even > 0)
-    count = np.where(world.live, said.sum(axis=1), 0)[:, None]
-    return freeze(np.where(count > 0, said / np.maximum(count, 1), world.even))
+    offered_sets = sets & (world.even > 0)
+    count = np.where(world.live, offered_sets.sum(axis=1), 0)[:, None]
+    return freeze(np.where(count > 0, offered_sets / np.maximum(count, 1), world.even))
 
 
 def _phrase(part: Any) -> str:
@@ -444,13 +444,13 @@ def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> A
     """Return ``[S, A]`` what a function of views gives in each state, and of the parts of its form."""
     policy = world.even.copy()
     for state in np.flatnonzero(world.live & world.reached).tolist():
-        given = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
-        check_shape("the policy of a view", given, "A", {"A": world.process.actions})
-        policy[state] = given
+        probabilities = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
+        check_shape("the policy of a view", probabilities, "A", {"A": world.process.actions})
+        policy[state] = probabilities
     return policy
 
 
-def meg_of(one: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
+def meg_of(hypothesis: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
     """Return the MEG of a policy ``[S, A]`` or ``[n, S, A]`` towards a place, an event or a utility.
 
     Raises:
@@ -458,7 +458,7 @@ def meg_of(one: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> Kno
 
     Source: MacDermott et al. (2024), definition 3.2.
     """
-    utility = one.solved(world).utility
+    utility = hypothesis.solved(world).utility
     if utility is None:
-        raise Undefined(f"{one.text} is a policy without a utility: it has a likelihood, no MEG")
+        raise Undefined(f"{hypothesis.text} is a policy without a utility: it has a likelihood, no MEG")
     return meg_known(world.process.mdp(utility, world.horizon, terminal=None), policy=policy)

@@ -54,7 +54,7 @@ class Design:
     def twins(self) -> list[dict[str, Any]]:
         """Return a twin of each hypothesis as an entry of a study, with the lapse rate of the design."""
         lapse = self.found.lapse
-        return [twin(one.text, lapse=lapse, name=name[:80]) for name, one in self.hypotheses.items()]
+        return [twin(hypothesis.text, lapse=lapse, name=name[:80]) for name, hypothesis in self.hypotheses.items()]
 
     def study(self, horizon: Mapping[str, Any], *, seed: int, name: str = "design") -> dict[str, Any]:
         """Return a study of these worlds as plain values, with a twin of each hypothesis and a random agent.
@@ -67,10 +67,10 @@ class Design:
         Raises:
             ValueError: worlds that cannot be written out: only grids can.
         """
-        if others := [world.kind for world in self.worlds if not world.offers >= {"grid", "seen state"}]:
+        if unwritable := [world.kind for world in self.worlds if not world.offers >= {"grid", "seen state"}]:
             raise ValueError(
                 "a study of chosen worlds must be of grids, which can be written out, got one of kind "
-                f"{others[0]}: leave the file out"
+                f"{unwritable[0]}: leave the file out"
             )
         grids = [world.grid for world in self.worlds]
         return {
@@ -106,9 +106,9 @@ def design(
         ValueError: fewer candidates than are to be chosen, or what `separability` refuses.
     """
     count = check_whole("count", count, 1, "worlds", most=len(candidates))
-    found = separability(hypotheses, candidates, horizon=horizon, lapse=lapse)
-    pairs = list(combinations(range(len(found.names)), 2))
-    nats = np.stack([found.least[:, first, second] for first, second in pairs], axis=1)  # [W, P]
+    measured = separability(hypotheses, candidates, horizon=horizon, lapse=lapse)
+    pairs = list(combinations(range(len(measured.names)), 2))
+    nats = np.stack([measured.least[:, first, second] for first, second in pairs], axis=1)  # [W, P]
     hope = nats.max(axis=0) >= ENOUGH
     if not hope.any():
         raise ValueError(
@@ -126,16 +126,20 @@ def design(
         total = total + value[chosen[-1]]
     rng = stream(seed, "random designs")
     draws = [value[rng.choice(len(value), count, replace=False)].sum(axis=0).min() for _ in range(DRAWS)]
-    open_pairs = [(found.names[a], found.names[b]) for (a, b), kept in zip(pairs, hope.tolist(), strict=True) if kept]
+    open_pairs = [
+        (measured.names[a], measured.names[b]) for (a, b), is_open in zip(pairs, hope.tolist(), strict=True) if is_open
+    ]
     return Design(
         worlds=tuple(candidates[index] for index in chosen),
-        hypotheses={name: bind(one, candidates) for name, one in hypotheses.items()},
-        found=found,
+        hypotheses={name: bind(hypothesis, candidates) for name, hypothesis in hypotheses.items()},
+        found=measured,
         chosen=tuple(chosen),
         pair=open_pairs[int(total.argmin())],
         least=float(total.min()),
         random=np.array(draws),
         hopeless=tuple(
-            (found.names[a], found.names[b]) for (a, b), kept in zip(pairs, hope.tolist(), strict=True) if not kept
+            (measured.names[a], measured.names[b])
+            for (a, b), is_open in zip(pairs, hope.tolist(), strict=True)
+            if not is_open
         ),
     )

@@ -80,7 +80,7 @@ class AnswerSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Told:
+class Predictions:
     """What hypotheses say in a world.
 
     Attributes:
@@ -96,23 +96,29 @@ class Told:
     steps: frozenset[tuple[int, int]] = frozenset()
 
 
-def told_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked: int) -> Told:
-    """Return what hypotheses say in a world, those left out that mean nothing there; regions of the first ``asked``."""
+def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked_count: int) -> Predictions:
+    """Solve hypotheses in one world; those that are undefined there are left out.
+
+    Args:
+        world: the world.
+        hypotheses: name -> hypothesis, those that the user asked for first.
+        asked_count: number of hypotheses that the user asked for; regions are computed for these only.
+    """
     policies, regions_of = dict[int, Array](), dict[int, Mask]()
-    where, events = dict[int, Mask](), dict[int, Mask]()
-    for number, one in enumerate(hypotheses.values()):
+    place_states, events = dict[int, Mask](), dict[int, Mask]()
+    for number, hypothesis in enumerate(hypotheses.values()):
         try:
-            policies[number] = one.solved(world).policy
+            policies[number] = hypothesis.solved(world).policy
         except Undefined:
             continue
-        if number < asked and (found := regions(one, world)) is not None:
-            regions_of[number] = found
-        if number < asked and one.kind in ("place", "event"):
-            where[number] = one.where(world)
-            if one.kind == "event":
-                events[number] = where[number]
-    steps = steps_in(world, where, events)
-    return Told(
+        if number < asked_count and (region_masks := regions(hypothesis, world)) is not None:
+            regions_of[number] = region_masks
+        if number < asked_count and hypothesis.kind in ("place", "event"):
+            place_states[number] = hypothesis.where(world)
+            if hypothesis.kind == "event":
+                events[number] = place_states[number]
+    steps = steps_in(world, place_states, events)
+    return Predictions(
         policies=policies,
         regions=regions_of,
         events={number: events[number] for number in {k for _, k in steps}},
@@ -121,70 +127,74 @@ def told_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked: int
 
 
 def evidence(
-    given: Sequence[Answers],
+    all_answers: Sequence[Answers],
     hypotheses: Mapping[str, Hypothesis],
-    asked: int,
-    told: Mapping[str, Told] | None = None,
+    asked_count: int,
+    predictions: Mapping[str, Predictions] | None = None,
 ) -> AnswerSums:
     """Return what answers say for hypotheses.
 
     Args:
-        given: what one agent answered, world by world.
+        all_answers: what one agent answered, world by world.
         hypotheses: name -> hypothesis, those that are asked for first; move frequencies come in addition.
-        asked: how many are asked for.
-        told: id of a world -> `told_in` it, to be shared by agents; None to solve the hypotheses here.
+        asked_count: how many are asked for.
+        predictions: id of a world -> `predictions_in` it, to be shared by agents; None to solve the hypotheses here.
 
     Raises:
         ValueError: no answers.
     """
-    if not given:
+    if not all_answers:
         raise ValueError("hypotheses must be scored on steps with an action, got none: run the agent in such worlds")
     names = (*hypotheses, FREQUENCIES)
-    silent = np.array([one.kind in AIMS for one in hypotheses.values()] + [False])
-    aims = np.array([about_aims(one) for one in hypotheses.values()] + [False])
-    clusters = {cluster: number for number, cluster in enumerate(dict.fromkeys(one.cluster for one in given))}
+    silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
+    aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
+    clusters = {
+        cluster: number for number, cluster in enumerate(dict.fromkeys(answers.cluster for answers in all_answers))
+    }
     size, count = len(names), len(clusters)
     flat: dict[str, Array] = {name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated")}
     square: dict[str, Array] = {
         name: np.zeros((count, size, size)) for name in ("common_gain", "common_size", "product")
     }
-    by_region = {name: np.zeros((count, asked, len(REGIONS))) for name in ("region_gain", "region_size")}
+    by_region = {name: np.zeros((count, asked_count, len(REGIONS))) for name in ("region_gain", "region_size")}
     steps, agreement, undefined = np.zeros(count), np.zeros(count), dict.fromkeys(names, 0)
     worlds, step_of = np.zeros((2, size, size), dtype=np.int64)
-    for one, often in zip(given, move_frequencies(given), strict=True):
-        at = clusters[one.cluster]
-        said = (told or {}).get(one.world.world.id) or told_in(one.world, hypotheses, asked)
-        policies = dict(said.policies)
+    for answers, often in zip(all_answers, move_frequencies(all_answers), strict=True):
+        at = clusters[answers.cluster]
+        world_predictions = (predictions or {}).get(answers.world.world.id) or predictions_in(
+            answers.world, hypotheses, asked_count
+        )
+        policies = dict(world_predictions.policies)
         if often is not None:
-            offered = np.where(one.world.even > 0, often, 0.0)
+            offered = np.where(answers.world.even > 0, often, 0.0)
             total = offered.sum(axis=1, keepdims=True)
-            policies[size - 1] = np.where(total > 0, offered / np.maximum(total, _NONE), one.world.even)[None]
+            policies[size - 1] = np.where(total > 0, offered / np.maximum(total, _NONE), answers.world.even)[None]
         for number in set(range(size)) - set(policies):
             undefined[names[number]] += 1
-        steps[at] += len(one.state)
+        steps[at] += len(answers.state)
         worlds[np.ix_(list(policies), list(policies))] += 1
-        for first, second in said.steps:
+        for first, second in world_predictions.steps:
             step_of[first, second] += 1
-        found = _Sums(one, policies, silent, aims, said)
-        agreement[at] += found.agreement
+        world_sums = _Sums(answers, policies, silent, aims, world_predictions)
+        agreement[at] += world_sums.agreement
         for name, sums in flat.items():
-            sums[at, found.numbers] += getattr(found, name)
-        pairs = np.ix_(np.array([at]), found.numbers, found.numbers)
+            sums[at, world_sums.numbers] += getattr(world_sums, name)
+        pairs = np.ix_(np.array([at]), world_sums.numbers, world_sums.numbers)
         for name, sums in square.items():
-            sums[pairs] += getattr(found, name)
-        for number, where in said.regions.items():
-            row, inside = int(np.searchsorted(found.numbers, number)), where[:, one.state].astype(np.float64)
-            by_region["region_gain"][at, number] += inside @ found.gains[row]
-            by_region["region_size"][at, number] += inside @ found.sizes[row]
+            sums[pairs] += getattr(world_sums, name)
+        for number, region in world_predictions.regions.items():
+            row, inside = int(np.searchsorted(world_sums.numbers, number)), region[:, answers.state].astype(np.float64)
+            by_region["region_gain"][at, number] += inside @ world_sums.gains[row]
+            by_region["region_size"][at, number] += inside @ world_sums.sizes[row]
     return AnswerSums(
         names=names,
-        asked=asked,
+        asked=asked_count,
         steps=freeze(steps),
         agreement=freeze(agreement),
         worlds=freeze(worlds),
         step_of=freeze(step_of),
         undefined={name: worlds for name, worlds in undefined.items() if worlds},
-        left_out=sum(one.left_out for one in given),
+        left_out=sum(answers.left_out for answers in all_answers),
         **{name: freeze(sums) for name, sums in (flat | square | by_region).items()},
     )
 
@@ -192,32 +202,34 @@ def evidence(
 class _Sums:
     """The sums of one world; its attributes are those of `AnswerSums`, without the axis of clusters."""
 
-    def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, told: Told) -> None:
+    def __init__(
+        self, answers: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, predictions: Predictions
+    ) -> None:
         self.numbers: Numbers = np.array(sorted(policies))
-        even = one.world.even[one.state]  # [N, A]
+        even = answers.world.even[answers.state]  # [N, A]
         share = even.max(axis=1)  # 1 / m
         exact = np.stack(
-            [policies[n][np.minimum(one.time, len(policies[n]) - 1), one.state] for n in self.numbers.tolist()]
+            [policies[n][np.minimum(answers.time, len(policies[n]) - 1), answers.state] for n in self.numbers.tolist()]
         )
-        second = one.first if one.second is None else one.second
+        second = answers.first if answers.second is None else answers.second
         away = exact - even  # u, [K, N, A]
-        gains = np.einsum("kna,na->kn", away, (one.first + second) / 2)
+        gains = np.einsum("kna,na->kn", away, (answers.first + second) / 2)
         sizes = np.einsum("kna,kna->kn", away, away)
         self.gains, self.sizes = gains, sizes
         says = (sizes > _NONE) | ~silent[self.numbers, None]
         self.said, self.gain, self.size = says.sum(axis=1), gains.sum(axis=1), sizes.sum(axis=1)
         self.common_gain, self.common_size = gains @ says.T, sizes @ says.T
-        for goal, step in told.steps:
+        for goal, step in predictions.steps:
             h, k = (int(np.searchsorted(self.numbers, number)) for number in (goal, step))
-            after = reached_before(one.episode, told.events[step][one.state]) & ~says[k]
+            after = reached_before(answers.episode, predictions.events[step][answers.state]) & ~says[k]
             self.common_gain[h, k] += gains[h] @ after
             self.common_size[h, k] += sizes[h] @ after
         flat = away.reshape(len(away), -1)
         self.product = flat @ flat.T
-        if one.second is None:
+        if answers.second is None:
             self.agreement, self.repeated = np.nan, np.full(len(exact), np.nan)
             return
-        agreed = np.einsum("na,na->n", one.first, one.second) - share
+        agreed = np.einsum("na,na->n", answers.first, answers.second) - share
         self.agreement = float((agreed / np.maximum(1 - share, _NONE)).sum())
         sets = exact > _NONE
         within = sets.sum(axis=2)
@@ -225,16 +237,16 @@ class _Sums:
         outside = offered - within
         by_set = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & aims[self.numbers]
         complied = np.ones(within.shape)
-        for answer in (one.first, one.second):
+        for answer in (answers.first, answers.second):
             complied *= np.einsum("kna,na->kn", sets, answer) - within * share
         complied *= 1 / np.maximum(within, 1) + 1 / np.maximum(outside, 1)
         repeated = np.where(by_set[:, None] & (sizes > _NONE), complied, agreed)
         self.repeated = np.where(says, repeated, 0.0).sum(axis=1)
 
 
-def about_aims(one: Hypothesis) -> bool:
+def about_aims(hypothesis: Hypothesis) -> bool:
     """Return whether a hypothesis is about a place, an event or a utility, or one of its parts is; habits are not."""
-    if one.kind in AIMS:
+    if hypothesis.kind in AIMS:
         return True
-    parts = [part for each in one.parts for part in (each if isinstance(each, tuple) else (each,))]
+    parts = [part for member in hypothesis.parts for part in (member if isinstance(member, tuple) else (member,))]
     return any(isinstance(part, Hypothesis) and about_aims(part) for part in parts)

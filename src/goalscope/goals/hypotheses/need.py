@@ -34,7 +34,7 @@ import numpy as np
 
 from goalscope._ground.checks import check_number, check_whole
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, finite_world
-from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, told_in
+from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, predictions_in
 from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.views import Undefined
@@ -113,48 +113,48 @@ def needed(
     """
     rates = [check_number("lapse", lapse, 0.0, 0.95) for lapse in lapses]
     level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
-    every = with_sentinels({name: bind(one, worlds) for name, one in hypotheses.items()})
+    bank = with_sentinels({name: bind(hypothesis, worlds) for name, hypothesis in hypotheses.items()})
     spaced = np.unique(np.linspace(0, max(len(worlds) - 1, 0), min(WORLDS, len(worlds))).round().astype(int)).tolist()
-    names, clusters = _Every(every), dict[str, list[_Told]]()
+    names, clusters = _Bank(bank), dict[str, list[_WorldPolicies]]()
     for world in (worlds[index] for index in spaced):
         try:
             finite = finite_world(world, horizon(world))
         except Undefined:
             continue
-        told = _Told(finite, dict(told_in(finite, every, 0).policies))
-        clusters.setdefault(world.cluster or world.id, []).append(told)
+        world_policies = _WorldPolicies(finite, dict(predictions_in(finite, bank, 0).policies))
+        clusters.setdefault(world.cluster or world.id, []).append(world_policies)
     if len(clusters) < 2:
         raise ValueError(
             f"a need must be computed from two clusters of worlds with known processes or more, got {len(clusters)}: "
             "give more worlds"
         )
-    found = []
+    needs = []
     for h, name in enumerate(hypotheses):
         for lapse in rates if name in of or not of else ():
             count, hardest = _Law(list(clusters.values()), names, h, lapse, level, episodes).need()
-            found.append(Need(name=name, lapse=lapse, worlds=count, hardest=hardest))
-    return found
+            needs.append(Need(name=name, lapse=lapse, worlds=count, hardest=hardest))
+    return needs
 
 
-def sentences(found: Sequence[Need]) -> list[str]:
+def sentences(needs: Sequence[Need]) -> list[str]:
     """Return what names need, first for which agents, then a line for each hypothesis."""
-    rates = list(dict.fromkeys(one.lapse for one in found))
+    rates = list(dict.fromkeys(need.lapse for need in needs))
     if not rates:
         return []
-    told = [
+    lines = [
         f"worlds like these that a name needs, of agents with lapse rate {' / '.join(f'{rate:g}' for rate in rates)}, "
         f"asked twice (right in {POWER:.0%} by the law of the score):"
     ]
-    for name in dict.fromkeys(one.name for one in found):
-        own = [one for one in found if one.name == name]
-        hardest = ", ".join(dict.fromkeys(one.hardest for one in own))
-        counts = " / ".join(f"{one.worlds:.0f}" if math.isfinite(one.worlds) else "never" for one in own)
-        told.append(f"{name}: {counts}; hardest: {hardest}")
-    return told
+    for name in dict.fromkeys(need.name for need in needs):
+        name_needs = [need for need in needs if need.name == name]
+        hardest = ", ".join(dict.fromkeys(need.hardest for need in name_needs))
+        counts = " / ".join(f"{need.worlds:.0f}" if math.isfinite(need.worlds) else "never" for need in name_needs)
+        lines.append(f"{name}: {counts}; hardest: {hardest}")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _WorldPolicies:
     """A world, and the policies of the hypotheses by number."""
 
     world: FiniteWorld
@@ -169,16 +169,16 @@ class _Walk:
         often: ``[A]`` expected number of each action.
     """
 
-    def __init__(self, told: _Told, h: int, lapse: float) -> None:
-        self.told, self.h = told, h
-        world, process = told.world, told.world.process
-        policy = (1 - lapse) * told.policies[h] + lapse * world.even
+    def __init__(self, world_policies: _WorldPolicies, h: int, lapse: float) -> None:
+        self.world_policies, self.h = world_policies, h
+        world, process = world_policies.world, world_policies.world.process
+        policy = (1 - lapse) * world_policies.policies[h] + lapse * world.even
         mass, over, often = np.zeros((world.horizon, process.states)), process.start * world.live, np.zeros(1)
         for time, row in enumerate(mass):
             row[:] = over
-            taken = over[:, None] * policy[min(time, len(policy) - 1)]
-            often = often + taken.sum(axis=0)
-            over = process.base.flow(taken) * world.live
+            action_mass = over[:, None] * policy[min(time, len(policy) - 1)]
+            often = often + action_mass.sum(axis=0)
+            over = process.base.flow(action_mass) * world.live
         self.often, self.states = often, np.flatnonzero(mass.any(axis=0))
         self.mass, self.policy = mass[:, self.states], policy[:, self.states]
         self.even, self.start = world.even[self.states], process.start[self.states]
@@ -190,50 +190,50 @@ class _Walk:
         """Return ``[J, n, A]`` the expected value after each action of ``[J, n]`` values, 0 at the end."""
         if self.following is not None:
             return np.asarray(np.concatenate([values, np.zeros((len(values), 1))], axis=1)[:, self.following])
-        process, shape = self.told.world.process, (len(values), *self.even.shape)
+        process, shape = self.world_policies.world.process, (len(values), *self.even.shape)
         rows = (self.states[:, None] * process.actions + np.arange(process.actions)).reshape(-1)
         return np.asarray((process.transitions.tocsr()[rows][:, self.states] @ values.T).T.reshape(shape))
 
-    def steps(self, every: "_Every", often: Array) -> Iterator[tuple[Array, "_Step"]]:
+    def steps(self, bank: "_Bank", often: Array) -> Iterator[tuple[Array, "_Step"]]:
         """Yield from the last decision on the mass ``[n]`` of each time, and what it adds."""
-        timed = len(self.policy) > 1 or any(len(one) > 1 for one in self.told.policies.values())
+        timed = len(self.policy) > 1 or any(len(policy) > 1 for policy in self.world_policies.policies.values())
         step = None
         for time in reversed(range(len(self.mass))):
-            step = _Step(self, every, often, time) if timed or step is None else step
+            step = _Step(self, bank, often, time) if timed or step is None else step
             yield self.mass[time], step
 
 
-class _Every:
+class _Bank:
     """All hypotheses, move frequencies behind them: which say nothing where all is alike, which are about sets."""
 
     def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
         self.names = (*hypotheses, FREQUENCIES)
-        self.silent = np.array([one.kind in AIMS for one in hypotheses.values()] + [False])
-        self.aims = np.array([about_aims(one) for one in hypotheses.values()] + [False])
+        self.silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
+        self.aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
 
 
 class _Step:
     """What a decision adds, in each of n states at one time, as in `goalscope.goals.hypotheses.evidence`."""
 
-    def __init__(self, walk: _Walk, every: _Every, often: Array, time: int) -> None:
+    def __init__(self, walk: _Walk, bank: _Bank, often: Array, time: int) -> None:
         even, h = walk.even, walk.h
         self.chance, self.share = walk.policy[min(time, len(walk.policy) - 1)], even.max(axis=1)
-        exact = np.tile(even, (len(every.names), 1, 1))
-        for number, policy in walk.told.policies.items():
+        exact = np.tile(even, (len(bank.names), 1, 1))
+        for number, policy in walk.world_policies.policies.items():
             exact[number] = policy[min(time, len(policy) - 1), walk.states]
         offered = np.where(even > 0, often, 0.0)
         exact[-1] = offered / offered.sum(axis=1, keepdims=True)
         self.away = exact - even  # u, [K, n, A]
         self.size = np.einsum("kna,kna->kn", self.away, self.away)
-        defined = np.isin(np.arange(len(exact)), [*walk.told.policies, len(exact) - 1])
-        self.said = ((self.size > _NONE) | ~every.silent[:, None]) & defined[:, None]
+        defined = np.isin(np.arange(len(exact)), [*walk.world_policies.policies, len(exact) - 1])
+        self.said = ((self.size > _NONE) | ~bank.silent[:, None]) & defined[:, None]
         self.common = self.said & self.said[h]
         product = np.einsum("kna,na->kn", self.away, self.away[h])
         self.ahead, self.behind = (self.size[h] - product) * self.common, (self.size - product) * self.common
         self.bar = (1 + MARGIN) * self.ahead - (1 - MARGIN) * self.behind
         sets = exact > _NONE
         within = sets.sum(axis=2)
-        equal = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & every.aims
+        equal = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & bank.aims
         self.by_set = equal[:, None] & (self.size > _NONE)
         self.over = sets - (within * self.share)[:, :, None]  # a(S) - k / m by action
         self.scale = 1 / np.maximum(within, 1) + 1 / np.maximum(np.round(1 / self.share) - within, 1)
@@ -260,16 +260,16 @@ class _Step:
         mean, variance = (linear + middle[:, :, None]) / 2, (self.mean(linear**2) - middle**2) / 4
         weight = repeats[:, None] * self.said
         first, over, inside = linear[:count], self.over, weight * self.scale
-        held, chance = self.mean(over), self.chance[None]
+        mean_over, chance = self.mean(over), self.chance[None]
         by_set = self.by_set[:, :, None]
         mean[:count] += np.where(
-            by_set, (inside * held)[:, :, None] * over, weight[:, :, None] * (chance - self.share[:, None])
+            by_set, (inside * mean_over)[:, :, None] * over, weight[:, :, None] * (chance - self.share[:, None])
         )
-        both = self.mean(first * over) - middle[:count] * held
+        covariance = self.mean(first * over) - middle[:count] * mean_over
         square = self.mean(over**2)
-        of_sets = inside * held * both + inside**2 * square * (square - held**2)
-        alike = weight * self.mean(chance * (first - middle[:count, :, None]))
-        of_habits = alike + weight**2 * (chance**2 * (1 - chance)).sum(axis=2)
+        of_sets = inside * mean_over * covariance + inside**2 * square * (square - mean_over**2)
+        habit_part = weight * self.mean(chance * (first - middle[:count, :, None]))
+        of_habits = habit_part + weight**2 * (chance**2 * (1 - chance)).sum(axis=2)
         variance[:count] += np.where(self.by_set, of_sets, of_habits)
         return mean, variance
 
@@ -288,19 +288,28 @@ class _Law:
     """
 
     def __init__(
-        self, clusters: Sequence[Sequence[_Told]], every: _Every, h: int, lapse: float, level: float, episodes: int
+        self,
+        clusters: Sequence[Sequence[_WorldPolicies]],
+        bank: _Bank,
+        h: int,
+        lapse: float,
+        level: float,
+        episodes: int,
     ) -> None:
-        self.every, self.h, self.level, self.strength = every, h, level, 1 - lapse
-        walks = [[_Walk(told, h, lapse) for told in each if h in told.policies] for each in clusters]
-        self.count, self.often = len(every.names), dict[int, Array]()  # number of actions -> how often each is taken
-        for walk in (walk for each in walks for walk in each):
+        self.bank, self.h, self.level, self.strength = bank, h, level, 1 - lapse
+        walks = [
+            [_Walk(world_policies, h, lapse) for world_policies in cluster if h in world_policies.policies]
+            for cluster in clusters
+        ]
+        self.count, self.often = len(bank.names), dict[int, Array]()  # number of actions -> how often each is taken
+        for walk in (walk for cluster_walks in walks for walk in cluster_walks):
             self.often[len(walk.often)] = self.often.get(len(walk.often), np.zeros(1)) + walk.often
-        sums = sum((self._means(walk) for each in walks for walk in each), np.zeros((3, self.count)))
+        sums = sum((self._means(walk) for cluster_walks in walks for walk in cluster_walks), np.zeros((3, self.count)))
         self.size, self.repeated, self.bar = sums / len(clusters)
         mean, within = np.zeros((2, len(clusters), 3 * self.count + 1))
         missed = np.ones((len(clusters), 2 * self.count + 1))
-        for at, each in enumerate(walks):
-            for walk in each:
+        for at, cluster_walks in enumerate(walks):
+            for walk in cluster_walks:
                 of_mean, of_variance, reached = self._moments(walk)
                 mean[at] += episodes * of_mean
                 within[at] += episodes * of_variance
@@ -314,17 +323,17 @@ class _Law:
     def _means(self, walk: _Walk) -> Array:
         """Return ``[3, K]`` means in an episode: size, what is repeated, what a contrast is held against."""
         total = np.zeros((3, self.count))
-        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
+        for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
             total += np.stack([step.size, step.repeated, step.bar]) @ mass
         return total
 
     def _moments(self, walk: _Walk) -> tuple[Array, Array, Array]:
         """Return ``[3K + 1]`` mean and variance of each sum in an episode, and the probabilities of coming there."""
         values, reached = np.zeros((3 * self.count + 1, len(walk.states))), np.zeros((1, len(walk.states)))
-        variance, known, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
-        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
-            if step is not known:
-                known, sums = step, self._sums(step)
+        variance, last_step, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
+        for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
+            if step is not last_step:
+                last_step, sums = step, self._sums(step)
             after = walk.after(values)
             ahead = sums[0] + after
             mean = step.mean(ahead)
@@ -340,16 +349,23 @@ class _Law:
     def _sums(self, step: _Step) -> tuple[Array, Array]:
         """Return what a step adds to the J sums: mean by first answer ``[J, n, A]``, variance by the second."""
         h, strength = self.h, self.strength
-        own, size = step.away[h], step.size[h]
+        deviation, size = step.away[h], step.size[h]
         root = np.sqrt(np.maximum(HALF * self.size * self.repeated, _NONE))  # of R2(k) = HALF
         repeats, fixed = -HALF * self.size / (2 * root), -HALF * self.repeated / (2 * root)
-        held = self.bar / (2 * max(self.size[h], _NONE))
-        contrast = step.common[:, :, None] * (own - step.away) - held[:, None, None] * own
-        apart = step.ahead + step.behind - 2 * APART * size * step.common
+        bar_share = self.bar / (2 * max(self.size[h], _NONE))
+        contrast = step.common[:, :, None] * (deviation - step.away) - bar_share[:, None, None] * deviation
+        difference = step.ahead + step.behind - 2 * APART * size * step.common
         constant = np.concatenate(
-            [fixed[:, None] * step.size, strength * (held[:, None] * size - step.bar / 2), apart, -STRONG * size[None]]
+            [
+                fixed[:, None] * step.size,
+                strength * (bar_share[:, None] * size - step.bar / 2),
+                difference,
+                -STRONG * size[None],
+            ]
         )
-        mean, variance = step.added(np.concatenate([step.away, contrast, np.zeros_like(contrast), own[None]]), repeats)
+        mean, variance = step.added(
+            np.concatenate([step.away, contrast, np.zeros_like(contrast), deviation[None]]), repeats
+        )
         return mean + constant[:, :, None], variance
 
     def failing(self, clusters: int) -> dict[str, float]:
@@ -362,15 +378,15 @@ class _Law:
         consistent, strong = excluded[h], self._ends(self.mean, clusters)[-1]
         compared = 1 - bdtr(FEWEST - 1, clusters, self.compared)
         few = np.maximum(bdtr(FEWEST - 1, clusters, self.differs) - (1 - compared), 0.0)
-        apart, off = self.mean[2 * count : -1], self.variance / clusters + self.between / self.sampled
-        alike = ndtr(-apart / np.sqrt(np.maximum(off[2 * count : -1], _NONE**2)))
-        rivals = np.minimum(few + (contrast + alike) * compared, excluded * compared)
+        difference, off = self.mean[2 * count : -1], self.variance / clusters + self.between / self.sampled
+        indistinct = ndtr(-difference / np.sqrt(np.maximum(off[2 * count : -1], _NONE**2)))
+        rivals = np.minimum(few + (contrast + indistinct) * compared, excluded * compared)
         rivals[h] = 0.0
         return {
             "steps": float(bdtr(FEWEST - 1, clusters, self.said)),
             "strength": float(strong),
             "consistency": float(consistent),
-            **dict(zip(self.every.names, rivals.tolist(), strict=True)),
+            **dict(zip(self.bank.names, rivals.tolist(), strict=True)),
         }
 
     def _ends(self, mean: Array, clusters: int) -> Array:
@@ -396,5 +412,5 @@ class _Law:
         while enough and high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fails(middle) > 1 - POWER else (low, middle)
-        found = self.failing(high)
-        return float(high) if enough else math.inf, max(found, key=lambda one: found[one])
+        failures = self.failing(high)
+        return float(high) if enough else math.inf, max(failures, key=lambda condition: failures[condition])

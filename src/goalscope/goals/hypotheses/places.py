@@ -115,12 +115,12 @@ def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Pos
 
 def _shown(name: str, world: FiniteWorld) -> Position:
     """Return the cell of the goal, the key or the door at first, or where the agent begins."""
-    found = world.grid.objects[name]
-    if found is None and name == "key":  # in a control world without a key, the key's cell is that of its twin
-        found = world.twin_key
-    if found is None:
+    position = world.grid.objects[name]
+    if position is None and name == "key":  # in a control world without a key, the key's cell is that of its twin
+        position = world.twin_key
+    if position is None:
         raise Undefined(f"this world has no {name}")
-    return found
+    return position
 
 
 def _ways(world: FiniteWorld) -> Numbers:
@@ -134,11 +134,11 @@ def _ways(world: FiniteWorld) -> Numbers:
 def _first(world: FiniteWorld, cells: Iterable[Position], otherwise: str) -> Position:
     """Return the first of the cells with the shortest way from the start; the way into the goal counts, too."""
     ways, end = _ways(world), _shown("goal", world)
-    ways[end] = 1 + min((int(ways[each]) for each in world.grid.open_around(end)), default=FAR)
-    reached = [each for each in cells if ways[each] < FAR]
+    ways[end] = 1 + min((int(ways[position]) for position in world.grid.open_around(end)), default=FAR)
+    reached = [position for position in cells if ways[position] < FAR]
     if not reached:
         raise Undefined(f"{otherwise} can be come to from the start without the goal")
-    return min(reached, key=lambda each: int(ways[each]))
+    return min(reached, key=lambda position: int(ways[position]))
 
 
 for _name in ("goal", "key", "door", "start"):

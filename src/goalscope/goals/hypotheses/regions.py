@@ -34,23 +34,25 @@ REGIONS: Final = (*_FAR_OFF, *_SIDES, "where its condition holds", "where its co
 """Names of the regions: where the place of a hypothesis is, as seen from the agent; both parts of a conditional one."""
 
 
-def regions(one: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
+def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
     """Return ``[R, S]`` which states lie in each of `REGIONS`; None for a hypothesis that has none of them."""
-    found = np.zeros((len(REGIONS), world.process.states), dtype=bool)
-    if " if {condition}" in one.form:
-        holds = holding(world, one.parts[0], one.parts[1])
-        found[-2:] = holds, ~holds
-        return found
-    parts = [part for part in one.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
-    if one.kind not in ("place", "event") and len(parts) != 1:
+    masks = np.zeros((len(REGIONS), world.process.states), dtype=bool)
+    if " if {condition}" in hypothesis.form:
+        holds = holding(world, hypothesis.parts[0], hypothesis.parts[1])
+        masks[-2:] = holds, ~holds
+        return masks
+    parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
+    if hypothesis.kind not in ("place", "event") and len(parts) != 1:
         return None
-    aim = one if one.kind in ("place", "event") else parts[0]  # that it flees, goes straight to, or is after when near
+    aim = (
+        hypothesis if hypothesis.kind in ("place", "event") else parts[0]
+    )  # that it flees, goes straight to, or is after when near
     try:
         steps = world.steps_to(aim.where(world))
-        found[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
+        masks[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
         if aim.kind == "place":
             down, right = world.further(aim.cell(world)).T
-            found[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
+            masks[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
     except Undefined:  # chance, or a world without cells: the regions that are not known stay empty
-        return found
-    return found
+        return masks
+    return masks

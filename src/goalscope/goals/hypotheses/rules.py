@@ -39,8 +39,8 @@ def within(world: FiniteWorld, it: Hypothesis, steps: int) -> Mask:
 
 def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mask:
     """Return the states in which the condition of a hypothesis holds; an event and a place are conditions, too."""
-    found: Mask = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
-    return found
+    mask: Mask = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
+    return mask
 
 
 @hypothesis("{hypothesis} if {condition}, else {hypothesis}", kind="table")
@@ -152,7 +152,7 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 @hypothesis("keep {name}", kind="table")
 def keep(world: FiniteWorld, name: str) -> Array:
     """Return one action wherever it is offered, whatever is seen."""
-    names = [each.lower() for each in action_names(world.world)]
+    names = [label.lower() for label in action_names(world.world)]
     if name.lower() not in names:
         raise Undefined(f"the actions here are {', '.join(names)}, not {name}")
     return spread(world, np.arange(len(names))[None] == np.full((world.process.states, 1), names.index(name.lower())))

@@ -109,17 +109,17 @@ class ScoreVerdict:
 
     def score(self, name: str) -> HypothesisScore:
         """Return the score of a hypothesis."""
-        return next(one for one in self.scores if one.name == name)
+        return next(score for score in self.scores if score.name == name)
 
     def sentence(self) -> str:
         """Return the verdict in one sentence."""
-        near = max((one for one in self.scores if one.asked), key=lambda one: one.consistency[0])
+        near = max((score for score in self.scores if score.asked), key=lambda score: score.consistency[0])
         half = "" if near.consistency[0] >= HALF else " explains half of what it would repeat"
         nearest = f"{near.name} comes nearest, consistency {near.consistency[0]:.2f}"
         listed = " or ".join(self.names)
         if self.kind in ("named", "partly"):
-            found = self.score(self.names[0])
-            values = f"strength {found.strength[0]:.2f}, consistency {found.consistency[0]:.2f}"
+            score = self.score(self.names[0])
+            values = f"strength {score.strength[0]:.2f}, consistency {score.consistency[0]:.2f}"
             values = f"{values} of the first" if len(self.names) > 1 else values
             way = f"; {' and '.join(self.on_the_way)}: a step on every way there" if self.on_the_way else ""
             return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values}){way}"
@@ -136,36 +136,36 @@ class ScoreVerdict:
         return {**asdict(self), "sentence": self.sentence()}
 
 
-def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
+def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
     """Return the verdict of the rule.
 
     Args:
-        found: of answers that were given twice, or exactly.
+        sums: of answers that were given twice, or exactly.
         seed: root seed of the resamples.
         level: of each one-sided end.
 
     Raises:
         ValueError: steps without second answers.
     """
-    if np.isnan(found.agreement).any():
+    if np.isnan(sums.agreement).any():
         raise ValueError(
             "the score needs a second answer to each step, or the probabilities of actions, got single answers: run "
             "the agent with answers: 2, or take the weaker methods"
         )
-    return _ResampledScores(found, seed, level).verdict()
+    return _ResampledScores(sums, seed, level).verdict()
 
 
 class _ResampledScores:
     """The scores of hypotheses, their ends over resampled clusters, and what the rule makes of them."""
 
-    def __init__(self, found: AnswerSums, seed: int, level: float) -> None:
-        self.found, self.count = found, len(found.names)
-        clusters = len(found.steps)
+    def __init__(self, sums: AnswerSums, seed: int, level: float) -> None:
+        self.answer_sums, self.count = sums, len(sums.names)
+        clusters = len(sums.steps)
         rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
         drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
         self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # the first row: as it is
         self.level = level
-        self.names, self.bank = found.names, np.arange(self.count) < found.asked
+        self.names, self.bank = sums.names, np.arange(self.count) < sums.asked
 
     def _sums(self, values: Array) -> Array:
         return (self.weights @ values.reshape(len(values), -1)).reshape(len(self.weights), *values.shape[1:])
@@ -174,20 +174,22 @@ class _ResampledScores:
         self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
     ) -> Array:
         """Return ``[3, ...]`` estimate, lower and upper end; ``low``, ``high``: what an end is taken of instead."""
-        down, up = _tails(len(self.found.steps), self.level if level is None else level)
+        down, up = _tails(len(self.answer_sums.steps), self.level if level is None else level)
         lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
         upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
         return np.stack([values[0], lower, upper])
 
     @cached_property
     def predictable(self) -> Array:
-        return self._ends(self._sums(self.found.agreement) / np.maximum(self._sums(self.found.steps), 1e-12))
+        return self._ends(
+            self._sums(self.answer_sums.agreement) / np.maximum(self._sums(self.answer_sums.steps), 1e-12)
+        )
 
     @cached_property
     def strengths(self) -> Array:
         """``[1 + R, K]``; 0 where a hypothesis has no say."""
-        size = self._sums(self.found.size)
-        return np.where(size > 0, self._sums(self.found.gain) / np.maximum(size, 1e-12), 0.0)
+        size = self._sums(self.answer_sums.size)
+        return np.where(size > 0, self._sums(self.answer_sums.gain) / np.maximum(size, 1e-12), 0.0)
 
     @cached_property
     def strength(self) -> Array:
@@ -196,7 +198,10 @@ class _ResampledScores:
     @cached_property
     def consistency(self) -> Array:
         """Estimate and ends ``[3, K]``; where nothing is repeated 0 at the lower end, without bound at the upper."""
-        gain, scale = self._sums(self.found.gain), self._sums(self.found.size) * self._sums(self.found.repeated)
+        gain, scale = (
+            self._sums(self.answer_sums.gain),
+            self._sums(self.answer_sums.size) * self._sums(self.answer_sums.repeated),
+        )
         value = np.where((gain > 0) & (scale > 0), gain**2 / np.where(scale > 0, scale, 1.0), 0.0)
         return self._ends(value, value, np.where((gain > 0) & (scale <= 0), np.inf, value))
 
@@ -208,22 +213,26 @@ class _ResampledScores:
     @cached_property
     def may_explain(self) -> Mask:
         """``[K]`` the same by the estimate alone."""
-        enough = (self.found.said > 0).sum(axis=0) >= FEWEST
+        enough = (self.answer_sums.said > 0).sum(axis=0) >= FEWEST
         return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
 
     @cached_property
-    def apart(self) -> tuple[Mask, Mask]:
+    def comparisons(self) -> tuple[Mask, Mask]:
         """``[K, K]`` whether two are compared, and whether they can be told apart."""
-        one = self.found
-        said = one.said > 0
-        compared = (said[:, :, None] & said[:, None, :]).sum(axis=0) >= FEWEST
-        apart = self.differ.sum(axis=0) >= 2 * APART * one.common_size.sum(axis=0)
-        return compared & ~np.eye(self.count, dtype=bool), apart & (self.apart_in >= FEWEST)
+        sums = self.answer_sums
+        has_say = sums.said > 0
+        compared = (has_say[:, :, None] & has_say[:, None, :]).sum(axis=0) >= FEWEST
+        differs = self.differ.sum(axis=0) >= 2 * APART * sums.common_size.sum(axis=0)
+        return compared & ~np.eye(self.count, dtype=bool), differs & (self.apart_in >= FEWEST)
 
     @cached_property
     def differ(self) -> Array:
         """``[G, K, K]`` E(h, k) + E(k, h), 0 where two act alike."""
-        return self.found.common_size - 2 * self.found.product + np.swapaxes(self.found.common_size, 1, 2)
+        return (
+            self.answer_sums.common_size
+            - 2 * self.answer_sums.product
+            + np.swapaxes(self.answer_sums.common_size, 1, 2)
+        )
 
     @cached_property
     def apart_in(self) -> Numbers:
@@ -233,28 +242,28 @@ class _ResampledScores:
     @cached_property
     def beats(self) -> Mask:
         """``[K, K]`` whether the first beats the second; False where the first does not explain."""
-        found, rows = self.found, np.flatnonzero(self.explains)
+        sums, rows = self.answer_sums, np.flatnonzero(self.explains)
         result = np.zeros((self.count, self.count), dtype=bool)
         if len(rows):
-            ahead = found.common_size[:, rows] - found.product[:, rows]  # E(h, k) by cluster, [G, rows, K]
-            behind = np.swapaxes(found.common_size, 1, 2)[:, rows] - found.product[:, rows]
-            contrast = found.common_gain[:, rows] - np.swapaxes(found.common_gain, 1, 2)[:, rows]
+            ahead = sums.common_size[:, rows] - sums.product[:, rows]  # E(h, k) by cluster, [G, rows, K]
+            behind = np.swapaxes(sums.common_size, 1, 2)[:, rows] - sums.product[:, rows]
+            contrast = sums.common_gain[:, rows] - np.swapaxes(sums.common_gain, 1, 2)[:, rows]
             bar = (1 + MARGIN) * self._sums(ahead) - (1 - MARGIN) * self._sums(behind)
             beyond = self._sums(contrast) - self.strengths[:, rows, None] / 2 * bar
-            result[rows] = self.apart[1][rows] & (self._ends(beyond)[1] > 0)
+            result[rows] = self.comparisons[1][rows] & (self._ends(beyond)[1] > 0)
         return result
 
     @cached_property
     def fails_in(self) -> Mask:
         """``[asked, R]`` whether the strength in a region is shown to lie below half of that elsewhere."""
-        gain, size = self._sums(self.found.region_gain), self._sums(self.found.region_size)
-        asked = self.found.asked
-        rest_gain = self._sums(self.found.gain[:, :asked])[:, :, None] - gain
-        rest_size = self._sums(self.found.size[:, :asked])[:, :, None] - size
+        gain, size = self._sums(self.answer_sums.region_gain), self._sums(self.answer_sums.region_size)
+        bank_size = self.answer_sums.asked
+        rest_gain = self._sums(self.answer_sums.gain[:, :bank_size])[:, :, None] - gain
+        rest_size = self._sums(self.answer_sums.size[:, :bank_size])[:, :, None] - size
         inside, elsewhere = gain / np.maximum(size, 1e-9), rest_gain / np.maximum(rest_size, 1e-9)
         ahead = inside - elsewhere / 2
         below = self._ends(ahead, high=np.where(size > 1e-9, ahead, np.inf), level=REGION)[2] < 0
-        return np.asarray(below & ((self.found.region_size > 1e-9).sum(axis=0) >= FEWEST))
+        return np.asarray(below & ((self.answer_sums.region_size > 1e-9).sum(axis=0) >= FEWEST))
 
     def verdict(self) -> ScoreVerdict:
         kind, chosen = self._kind()
@@ -263,24 +272,26 @@ class _ResampledScores:
             names=tuple(self.names[index] for index in chosen),
             predictable=_three(self.predictable),
             scores=tuple(self._scored(index) for index in range(self.count)),
-            clusters=len(self.found.steps),
-            steps=int(self.found.steps.sum()),
-            left_out=self.found.left_out,
-            undefined=self.found.undefined,
+            clusters=len(self.answer_sums.steps),
+            steps=int(self.answer_sums.steps.sum()),
+            left_out=self.answer_sums.left_out,
+            undefined=self.answer_sums.undefined,
             explained_by=tuple(self.names[index] for index in np.flatnonzero(self.sentinels)) if kind == "none" else (),
             on_the_way=self._steps(chosen[0]) if kind in ("named", "partly") and len(chosen) else (),
         )
 
     def _steps(self, index: int) -> tuple[str, ...]:
         """Return the hypotheses that are a step of one in every world that has both."""
-        always = (self.found.step_of[index] > 0) & (self.found.step_of[index] == self.found.worlds[index])
+        always = (self.answer_sums.step_of[index] > 0) & (
+            self.answer_sums.step_of[index] == self.answer_sums.worlds[index]
+        )
         return tuple(self.names[other] for other in np.flatnonzero(always & self.bank).tolist())
 
     @cached_property
     def rivals(self) -> Mask:
         """``[K, K]`` whether the second is a rival of the first: compared, and not excluded by its own score."""
         possible = (self.consistency[2] >= HALF) & (self.strength[2] > 0)
-        return np.asarray(self.apart[0] & possible[None, :])
+        return np.asarray(self.comparisons[0] & possible[None, :])
 
     @cached_property
     def sentinels(self) -> Mask:
@@ -291,7 +302,7 @@ class _ResampledScores:
     def _kind(self) -> tuple[Kind, Sequence[int]]:
         value, _, high = self.consistency
         possible = np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
-        if len(self.found.steps) < FEWEST:  # resamples of so few clusters hold hardly anything else
+        if len(self.answer_sums.steps) < FEWEST:  # resamples of so few clusters hold hardly anything else
             return "undecided", possible
         unbeaten = self.rivals & ~self.beats
         alone = self.explains & ~unbeaten.any(axis=1)
@@ -321,21 +332,21 @@ class _ResampledScores:
         return "undecided", possible
 
     def _scored(self, index: int) -> HypothesisScore:
-        def named(where: Mask) -> tuple[str, ...]:
-            return tuple(self.names[other] for other in np.flatnonzero(where).tolist())
+        def named(mask: Mask) -> tuple[str, ...]:
+            return tuple(self.names[other] for other in np.flatnonzero(mask).tolist())
 
-        said, (compared, apart) = self.found.said[:, index], self.apart
-        others = self.bank & (np.arange(self.count) != index)
+        say_counts, (compared, distinct) = self.answer_sums.said[:, index], self.comparisons
+        rivals = self.bank & (np.arange(self.count) != index)
         return HypothesisScore(
             name=self.names[index],
             asked=bool(self.bank[index]),
-            clusters=int((said > 0).sum()),
-            steps=float(said.sum() / max(self.found.steps.sum(), 1)),
+            clusters=int((say_counts > 0).sum()),
+            steps=float(say_counts.sum() / max(self.answer_sums.steps.sum(), 1)),
             strength=_three(self.strength[:, index]),
             consistency=_three(self.consistency[:, index]),
             beats=named(self.beats[index]),
-            not_told_from=named(compared[index] & ~apart[index]),
-            apart_in=int(self.apart_in[index, others].min(initial=len(said))),
+            not_told_from=named(compared[index] & ~distinct[index]),
+            apart_in=int(self.apart_in[index, rivals].min(initial=len(say_counts))),
             not_where=tuple(REGIONS[at] for at in np.flatnonzero(self.fails_in[index])) if self.bank[index] else (),
         )
 

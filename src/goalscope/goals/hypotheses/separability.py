@@ -107,11 +107,11 @@ class Separability:
         counts = (defined & ~self.within).sum(axis=0).tolist()
         return {name: count for name, count in zip(self.names, counts, strict=True) if count}
 
-    def _clusters_with(self, where: Mask) -> npt.NDArray[np.int64]:
+    def _clusters_with(self, mask: Mask) -> npt.NDArray[np.int64]:
         names, codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)
-        found = np.zeros((len(names), *where.shape[1:]), dtype=bool)
-        np.logical_or.at(found, codes, where)
-        return np.asarray(found.sum(axis=0))
+        by_cluster = np.zeros((len(names), *mask.shape[1:]), dtype=bool)
+        np.logical_or.at(by_cluster, codes, mask)
+        return np.asarray(by_cluster.sum(axis=0))
 
     @property
     def episodes(self) -> Array:
@@ -140,24 +140,24 @@ class Separability:
     def sentences(self) -> list[str]:
         """Return what these worlds cannot tell, one sentence each."""
         nowhere = [not self.shared[index, index] for index in range(len(self.names))]
-        told = [
+        lines = [
             f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
         ]
         for group in self.same():
             at = [self.names.index(name) for name in group]
             exactly = bool((np.nan_to_num(self.mean)[np.ix_(at, at)] < 1e-9).all())
             how = "" if exactly else f" (less than {ENOUGH:g} nats in each of them, lapse rate {self.lapse:g})"
-            told.append(f"{' or '.join(group)}: the same in these worlds{how}")
+            lines.append(f"{' or '.join(group)}: the same in these worlds{how}")
         for first, second in combinations(range(len(self.names)), 2):
             words, shared = f"{self.names[first]} or {self.names[second]}", int(self.shared[first, second])
-            apart, needed = int(self.apart[first, second]), int(self.needed[first, second])
+            separating, needed = int(self.apart[first, second]), int(self.needed[first, second])
             if nowhere[first] or nowhere[second]:
                 continue
             if not shared:
-                told.append(f"{words}: in no world are both defined")
-            elif 0 < apart < needed:
-                told.append(f"{words}: {apart} of {shared} worlds tell them apart, {needed} are needed")
-        return told
+                lines.append(f"{words}: in no world are both defined")
+            elif 0 < separating < needed:
+                lines.append(f"{words}: {separating} of {shared} worlds tell them apart, {needed} are needed")
+        return lines
 
     def records(self) -> list[dict[str, Any]]:
         """Return one plain record for each ordered pair."""
@@ -206,12 +206,12 @@ def separability(
         )
     lapse = check_number("lapse", lapse, float(LAPSES[0]), 1.0)
     level = check_number("level", level, 1e-12, 0.5)
-    used = [bind(one, worlds) for one in hypotheses.values()]
+    bound = [bind(hypothesis, worlds) for hypothesis in hypotheses.values()]
     names, count = tuple(hypotheses), len(hypotheses)
     rates = np.concatenate([[lapse], LAPSES])
     nats = np.full((len(worlds), count, count), np.nan)
     crossed = np.zeros((len(rates), count, count))
-    own, both, apart, decided = np.zeros((4, count, count))
+    own_log, both_defined, disjoint, decided = np.zeros((4, count, count))
     within = np.zeros((len(worlds), count), dtype=bool)
     undefined: dict[str, Counter[str]] = {name: Counter() for name in names}
     for index, world in enumerate(worlds):
@@ -222,23 +222,25 @@ def separability(
                 undefined[name][str(error)] += 1
             continue
         solved = dict[int, Solved]()
-        for number, (name, one) in enumerate(zip(names, used, strict=True)):
+        for number, (name, hypothesis) in enumerate(zip(names, bound, strict=True)):
             try:
-                solved[number] = one.solved(finite)
+                solved[number] = hypothesis.solved(finite)
             except Undefined as error:
                 undefined[name][str(error)] += 1
         if not solved:
             continue
         at = np.ix_(list(solved), list(solved))
-        within[index, list(solved)] = [one.utility is None or can_gain(finite, one.utility) for one in solved.values()]
-        told = _Told(finite, list(solved.values()), rates)
-        nats[index][at] = np.maximum(told.crossed[0] - told.own[:, None], 0.0)
-        for part, more in zip(crossed, told.crossed, strict=True):
+        within[index, list(solved)] = [
+            solution.utility is None or can_gain(finite, solution.utility) for solution in solved.values()
+        ]
+        sums = _WorldSums(finite, list(solved.values()), rates)
+        nats[index][at] = np.maximum(sums.crossed[0] - sums.own_log[:, None], 0.0)
+        for part, more in zip(crossed, sums.crossed, strict=True):
             part[at] += more
-        own[at] += told.own[:, None]
-        both[at] += 1
-        apart[at] += told.disjoint
-        decided[at] += told.decided[:, None]
+        own_log[at] += sums.own_log[:, None]
+        both_defined[at] += 1
+        disjoint[at] += sums.disjoint
+        decided[at] += sums.decided[:, None]
     best = crossed[1:].argmin(axis=0)
     lowest = np.take_along_axis(crossed[1:], best[None], axis=0)[0]
     return Separability(
@@ -248,9 +250,9 @@ def separability(
         lapse=lapse,
         level=level,
         nats=freeze(nats),
-        own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own, both), 0.0)),
+        own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own_log, both_defined), 0.0)),
         own_lapse=freeze(np.where(crossed[0] < lowest, lapse, LAPSES[best])),
-        disjoint=freeze(_ratio(apart, decided)),
+        disjoint=freeze(_ratio(disjoint, decided)),
         within=freeze(within),
         undefined={name: dict(reasons) for name, reasons in undefined.items() if reasons},
     )
@@ -262,12 +264,12 @@ def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bo
     Raises:
         Undefined: one of them means nothing in the world, no way leads there, or the world is too large.
     """
-    told = _Told(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
-    nats = told.crossed[0] - told.own[:, None]
+    sums = _WorldSums(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
+    nats = sums.crossed[0] - sums.own_log[:, None]
     return bool(min(nats[0, 1], nats[1, 0]) >= ENOUGH)
 
 
-class _Told:
+class _WorldSums:
     """What one world tells: sums over the episode of an agent after each of K hypotheses.
 
     Attributes:
@@ -279,7 +281,7 @@ class _Told:
 
     def __init__(self, world: FiniteWorld, solved: Sequence[Solved], rates: Array) -> None:
         count = len(solved)
-        self.own, self.decided = np.zeros((2, count))
+        self.own_log, self.decided = np.zeros((2, count))
         self.crossed, self.disjoint = np.zeros((len(rates), count, count)), np.zeros((count, count))
         for visits, policy in _visited(world, solved, float(rates[0])):
             seen = np.flatnonzero((visits > 0).any(axis=0) & world.live)
@@ -291,7 +293,7 @@ class _Told:
                 logs = np.log(np.where(chance > 0, chance, 1.0)).reshape(count, -1)
                 self.crossed[number] -= flat @ logs.T
                 if number == 0:
-                    self.own -= (flat * logs).sum(axis=1)
+                    self.own_log -= (flat * logs).sum(axis=1)
             sets = (exact > 0).astype(np.float64)
             common = np.einsum("hsa,ksa->hks", sets, sets)
             self.disjoint += np.einsum("hs,hks->hk", visits[:, seen], common == 0)
@@ -305,20 +307,20 @@ def _visited(world: FiniteWorld, solved: Sequence[Solved], lapse: float) -> Iter
     """
     process, steps = world.process, world.horizon
     count, states = len(solved), process.states
-    timed = any(len(one.policy) > 1 for one in solved)
+    timed = any(len(solution.policy) > 1 for solution in solved)
     mass: Array = np.tile(process.start, (count, 1))
     total = np.zeros((count, states))
-    policy = np.stack([one.policy[0] for one in solved])
-    taken = (1 - lapse) * policy + lapse * world.even
+    policy = np.stack([solution.policy[0] for solution in solved])
+    action_chances = (1 - lapse) * policy + lapse * world.even
     if not process.chance:
         target = (np.arange(count)[:, None, None] * states + process.transitions[None]).reshape(-1)
     for step in range(steps):
         if timed:
-            policy = np.stack([one.policy[min(step, len(one.policy) - 1)] for one in solved])
-            taken = (1 - lapse) * policy + lapse * world.even
+            policy = np.stack([solution.policy[min(step, len(solution.policy) - 1)] for solution in solved])
+            action_chances = (1 - lapse) * policy + lapse * world.even
             yield mass, policy
         total += mass
-        flow = mass[:, :, None] * taken
+        flow = mass[:, :, None] * action_chances
         if process.chance:
             mass = np.stack([process.base.flow(part) for part in flow])
         else:
@@ -334,7 +336,7 @@ def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
 
 def _linked(linked: Mask) -> list[tuple[int, ...]]:
     """Return the sets of at least two numbers that are linked, directly or by others."""
-    rest, found = list(range(len(linked))), []
+    rest, groups = list(range(len(linked))), []
     while rest:
         group, ahead = {rest[0]}, [rest[0]]
         while ahead:
@@ -343,5 +345,5 @@ def _linked(linked: Mask) -> list[tuple[int, ...]]:
             ahead.extend(new)
         rest = [index for index in rest if index not in group]
         if len(group) > 1:
-            found.append(tuple(sorted(group)))
-    return found
+            groups.append(tuple(sorted(group)))
+    return groups

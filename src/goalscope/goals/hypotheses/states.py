@@ -240,8 +240,8 @@ def counted_moves(episode: Numbers, action: Numbers, policy: Array | None, episo
     """
     width = max(actions, 0 if policy is None else policy.shape[1], int(action.max(initial=0)) + 1)
     moves = np.zeros((episodes, width))
-    known = np.zeros(len(action), dtype=bool) if policy is None else ~np.isnan(policy[:, 0])
-    drawn, counted = (action >= 0) & ~known, (action >= 0) & known
+    has_policy = np.zeros(len(action), dtype=bool) if policy is None else ~np.isnan(policy[:, 0])
+    drawn, counted = (action >= 0) & ~has_policy, (action >= 0) & has_policy
     np.add.at(moves, (episode[drawn], action[drawn]), 1.0)
     if policy is not None:
         np.add.at(moves[:, : policy.shape[1]], episode[counted], policy[counted])
@@ -267,11 +267,11 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
         groups.setdefault(key, []).append(index)
     recorded, (repeats, written) = table.once(recorded_policies), table.once(_repeated)
     remembering = (
-        {one.spec.agent_id for one in table.episodes if read_rules(one.spec.rules)[0] != "none"}
+        {episode.spec.agent_id for episode in table.episodes if read_rules(episode.spec.rules)[0] != "none"}
         if (table.has_texts)
         else set[str]()
     )
-    identity = [one.spec.agent_id for one in table.episodes] if remembering else []
+    identity = [episode.spec.agent_id for episode in table.episodes] if remembering else []
     before, last = table.once(_numbered)
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     failed = complete & (table.outcome == "failure") & (table.length < table.horizon)
@@ -361,7 +361,7 @@ def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -
         else:
             groups.setdefault("tasks" in episode.world.offers, []).append(episode)
     tables = [StepTable.from_episodes(members, tasks=tasks) for tasks, members in groups.items()]
-    states = [one for table in tables for one in states_of(table, by=[tag for tag in by if tag in table.tags])]
+    states = [group for table in tables for group in states_of(table, by=[tag for tag in by if tag in table.tags])]
     return states, {why: len(worlds) for why, worlds in left_out.items()}
 
 

@@ -13,23 +13,23 @@ import numpy as np
 from goalscope.goals.hypotheses.definition import FiniteWorld, Mask, Numbers
 
 
-def steps_in(world: FiniteWorld, where: Mapping[int, Mask], events: Mapping[int, Mask]) -> set[tuple[int, int]]:
+def steps_in(world: FiniteWorld, masks: Mapping[int, Mask], events: Mapping[int, Mask]) -> set[tuple[int, int]]:
     """Return which hypotheses are steps of others in a world: pairs (h, k) in which k is a step of h.
 
     Args:
         world: the world.
-        where: number of a hypothesis -> ``[S]`` the states in which its place or event holds.
+        masks: number of a hypothesis -> ``[S]`` the states in which its place or event holds.
         events: those of them that can be steps: once they hold, the hypothesis has nothing more to say.
     """
-    found = set[tuple[int, int]]()
+    pairs = set[tuple[int, int]]()
     for k, states in events.items():
         if (states & (world.process.start > 0)).any():
             continue  # it holds from the beginning: nobody has to reach it
-        for h, goal in where.items():
+        for h, goal in masks.items():
             blocked = states & ~goal
             if h != k and blocked.any() and (goal & world.reached).any() and not (goal & around(world, blocked)).any():
-                found.add((h, k))
-    return found
+                pairs.add((h, k))
+    return pairs
 
 
 def around(world: FiniteWorld, blocked: Mask) -> Mask:

@@ -50,9 +50,9 @@ class HypothesisTwin(Scripted):
     horizon: int | None = field(default=None, metadata={"check": _decisions})
 
     def __post_init__(self) -> None:
-        given = self.name
+        given_name = self.name
         Scripted.__post_init__(self)
-        if not given:
+        if not given_name:
             lapse = f", lapse {self.lapse:g}" if self.lapse else ""
             object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
 
@@ -62,10 +62,10 @@ class HypothesisTwin(Scripted):
         Raises:
             ValueError: a name that no world of the study gives a goal.
         """
-        found = parse(self.hypothesis)
-        if not depends_on_worlds(found):
+        parsed = parse(self.hypothesis)
+        if not depends_on_worlds(parsed):
             return self
-        return replace(self, hypothesis=bind(found, worlds()).text)
+        return replace(self, hypothesis=bind(parsed, worlds()).text)
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``.
@@ -124,6 +124,6 @@ def _solved(text: str, key: _ById, horizon: int | None) -> tuple[FiniteWorld, So
 
 def twin(text: str, *, lapse: float = 0.0, horizon: int | None = None, name: str = "") -> dict[str, Any]:
     """Return a twin as an entry of a study's list ``agents``."""
-    given = {"name": name or None, "horizon": horizon}
+    optional = {"name": name or None, "horizon": horizon}
     entry = {"kind": HypothesisTwin.kind, "hypothesis": text, "lapse": lapse}
-    return {**entry, **{key: value for key, value in given.items() if value is not None}}
+    return {**entry, **{key: value for key, value in optional.items() if value is not None}}

@@ -67,10 +67,10 @@ def parse(text: str) -> Hypothesis:
     """
     if not isinstance(text, str) or not text.strip() or len(text) > _MOST or not text.isprintable():
         raise ValueError(f"a hypothesis must be written in 1 to {_MOST} printable characters, got {shorten(text)}")
-    found = _read(" ".join(text.split()), 0)
-    if found.kind == "condition":
+    hypothesis = _read(" ".join(text.split()), 0)
+    if hypothesis.kind == "condition":
         raise ValueError(f"a condition must stand behind a hypothesis and the word if, got {shorten(text)} alone")
-    return found
+    return hypothesis
 
 
 def _read(text: str, depth: int) -> Hypothesis:
@@ -80,8 +80,8 @@ def _read(text: str, depth: int) -> Hypothesis:
     masked, forms = _masked(text), [form for form in registry.names("hypothesis") if form != NAMED]
     for form in forms:
         pattern, fields = _compiled(form)
-        if (found := pattern.fullmatch(masked)) is not None:
-            spans = [text[slice(*found.span(index + 1))] for index in range(len(fields))]
+        if (match := pattern.fullmatch(masked)) is not None:
+            spans = [text[slice(*match.span(index + 1))] for index in range(len(fields))]
             if form in _NAMES:
                 return _named(spans[0], depth)
             return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
@@ -102,10 +102,14 @@ def _read(text: str, depth: int) -> Hypothesis:
 def _named(name: str, depth: int) -> Hypothesis:
     """Return the goal that a world names, from the longer form ``event NAME``: the name alone, where that is enough."""
     try:
-        found = _read(name, depth + 1)
+        hypothesis = _read(name, depth + 1)
     except ValueError:
         return made(f"event {NAMED}", (name,))
-    return found if found.text == name and found.kind in ("place", "event") else made(f"event {NAMED}", (name,))
+    return (
+        hypothesis
+        if hypothesis.text == name and hypothesis.kind in ("place", "event")
+        else made(f"event {NAMED}", (name,))
+    )
 
 
 def _closest(text: str, forms: Sequence[str], *, cutoff: float = 0.7) -> str:
@@ -120,8 +124,10 @@ def _closest(text: str, forms: Sequence[str], *, cutoff: float = 0.7) -> str:
         if not any("{" in piece for piece in pieces[len(words) :]):
             filled = [_filled(piece, words[at]) if "{" in piece else piece for at, piece in enumerate(pieces)]
             candidates += [" ".join(filled)] if all(filled) else []
-    found = get_close_matches(text.lower(), [one for one in candidates if one != text.lower()], n=1, cutoff=cutoff)
-    return found[0] if found else ""
+    matches = get_close_matches(
+        text.lower(), [candidate for candidate in candidates if candidate != text.lower()], n=1, cutoff=cutoff
+    )
+    return matches[0] if matches else ""
 
 
 def _filled(field: str, word: str) -> str:
@@ -200,17 +206,17 @@ def _finite(weight: float) -> float:
     return weight
 
 
-def _of_kind(found: Hypothesis, field: str) -> Hypothesis:
-    if (kinds := _INNER.get(field)) and found.form == NAMED and "event" not in kinds:
+def _of_kind(hypothesis: Hypothesis, field: str) -> Hypothesis:
+    if (kinds := _INNER.get(field)) and hypothesis.form == NAMED and "event" not in kinds:
         forms = [form for form in registry.names("hypothesis") if registry.resolve("hypothesis", form).kind in kinds]
-        close = _closest(found.text, forms)
+        close = _closest(hypothesis.text, forms)
         advice = f"; did you mean {close!r}?" if close else ""
-        raise ValueError(f"a {field} must stand here, got {shorten(found.text)}{advice}")
-    if kinds and found.kind not in kinds:
-        raise ValueError(f"{' or '.join(kinds)} must stand here, got {shorten(found.text)}, a {found.kind}")
-    if field == "hypothesis" and found.kind == "condition":
-        raise ValueError(f"a hypothesis must stand here, got the condition {shorten(found.text)}")
-    return found
+        raise ValueError(f"a {field} must stand here, got {shorten(hypothesis.text)}{advice}")
+    if kinds and hypothesis.kind not in kinds:
+        raise ValueError(f"{' or '.join(kinds)} must stand here, got {shorten(hypothesis.text)}, a {hypothesis.kind}")
+    if field == "hypothesis" and hypothesis.kind == "condition":
+        raise ValueError(f"a hypothesis must stand here, got the condition {shorten(hypothesis.text)}")
+    return hypothesis
 
 
 def _masked(text: str) -> str:
@@ -256,7 +262,10 @@ def noun_of(text: str) -> str:
 def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
     """Return a bank, and behind it the shipped sentinels that it does not hold."""
     rest = [parse(text) for text in banks()["sentinels"]]
-    return {**bank, **{one.text: one for one in rest if one not in bank.values() and one.text not in bank}}
+    return {
+        **bank,
+        **{sentinel.text: sentinel for sentinel in rest if sentinel not in bank.values() and sentinel.text not in bank},
+    }
 
 
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
@@ -288,43 +297,43 @@ def _numbered(number: int, entry: Any) -> tuple[str, Hypothesis]:
         return _entry(entry)
     except ValueError as error:
         written = entry if isinstance(entry, str) else entry.get("is") if isinstance(entry, Mapping) else None
-        shown = f" ({shorten(written)})" if isinstance(written, str) else ""
-        raise ValueError(f"entry {number}{shown} of the hypotheses: {error}") from error
+        quoted = f" ({shorten(written)})" if isinstance(written, str) else ""
+        raise ValueError(f"entry {number}{quoted} of the hypotheses: {error}") from error
 
 
 def _entry(entry: Any) -> tuple[str, Hypothesis]:
     if isinstance(entry, str):
-        return (found := parse(entry)).text, found
-    given = [key for key in ("is", *_OWN) if isinstance(entry, Mapping) and key in entry]
-    if len(given) != 1 or set(entry) - {"name", *given}:
+        return (hypothesis := parse(entry)).text, hypothesis
+    keys = [key for key in ("is", *_OWN) if isinstance(entry, Mapping) and key in entry]
+    if len(keys) != 1 or set(entry) - {"name", *keys}:
         raise ValueError(
             f"a hypothesis in a file must be a written form, or have a name and one of is, {', '.join(_OWN)}, got "
             f"{shorten(entry)}"
         )
-    value = entry[given[0]]
-    if given[0] == "utility" and isinstance(value, Mapping):
+    value = entry[keys[0]]
+    if keys[0] == "utility" and isinstance(value, Mapping):
         if not value:
             raise ValueError(f"a utility must have a place or an event with its weight, got {shorten(entry)}")
         for weight in value.values():
             check_number("the weight of a utility", weight, -1e9, 1e9)
         value = " + ".join(f"{weight} * ({term})" for term, weight in value.items())
     else:
-        value = value if given[0] == "is" else f"{given[0]} {value}"
-    found, name = parse(value), entry.get("name")
+        value = value if keys[0] == "is" else f"{keys[0]} {value}"
+    hypothesis, name = parse(value), entry.get("name")
     fits = isinstance(name, str) and bool(name.strip()) and name.isprintable() and len(name) <= _LONGEST_NAME
     if name is not None and not fits:
         raise ValueError(
             f"the name of a hypothesis must be one line of at most {_LONGEST_NAME} characters, got {shorten(name)}"
         )
-    return name or found.text, replace(found, name=name or found.text)
+    return name or hypothesis.text, replace(hypothesis, name=name or hypothesis.text)
 
 
-def _distinct(found: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
+def _distinct(entries: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
     result: dict[str, Hypothesis] = {}
-    for name, one in found:
-        if name in result or one in result.values():
+    for name, hypothesis in entries:
+        if name in result or hypothesis in result.values():
             raise ValueError(f"hypotheses must be different and have names of their own, got {shorten(name)} twice")
-        result[name] = one
+        result[name] = hypothesis
     return result
 
 
@@ -334,12 +343,15 @@ def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
     Raises:
         ValueError: a hypothesis that was made from a function in Python.
     """
-    if made_here := [name for name, one in bank.items() if any(inner.own for inner in _within(one))]:
+    if made_here := [name for name, hypothesis in bank.items() if any(inner.own for inner in _within(hypothesis))]:
         raise ValueError(
             f"a hypothesis that is written to a file must have a written form, got the function {made_here[0]!r}: put "
             "it into a file of yours and name it as module:function"
         )
-    return [one.text if name == one.text else {"name": name, "is": one.text} for name, one in bank.items()]
+    return [
+        hypothesis.text if name == hypothesis.text else {"name": name, "is": hypothesis.text}
+        for name, hypothesis in bank.items()
+    ]
 
 
 def load_hypotheses(text: str) -> dict[str, Hypothesis]:
@@ -349,28 +361,28 @@ def load_hypotheses(text: str) -> dict[str, Hypothesis]:
         ValueError: none of these, or a hypothesis that stands there twice.
         OSError: a file that cannot be read.
     """
-    shipped, found = banks(), list[tuple[str, Hypothesis]]()
+    shipped, entries = banks(), list[tuple[str, Hypothesis]]()
     for part in (part.strip() for part in text.split(";") if part.strip()):
         if part.endswith((".yaml", ".yml", ".json")):
             plain = read_yaml(Path(part).expanduser())
             try:
-                found.extend(read_hypotheses(plain).items())
+                entries.extend(read_hypotheses(plain).items())
             except ValueError as error:
                 raise ValueError(f"{part}: {error}") from error
         elif part in shipped:
-            found.extend(map(_entry, shipped[part]))
+            entries.extend(map(_entry, shipped[part]))
         else:
             consent(part)
             try:
-                found.append(_entry(part))
+                entries.append(_entry(part))
             except ValueError as error:
                 raise ValueError(f"{error}; or a bank: {', '.join(shipped)}; or a file (.yaml, .json)") from error
-    if not found:
+    if not entries:
         raise ValueError(f"hypotheses must be named, got {text!r}: give a file, a bank or written forms")
-    return _distinct(found)
+    return _distinct(entries)
 
 
-def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
+def bind(hypothesis: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
     """Return a hypothesis whose places of a phase have cells: where the goal always stood in the worlds of the phase.
 
     That is one cell for each size of grid; sizes with several are left out. Other hypotheses are unchanged.
@@ -378,19 +390,31 @@ def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
     Raises:
         ValueError: a name that is no registered form and that none of the worlds gives a goal.
     """
-    if one.own is not None:
-        return one
-    if one.form in _NAMES:
-        _check_named(one.parts[0], worlds)
-    if one.form == "where the goal stood in phase {name}":
+    if hypothesis.own is not None:
+        return hypothesis
+    if hypothesis.form in _NAMES:
+        _check_named(hypothesis.parts[0], worlds)
+    if hypothesis.form == "where the goal stood in phase {name}":
         goals: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for world in worlds:
-            if "grid" in world.offers and world.tags.get("phase") == one.parts[0] and world.grid.goal is not None:
+            if (
+                "grid" in world.offers
+                and world.tags.get("phase") == hypothesis.parts[0]
+                and world.grid.goal is not None
+            ):
                 goals.setdefault((world.grid.height, world.grid.width), set()).add(world.grid.goal)
-        cells = tuple(sorted((*shape, *next(iter(found))) for shape, found in goals.items() if len(found) == 1))
-        return replace(made(f"{one.form} [{{cells}}]", (one.parts[0], cells)), name=one.name) if cells else one
-    parts = [_bound(part, worlds) for part in one.parts]
-    return replace(made(one.form, parts), name=one.name) if parts != list(one.parts) else one
+        cells = tuple(
+            sorted((*shape, *next(iter(positions))) for shape, positions in goals.items() if len(positions) == 1)
+        )
+        return (
+            replace(made(f"{hypothesis.form} [{{cells}}]", (hypothesis.parts[0], cells)), name=hypothesis.name)
+            if cells
+            else hypothesis
+        )
+    parts = [_bound(part, worlds) for part in hypothesis.parts]
+    return (
+        replace(made(hypothesis.form, parts), name=hypothesis.name) if parts != list(hypothesis.parts) else hypothesis
+    )
 
 
 def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[World]]) -> None:
@@ -403,18 +427,18 @@ def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[Wo
     Raises:
         ValueError: see `bind`.
     """
-    named = {number: one for number, one in enumerate(bank.values(), 1) if depends_on_worlds(one)}
+    named = {number: hypothesis for number, hypothesis in enumerate(bank.values(), 1) if depends_on_worlds(hypothesis)}
     made_worlds = worlds() if named else ()
-    for number, one in named.items():
+    for number, hypothesis in named.items():
         try:
-            bind(one, made_worlds)
+            bind(hypothesis, made_worlds)
         except ValueError as error:
-            raise ValueError(f"entry {number} ({shorten(one.text)}) of the hypotheses: {error}") from error
+            raise ValueError(f"entry {number} ({shorten(hypothesis.text)}) of the hypotheses: {error}") from error
 
 
-def depends_on_worlds(one: Hypothesis) -> bool:
+def depends_on_worlds(hypothesis: Hypothesis) -> bool:
     """Return whether `bind` has to look at worlds: for a place of a phase, and for a name that worlds give a goal."""
-    return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(one))
+    return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(hypothesis))
 
 
 def _within(part: Any) -> Iterator[Hypothesis]:
@@ -428,15 +452,15 @@ def _within(part: Any) -> Iterator[Hypothesis]:
 def _check_named(name: str, worlds: Sequence[World]) -> None:
     """Refuse a name that none of some worlds gives a goal."""
     processes = [process for world in worlds if (process := process_of(world)) is not None]
-    known = tuple(dict.fromkeys(goal for process in processes for goal in process.goals))
-    if processes and name not in known:
+    known_goals = tuple(dict.fromkeys(goal for process in processes for goal in process.goals))
+    if processes and name not in known_goals:
         forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in (*_INNER, "terms", "name")]
-        near = (get_close_matches(name, (*known, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
-        near = near or next((f"corner {each}" for each in get_close_matches(name, CORNERS, n=1, cutoff=0.85)), "")
+        near = (get_close_matches(name, (*known_goals, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
+        near = near or next((f"corner {corner}" for corner in get_close_matches(name, CORNERS, n=1, cutoff=0.85)), "")
         close = f"; did you mean {near!r}?" if near else ""
         raise ValueError(
             f"a hypothesis must have one of the registered forms (docs/hypotheses.md), be a goal that a world names "
-            f"({', '.join(known) or 'these worlds name none'}) or a bank ({', '.join(banks())}), got "
+            f"({', '.join(known_goals) or 'these worlds name none'}) or a bank ({', '.join(banks())}), got "
             f"{shorten(name)}{close}"
         )
 

@@ -242,10 +242,10 @@ def pseudo_terminal_goals(
     Source: MacDermott et al. 2024, Theorem 4.1.
     """
     deciding, targets = _chosen(model, "decisions", decisions), _chosen(model, "target", target)
-    others = [name for name in model.names if name not in (*deciding, *targets)]
+    candidates = [name for name in model.names if name not in (*deciding, *targets)]
     separators: list[tuple[str, ...]] = []
     for size in range(most + 1):
-        for names in combinations(others, size):
+        for names in combinations(candidates, size):
             smaller = any(set(separator) <= set(names) for separator in separators)
             if not smaller and model.d_separated(deciding, targets, names):
                 separators.append(names)
@@ -290,8 +290,8 @@ def _result(tree: ContextTree, optimum: Conjugate, **attributes: Any) -> CausalM
     )
 
 
-def _chosen(model: CausalModel, what: str, names: str | Iterable[str]) -> tuple[str, ...]:
+def _chosen(model: CausalModel, role: str, names: str | Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(model[name].name for name in names_of(names))
     if not chosen or len(set(chosen)) != len(chosen):
-        raise ValueError(f"{what} must name one or more different variables, got {list(chosen)}")
+        raise ValueError(f"{role} must name one or more different variables, got {list(chosen)}")
     return chosen

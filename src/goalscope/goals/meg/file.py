@@ -95,11 +95,15 @@ class FileMEG:
 
     def to_plain(self) -> dict[str, Any]:
         """Return all figures as plain values for JSON: infinities as text, undefined numbers as None."""
-        mdp, known = self.mdp, {name: _plain(getattr(self.known, name)) for name in _KNOWN}
+        mdp, known_figures = self.mdp, {name: _plain(getattr(self.known, name)) for name in _KNOWN}
         if self.chance:
-            known |= {"share": None, "beta": None, "note": "; ".join(filter(None, (self.known.note, self.chance)))}
+            known_figures |= {
+                "share": None,
+                "beta": None,
+                "note": "; ".join(filter(None, (self.known.note, self.chance))),
+            }
         process = {"states": mdp.states, "actions": mdp.actions, "horizon": mdp.horizon}
-        plain: dict[str, Any] = {"process": process, "known": known}
+        plain: dict[str, Any] = {"process": process, "known": known_figures}
         if self.unknown is not None:
             plain["unknown"] = {name: _plain(getattr(self.unknown, name)) for name in _UNKNOWN}
             plain["unknown"]["utility"] = self.unknown.utility.tolist()
@@ -127,15 +131,15 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
         raise ValueError(
             "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
         )
-    known = meg_known(mdp, policy, described.returns, mean_return=described.mean_return, confidence=confidence)
+    measured = meg_known(mdp, policy, described.returns, mean_return=described.mean_return, confidence=confidence)
     if not unknown or policy is None:
-        return FileMEG(mdp=mdp, known=known)
+        return FileMEG(mdp=mdp, known=measured)
     if mdp.horizon * mdp.states > _SLOW:
         with aloud():
             TALLY.tell(f"the best utility over {mdp.horizon:,} decisions is searched for, which takes long")
     # Where the file pays for the last state, the best utility may do so, too: it would otherwise explain less.
     free = meg_unknown(mdp, policy, terminal=mdp.terminal_utility is not None)
-    return FileMEG(mdp=mdp, known=known, unknown=free)
+    return FileMEG(mdp=mdp, known=measured, unknown=free)
 
 
 def _plain(value: Any) -> Any:
@@ -156,10 +160,10 @@ def read_meg_file(path: Path) -> MEGFile:
     mdp = _process(arrays)
     *figures, states, actions = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
     descriptions = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}
-    given = [name for name, fields in descriptions.items() if fields & set(arrays)]
-    if len(given) != 1:
+    sources = [name for name, fields in descriptions.items() if fields & set(arrays)]
+    if len(sources) != 1:
         raise ValueError(
-            f"an agent must be given in exactly one way ({'; '.join(descriptions)}), got {'; '.join(given) or 'none'}"
+            f"an agent must be given in exactly one way ({'; '.join(descriptions)}), got {'; '.join(sources) or 'none'}"
         )
     if "policy" in arrays:
         return MEGFile(mdp=mdp, policy=freeze(arrays["policy"]))
@@ -241,9 +245,9 @@ def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
     for name, array, limit in (("states", states, mdp.states), ("actions", actions, mdp.actions)):
         outside = np.argwhere((array < 0) | (array >= limit))
         if len(outside):
-            where = outside[0].tolist()
+            index = outside[0].tolist()
             raise ValueError(
-                f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(where)]} at index {where}"
+                f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(index)]} at index {index}"
             )
     if states.shape[1] == n:
         if mdp.utility.ndim == 3 or mdp.terminal_utility is not None:

@@ -217,11 +217,11 @@ class OccupancyDual:
         weights, lower, gradient = self._climb(None)
         _, policy = self._soft(weights, None)
         flows = np.stack(self._action_probabilities(policy))
-        taken = np.broadcast_to(self._policy, policy.shape) > 0
+        policy_actions = np.broadcast_to(self._policy, policy.shape) > 0
         upper, attained = lower + _possible_rise(gradient, weights), True
         upper = min(upper, self.divergence)
         for threshold in _MASKS:
-            mask = (policy > threshold) | taken
+            mask = (policy > threshold) | policy_actions
             if not (flows[~mask] > 0).any():
                 continue
             masked_weights, value, masked_gradient = self._climb(mask)
