@@ -44,9 +44,9 @@ _IGNORED: Final = -100
 
 def view_of(world: FiniteWorld, state: int) -> GridView:
     """Return what the agent is shown in a state of a world."""
-    held, cell = divmod(state, world.grid.walls.size)
+    key_phase, cell = divmod(state, world.grid.walls.size)
     row, column = divmod(cell, world.grid.width)
-    place = State((row, column), held > 0)
+    place = State((row, column), key_phase > 0)
     return GridView(grid=shown(world.grid, place), carrying_key=place.carrying_key)
 
 
@@ -60,9 +60,9 @@ def written(world: FiniteWorld, state: int, style: tuple[bool, bool], rng: np.ra
         rng: draws among moves that are equally good.
     """
     honest, faithful = style
-    cell, held = divmod(state % world.grid.walls.size, world.grid.width), state >= world.grid.walls.size
+    cell, has_key = divmod(state % world.grid.walls.size, world.grid.width), state >= world.grid.walls.size
     goal = world.grid.goal
-    pursued = goal if held or world.grid.key is None else world.grid.key
+    pursued = goal if has_key or world.grid.key is None else world.grid.key
     assert goal is not None and pursued is not None
     ways = [_path(world.grid, cell, target, rng) for target in (pursued, pursued if faithful else goal)]
     if not ways[0] or ways[1] is None:
@@ -84,7 +84,7 @@ def _path(grid: Grid, cell: Position, target: Position, rng: np.random.Generator
     far = distances_to(walls, [target])
     if far[cell] < 0:
         return None
-    found = list[Action]()
+    path = list[Action]()
     while cell != target:
         nearer = [
             (action, after)
@@ -92,8 +92,8 @@ def _path(grid: Grid, cell: Position, target: Position, rng: np.random.Generator
             if far[after := (cell[0] + int(DELTAS[action][0]), cell[1] + int(DELTAS[action][1]))] == far[cell] - 1
         ]
         action, cell = nearer[int(rng.integers(len(nearer)))]
-        found.append(action)
-    return found
+        path.append(action)
+    return path
 
 
 def lessons(
@@ -108,29 +108,29 @@ def lessons(
         rng: of worlds and states.
     """
     agent = _agent(BASE)
-    encode, found = agent.model.encode, list[tuple[list[int], list[int]]]()  # type: ignore[attr-defined]
+    encode, rows = agent.model.encode, list[tuple[list[int], list[int]]]()  # type: ignore[attr-defined]
     states = [np.flatnonzero(world.live & world.reached) for world in worlds]
-    while len(found) < count:
+    while len(rows) < count:
         index = int(rng.integers(len(worlds)))
         state = int(rng.choice(states[index]))
         if (text := written(worlds[index], state, style, rng)) is not None:
             prompt = agent.prompt(Observation(view=view_of(worlds[index], state)))
-            found.append((encode(prompt), encode(text)))
-    return found
+            rows.append((encode(prompt), encode(text)))
+    return rows
 
 
 def fit_adapter(
     taught: Sequence[tuple[list[int], list[int]]],
     *,
     rng: np.random.Generator,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Array]:
     """Return the matrices of an adapter, ``NAME.a`` ``[r, in]`` and ``NAME.b`` ``[out, r]`` for each changed weight.
 
     Args:
         taught: see `lessons`; each is seen once.
         rng: of the first matrices.
-        told: is told steps done, and of how many.
+        report: called with the steps done and their total.
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
@@ -156,8 +156,8 @@ def fit_adapter(
         for step in range(steps):
             tokens, labels = _padded(taught[step * BATCH : (step + 1) * BATCH])
             changed = {name: weight + up[name] @ down[name] for name, weight in fixed.items()}
-            given = torch.from_numpy(tokens)
-            scores = functional_call(network, changed, (given,), {"use_cache": False}).logits[:, :-1]
+            inputs = torch.from_numpy(tokens)
+            scores = functional_call(network, changed, (inputs,), {"use_cache": False}).logits[:, :-1]
             loss = torch.nn.functional.cross_entropy(
                 scores.flatten(0, 1), torch.from_numpy(labels[:, 1:]).flatten(), ignore_index=_IGNORED
             )
@@ -166,7 +166,7 @@ def fit_adapter(
             torch.nn.utils.clip_grad_norm_(learned, 1.0)
             optimiser.step()
             schedule.step()
-            told(step + 1, steps)
+            report(step + 1, steps)
     pairs = [(f"{name}.{part}", of[name]) for name in fixed for part, of in (("a", down), ("b", up))]
     return {name: tensor.detach().numpy().astype(np.float64) for name, tensor in pairs}
 
@@ -235,7 +235,7 @@ def walks(
     policies = [world.even.copy() for world in worlds]
     at = {number: int(world.process.start.argmax()) for number, world in enumerate(worlds)}
     wrote = [dict[int, str]() for _ in worlds]
-    held: dict[str, list[list[bool]]] = {name: [[] for _ in worlds] for name in (REACHES, ACTS, NAMES)}
+    check_results: dict[str, list[list[bool]]] = {name: [[] for _ in worlds] for name in (REACHES, ACTS, NAMES)}
     while at:
         views = [view_of(worlds[number], state) for number, state in at.items()]
         turns = agent.act([Observation(view=view) for view in views])
@@ -243,7 +243,7 @@ def walks(
             world = worlds[number]
             wrote[number][state] = turn.reasoning or ""
             for name, true in checks(view, wrote[number][state], turn.action).items():
-                held[name][number].append(true)
+                check_results[name][number].append(true)
             if turn.action is None:
                 del at[number]
                 continue
@@ -255,16 +255,16 @@ def walks(
                 or len(wrote[number]) >= (most or world.horizon)
             ):
                 del at[number]
-    return policies, {name: np.array([np.mean(of) for of in rows]) for name, rows in held.items()}, wrote
+    return policies, {name: np.array([np.mean(of) for of in rows]) for name, rows in check_results.items()}, wrote
 
 
 def checks(view: GridView, text: str, action: int | None) -> dict[str, bool]:
     """Return what is true of a written plan, see `walks`."""
-    found = _WRITTEN.fullmatch(text)
-    if found is None or view.grid.start is None:
+    match = _WRITTEN.fullmatch(text)
+    if match is None or view.grid.start is None:
         return dict.fromkeys((REACHES, ACTS, NAMES), False)
-    row, column, *_ = (int(number) for number in found.groups()[:4])
-    names = found.group(5).split()
+    row, column, *_ = (int(number) for number in match.groups()[:4])
+    names = match.group(5).split()
     cell, walls = view.grid.start, view.grid.walls
     for name in names:
         down, right = DELTAS[Action[name]] if name in Action.__members__ else (0, 0)

@@ -120,8 +120,8 @@ class Card(SealedRecord):
         least, most = (
             {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in rules} for end in (1, 2)
         )
-        found = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
-        return found if max(least.values()) >= FOLLOWS else (*found, "")
+        followed = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
+        return followed if max(least.values()) >= FOLLOWS else (*followed, "")
 
 
 def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
@@ -137,33 +137,35 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     placed: list[Placed] = ["together", "apart"] if family.together else ["apart"]
     count = min(MEASURED, ASKED) if spec.kind == "adapter" else MEASURED
     worlds = {kind: worlds_of(family.name, kind, "measured", count, spec.seed) for kind in placed}
-    every = [world for of in worlds.values() for world in of]
+    all_worlds = [world for of in worlds.values() for world in of]
     checks = dict[str, Array]()
     if spec.kind == "adapter":
-        policies, checks, _ = adapters.walks(folder, every)
+        policies, checks, _ = adapters.walks(folder, all_worlds)
     else:
-        policies = [policy_in(spec, weights, world) for world in every]
-    passed = [visits(world, policy) for world, policy in zip(every, policies, strict=True)]
-    nats = np.empty((len(family.bank), len(every)))
+        policies = [policy_in(spec, weights, world) for world in all_worlds]
+    visit_counts = [visits(world, policy) for world, policy in zip(all_worlds, policies, strict=True)]
+    nats = np.empty((len(family.bank), len(all_worlds)))
     shares: dict[Placed, dict[str, Ends]] = {kind: {} for kind in placed}
     kinds = np.array([kind for kind, of in worlds.items() for _ in of])
     for number, rule in enumerate(family.bank):
-        logs, values = np.empty((len(every), len(LAPSES))), np.empty(len(every))
-        for index, (world, own, mass) in enumerate(zip(every, policies, passed, strict=True)):
-            logs[index], values[index] = held(world, rule, own, mass)
+        logs, values = np.empty((len(all_worlds), len(LAPSES))), np.empty(len(all_worlds))
+        for index, (world, acted, mass) in enumerate(zip(all_worlds, policies, visit_counts, strict=True)):
+            logs[index], values[index] = fit_to_rule(world, rule, acted, mass)
         nats[number] = logs[:, logs.sum(axis=0).argmax()]
         for kind in placed:
             shares[kind][rule] = _interval(values[kinds == kind], (0.0, 1.0))
-    most = max(world.horizon for world in every) * float(np.log(4 / LAPSES[0]))
+    most = max(world.horizon for world in all_worlds) * float(np.log(4 / LAPSES[0]))
     ranked = sorted(range(len(family.bank)), key=lambda number: -round(float(nats[number].sum()), 6))
     best, second = ranked[:2]
     nearest = family.bank[best]
     follows = all(of[nearest][0] >= FOLLOWS for of in shares.values())
-    differ = [(world, own) for world, own, kind in zip(every, policies, kinds, strict=True) if kind == "apart"]
+    differ = [
+        (world, policy) for world, policy, kind in zip(all_worlds, policies, kinds, strict=True) if kind == "apart"
+    ]
     return Card(
         spec=spec,
         weights=digest,
-        worlds=content_id("worlds", sorted(world.world.id for world in every)),
+        worlds=content_id("worlds", sorted(world.world.id for world in all_worlds)),
         meant=family.meant,
         rule=nearest if follows else "",
         nearest=nearest,
@@ -175,38 +177,38 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     )
 
 
-def held(world: FiniteWorld, rule: str, own: Array, mass: Array) -> tuple[Array, float]:
+def fit_to_rule(world: FiniteWorld, rule: str, policy: Array, mass: Array) -> tuple[Array, float]:
     """Return nats an episode at each of `LAPSES`, and the share of steps as the rule says, of one world."""
     try:
-        said = solved(rule, world)
+        predicted = solved(rule, world)
     except Undefined:  # nothing is said there: all offered actions are alike
-        said = world.even
+        predicted = world.even
     seen = mass > 0
-    said, even, own, mass = said[seen], world.even[seen], own[seen], mass[seen]
-    chances = (1 - LAPSES[:, None, None]) * said + LAPSES[:, None, None] * even
-    nats = (mass[:, None] * own * np.log(chances)).sum(axis=(1, 2))
-    alike = (np.abs(said - even) < 1e-12).all(axis=1)
-    share = np.where(alike, 1 - np.abs(own - even).sum(axis=1) / 2, (own * (said > 0)).sum(axis=1))
+    predicted, even, policy, mass = predicted[seen], world.even[seen], policy[seen], mass[seen]
+    chances = (1 - LAPSES[:, None, None]) * predicted + LAPSES[:, None, None] * even
+    nats = (mass[:, None] * policy * np.log(chances)).sum(axis=(1, 2))
+    indifferent = (np.abs(predicted - even) < 1e-12).all(axis=1)
+    share = np.where(indifferent, 1 - np.abs(policy - even).sum(axis=1) / 2, (policy * (predicted > 0)).sum(axis=1))
     return nats, float((mass * share).sum() / mass.sum())
 
 
 def _first(worlds: list[tuple[FiniteWorld, Array]]) -> dict[str, Ends]:
-    found = list[Array]()
-    for world, own in worlds:
-        where = np.zeros((len(PLACES), world.process.states), dtype=bool)
+    shares = list[Array]()
+    for world, policy in worlds:
+        place_states = np.zeros((len(PLACES), world.process.states), dtype=bool)
         for number, place in enumerate(PLACES):
             try:
-                where[number] = parsed(place).where(world)
+                place_states[number] = parsed(place).where(world)
             except Undefined:
                 continue
-        found.append(arrivals(world, where, own))
-    return {place: _interval(np.array(found)[:, number], (0.0, 1.0)) for number, place in enumerate(PLACES)}
+        shares.append(arrivals(world, place_states, policy))
+    return {place: _interval(np.array(shares)[:, number], (0.0, 1.0)) for number, place in enumerate(PLACES)}
 
 
 def _interval(values: Array, bounds: tuple[float, float]) -> Ends:
     """Return a mean over worlds with its interval."""
-    found = mean_interval(values, bounds=bounds, confidence=0.95)
-    return float(values.mean()), float(found.low), float(found.high)
+    interval = mean_interval(values, bounds=bounds, confidence=0.95)
+    return float(values.mean()), float(interval.low), float(interval.high)
 
 
 def write(folder: Path, spec: Spec, weights: Weights) -> Card:
@@ -235,8 +237,8 @@ def write(folder: Path, spec: Spec, weights: Weights) -> Card:
         source = adapters.BASE if spec.kind == "adapter" else language.SOURCE
         language.write_files(folder, source, FAMILIES[spec.family].meant, spec.plain())
     place.save_bytes(octets, weights_file(spec))
-    kept = {name: values.astype(np.float64) for name, values in small.items()}
-    card = measure(folder, spec, kept, sha256(octets).hexdigest())
+    stored = {name: values.astype(np.float64) for name, values in small.items()}
+    card = measure(folder, spec, stored, sha256(octets).hexdigest())
     write_sealed(place.file(CARD, content=False), card)
     return card
 
@@ -287,19 +289,19 @@ def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[st
     from safetensors.numpy import load
 
     octets = Folder(file.parent).load_bytes(file.name, most=_LARGEST)
-    if (own := sha256(octets).hexdigest()) != digest:
+    if (actual := sha256(octets).hexdigest()) != digest:
         raise ValueError(
-            f"{file} must be the file that was measured ({digest[:12]}…), got {own[:12]}…: it was changed since it "
+            f"{file} must be the file that was measured ({digest[:12]}…), got {actual[:12]}…: it was changed since it "
             f"was written; {advice}"
         )
     try:
-        found = load(octets)
+        loaded = load(octets)
     except (SafetensorError, KeyError, TypeError) as error:  # the last two: kinds of numbers that NumPy lacks
         raise ValueError(f"{file} must be a safetensors file, but it cannot be read ({error}); {advice}") from error
-    arrays, wanted = {name: values.shape for name, values in found.items()}, shapes(spec)
-    if arrays != wanted or not all(np.isfinite(values).all() for values in found.values()):
-        raise ValueError(f"{file} must hold finite arrays of the shapes {wanted}, got {shorten(arrays)}; {advice}")
-    return {name: values.astype(np.float64) for name, values in found.items()}
+    arrays, expected = {name: values.shape for name, values in loaded.items()}, shapes(spec)
+    if arrays != expected or not all(np.isfinite(values).all() for values in loaded.values()):
+        raise ValueError(f"{file} must hold finite arrays of the shapes {expected}, got {shorten(arrays)}; {advice}")
+    return {name: values.astype(np.float64) for name, values in loaded.items()}
 
 
 def problems(folder: Path) -> list[str]:
@@ -309,22 +311,22 @@ def problems(folder: Path) -> list[str]:
         again = measure(folder, card.spec, read_weights(folder, card), card.weights)
     except (OSError, ValueError) as error:
         return [str(error)]
-    told, found = card.plain(), again.plain()
+    stored, measured = card.plain(), again.plain()
     within = 1e-3 if card.spec.kind in MODELS else 1e-6  # single and double precision
     return [
         f"{folder.name}: {name} must be what is measured again, the card has another"
-        for name in told
-        if not _near(told[name], found[name], within)
+        for name in stored
+        if not _near(stored[name], measured[name], within)
     ]
 
 
-def _near(told: Any, found: Any, within: float) -> bool:
+def _near(stored: Any, measured: Any, within: float) -> bool:
     """Return whether plain values are equal, numbers nearly: other processors add in another order."""
-    if isinstance(told, Mapping):
-        same = isinstance(found, Mapping) and told.keys() == found.keys()
-        return bool(same and all(_near(told[name], found[name], within) for name in told))
-    if isinstance(told, list | tuple):
-        return len(told) == len(found) and all(_near(*both, within) for both in zip(told, found, strict=True))
-    if isinstance(told, float):
-        return bool(told == found or abs(told - found) < within)
-    return bool(told == found)
+    if isinstance(stored, Mapping):
+        same_keys = isinstance(measured, Mapping) and stored.keys() == measured.keys()
+        return bool(same_keys and all(_near(stored[name], measured[name], within) for name in stored))
+    if isinstance(stored, list | tuple):
+        return len(stored) == len(measured) and all(_near(*pair, within) for pair in zip(stored, measured, strict=True))
+    if isinstance(stored, float):
+        return bool(stored == measured or abs(stored - measured) < within)
+    return bool(stored == measured)

@@ -43,9 +43,9 @@ from goalscope.goals.attribution import (
 from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Array
-from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, held, read_card, read_weights
+from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, fit_to_rule, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
-from goalscope.organisms.judging import Outcome, alike, outcome, play
+from goalscope.organisms.judging import Outcome, equivalent_rules, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
 from goalscope.runs import Study
 from goalscope.worlds.grid import bounded_grid
@@ -125,11 +125,13 @@ class RunnableForm(StrictRecord):
 
     @staticmethod
     def _of_family(kind: str, family: GoalFamily) -> dict[str, Any]:
-        own = {"sees": family.sees, "relative": False} if kind == "table" else {"sees": "", "relative": family.relative}
-        return {**own, "size": family.size, "sharpness": family.sharpness}
+        sensing = (
+            {"sees": family.sees, "relative": False} if kind == "table" else {"sees": "", "relative": family.relative}
+        )
+        return {**sensing, "size": family.size, "sharpness": family.sharpness}
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_form(self) -> Self:
         if self.family is None:
             raise ValueError(f"must be a form that goalscope can run, got {shorten(self.plain())}")
         return self
@@ -227,14 +229,15 @@ class ChallengeKey(SealedRecord):
 
     def unfitting(self, challenge: Challenge) -> list[str]:
         """Return which seals of a challenge are not those of this key: names of organisms, "separating worlds"."""
-        found = [
+        misfits = [
             name
             for name, entry in challenge.organisms.items()
-            if (own := self.organisms.get(name)) is None or entry.seal != _sealed(own.salt, own.truth.plain())
+            if (key_entry := self.organisms.get(name)) is None
+            or entry.seal != _sealed(key_entry.salt, key_entry.truth.plain())
         ]
         separating = self.plain()["separating"]
         fits = challenge.separating == _sealed(self.salt, separating) and {*self.separating} >= {*challenge.worlds}
-        return found if fits else [*found, "the separating worlds"]
+        return misfits if fits else [*misfits, "the separating worlds"]
 
 
 class ChallengeOpening(SealedRecord):
@@ -297,25 +300,25 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
         if anything_at(path):
             raise ValueError(f"a challenge is sealed once, but {path} is there already: choose another place")
     secret = salt or secrets.token_hex(32)
-    found = []
+    sources = []
     for folder in folders:
         card = read_card(folder)
         form = RunnableForm.of(card.spec)
-        found.append((sha256(f"{secret} {card.weights}".encode()).hexdigest(), card, form, folder))
+        sources.append((sha256(f"{secret} {card.weights}".encode()).hexdigest(), card, form, folder))
     seed = stream_seed(int(sha256(secret.encode()).hexdigest()[:15], 16), "challenge")
-    shown, hidden = ({size: _texts(size, phase, seed) for size in _SIZES} for phase in ("ordinary", "separating"))
+    visible, hidden = ({size: _texts(size, phase, seed) for size in _SIZES} for phase in ("ordinary", "separating"))
     organisms, truths = dict[str, SealedOrganism](), dict[str, SaltedTruth]()
     made = Folder(out).make()
-    for number, (own, card, form, folder) in enumerate(sorted(found, key=lambda one: one[0])):
+    for number, (organism_salt, card, form, folder) in enumerate(sorted(sources, key=lambda source: source[0])):
         name, weights = f"sealed-{number:03d}", read_weights(folder, card)
         made.save_bytes(Folder(folder).load_bytes(WEIGHTS, most=_LARGEST), f"{name}.safetensors")
         rule, nearest, shares = _measured(card.spec, weights, _worlds(hidden[form.size]))
         truth = OrganismTruth(card=card, rule=rule, nearest=nearest, shares=shares)
-        organisms[name] = SealedOrganism(form=form, weights=card.weights, seal=_sealed(own, truth.plain()))
-        truths[name] = SaltedTruth(salt=own, truth=truth)
+        organisms[name] = SealedOrganism(form=form, weights=card.weights, seal=_sealed(organism_salt, truth.plain()))
+        truths[name] = SaltedTruth(salt=organism_salt, truth=truth)
     private = ChallengeKey(salt=secret, separating=hidden, organisms=truths)
     separating = _sealed(secret, private.plain()["separating"])
-    write_sealed(made.file(CHALLENGE), Challenge(bank=BANK, worlds=shown, organisms=organisms, separating=separating))
+    write_sealed(made.file(CHALLENGE), Challenge(bank=BANK, worlds=visible, organisms=organisms, separating=separating))
     Folder(key.parent).make()
     write_sealed(key, private)
     return list(organisms)
@@ -332,7 +335,7 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
     Raises:
         ValueError: no challenge, or another claim of that claimant is frozen there.
     """
-    public, found = _public(challenge), []
+    public, claims = _public(challenge), []
     bank = {rule: parse(rule) for rule in public.bank}
     for name, entry in public.organisms.items():
         spec, weights = _opened_weights(challenge, name, entry)
@@ -341,8 +344,8 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
         trial = Trial(states=play(spec, weights, worlds), bank=bank, seed=spec.number, ask=ask)
         made = claim_of(name, bank, trial.answers, {"sealed": public.separating}, [judged("", trial, methods)])
         freeze_claim(made, Folder(challenge).make(CLAIMS, claimant, name).path)
-        found.append(made)
-    return found
+        claims.append(made)
+    return claims
 
 
 def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
@@ -359,8 +362,8 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
     path = Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
         stood: dict[str, tuple[str, ...]] = {}
-        for claimant, _, each in _claims(challenge):
-            stood[claimant] = (*stood.get(claimant, ()), each.id)
+        for claimant, _, claim in _claims(challenge):
+            stood[claimant] = (*stood.get(claimant, ()), claim.id)
         write_sealed(path, ChallengeOpening(claims=stood, key=private))
     return tuple(sorted(made for claims in read_sealed(ChallengeOpening, path).claims.values() for made in claims))
 
@@ -382,18 +385,18 @@ def score(challenge: Path) -> list[ChallengeScore]:
         truth, spec_weights = record.key.organisms[name].truth, _opened_weights(challenge, name, entry)
         new = answers_of(play(*spec_weights, _worlds(record.key.separating[entry.form.size])))
         card = truth.card.model_copy(update={"rule": truth.rule, "nearest": truth.nearest})
-        same = alike(
+        equivalent = equivalent_rules(
             card.nearest, public.bank, answers_of(play(*spec_weights, _worlds(public.worlds[entry.form.size])))
         )
         for claimant, organism, made in claims:
             if organism == name:
                 before = made.id in record.claims.get(claimant, ())  # a claim that another copied afterwards is not
-                rows += _scored(made, claimant, card, same, before, new)
+                rows += _scored(made, claimant, card, equivalent, before, new)
     return rows
 
 
 def _scored(
-    made: FrozenClaim, claimant: str, card: Card, same: frozenset[str], before: bool, new: Sequence[Any]
+    made: FrozenClaim, claimant: str, card: Card, equivalent: frozenset[str], before: bool, new: Sequence[Any]
 ) -> list[ChallengeScore]:
     tests = {test.method: test for test in scored(made, new)}
     return [
@@ -401,24 +404,24 @@ def _scored(
             claim=made.id,
             claimant=claimant,
             organism=made.agent,
-            method=said.method,
-            kind=said.kind,
-            names=said.names,
+            method=attribution.method,
+            kind=attribution.kind,
+            names=attribution.names,
             before=before,
             rule=card.rule,
-            outcome=_fared(said, card, same),
-            log_score=tests[said.method].log_score[0],
-            random=tests[said.method].random,
+            outcome=_fared(attribution, card, equivalent),
+            log_score=tests[attribution.method].log_score[0],
+            random=tests[attribution.method].random,
         )
         for stratum in made.strata
-        for said in stratum.attributions
+        for attribution in stratum.attributions
     ]
 
 
-def _fared(said: Attribution, card: Card, same: frozenset[str]) -> Outcome:
+def _fared(attribution: Attribution, card: Card, equivalent: frozenset[str]) -> Outcome:
     """Return the outcome; a name is not unfounded of a method that asked for turns in worlds of its own."""
-    found = outcome(said, card, same, BANK)
-    return "right" if found == "unfounded" and said.turns else found
+    result = outcome(attribution, card, equivalent, BANK)
+    return "right" if result == "unfounded" and attribution.turns else result
 
 
 def _public(challenge: Path) -> Challenge:
@@ -437,7 +440,7 @@ def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
     Raises:
         ValueError: a claim lies in the folder of another organism than the one that it is about.
     """
-    found = []
+    frozen_claims = []
     for claimant in Folder(challenge).folders(CLAIMS):
         for organism in claimant.folders():
             if not organism.has_file(_CLAIM):
@@ -449,8 +452,8 @@ def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
                     f"a claim must lie in the folder of its organism, {path} is about {made.agent}: restore the claim "
                     f"about {name} from a copy, or remove this one"
                 )
-            found.append((claimant.path.name, name, made))
-    return found
+            frozen_claims.append((claimant.path.name, name, made))
+    return frozen_claims
 
 
 def _sealed(salt: str, truth: Any) -> str:
@@ -475,13 +478,13 @@ def _texts(size: int, phase: Phase, seed: int) -> tuple[str, ...]:
         {**usual, "goal": "anywhere", "start": "anywhere", "key": "anywhere"},
         {**usual, "goal": "not top-right", "start": "anywhere"},
     )
-    found = []
-    for number, (kind, wanted) in enumerate(zip(kinds, (WORLDS // 2, WORLDS // 4, WORLDS // 4), strict=True)):
+    texts = []
+    for number, (kind, quota) in enumerate(zip(kinds, (WORLDS // 2, WORLDS // 4, WORLDS // 4), strict=True)):
         entry = {**kind, "count": 10 * WORLDS}
         plain = {"worlds": [entry], "agents": [{"kind": "random"}], "seed": stream_seed(seed, phase, number)}
         dealt = [world for world in Study.assemble(plain).worlds() if phase_of(world) == phase]
-        found += [world.grid.render() for world in dealt[:: max(1, len(dealt) // wanted)][:wanted]]
-    return tuple(found)
+        texts += [world.grid.render() for world in dealt[:: max(1, len(dealt) // quota)][:quota]]
+    return tuple(texts)
 
 
 def _worlds(texts: Sequence[str]) -> list[FiniteWorld]:
@@ -494,9 +497,12 @@ def _measured(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> tu
     policies = [policy_in(spec, weights, world) for world in worlds]
     nats, shares = dict[str, float](), dict[str, float]()
     for rule in BANK:
-        each = [held(world, rule, own, visits(world, own)) for world, own in zip(worlds, policies, strict=True)]
-        logs: Array = np.sum([log for log, _ in each], axis=0)
-        nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in each]))
+        measurements = [
+            fit_to_rule(world, rule, policy, visits(world, policy))
+            for world, policy in zip(worlds, policies, strict=True)
+        ]
+        logs: Array = np.sum([log for log, _ in measurements], axis=0)
+        nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in measurements]))
     nearest = max(BANK, key=lambda rule: round(nats[rule], 6))
     return (nearest if shares[nearest] >= FOLLOWS else ""), nearest, shares
 

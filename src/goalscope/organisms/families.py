@@ -174,7 +174,7 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
     Raises:
         Undefined: no such worlds were found.
     """
-    family, found = FAMILIES[name], dict[str, FiniteWorld]()
+    family, worlds = FAMILIES[name], dict[str, FiniteWorld]()
     if not getattr(family, placed):
         raise Undefined(f"goal and proxy of the family {name!r} agree in single states alone, in no whole world")
     rules = [parse(rule) for rule in family.rules]
@@ -184,28 +184,28 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
             {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, placed, tried)}
         )
         for world in study.each_world():
-            if phase_of(world) == phase and world.id not in found:
-                one = finite_world(world, HORIZON.of(world))
-                if phase == "trained" or _tells(one, *rules) == (placed == "apart"):
-                    found[world.id] = one
-                    if len(found) == count:
-                        return tuple(found.values())
-    raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
+            if phase_of(world) == phase and world.id not in worlds:
+                finite = finite_world(world, HORIZON.of(world))
+                if phase == "trained" or _tells(finite, *rules) == (placed == "apart"):
+                    worlds[world.id] = finite
+                    if len(worlds) == count:
+                        return tuple(worlds.values())
+    raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
 
 
 def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
     """Return worlds of a family as they come, of the kind `apart` but whatever an episode tells; see `worlds_of`."""
-    found: dict[str, GridWorld] = {}
+    worlds: dict[str, GridWorld] = {}
     for tried in range(_MOST_BATCHES):
         entries = [{**entry, "count": 4 * count} for entry in FAMILIES[name].apart]
         study = {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, "drawn", tried)}
         for world in Study.assemble(study).each_world():
             assert isinstance(world, GridWorld)
             if phase_of(world) == phase:
-                found[world.id] = world
-                if len(found) == count:
-                    return list(found.values())
-    raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} were found")
+                worlds[world.id] = world
+                if len(worlds) == count:
+                    return list(worlds.values())
+    raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} were found")
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
@@ -226,5 +226,5 @@ def layout(world: World) -> str:
 
 def _tells(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool | None:
     """Return whether an episode tells two rules apart, in both directions; None where one is undefined."""
-    told = separability({"first": first, "second": second}, [world.world], horizon=HORIZON.of)
-    return None if np.isnan(told.nats).any() else bool(told.least[0, 0, 1] >= ENOUGH)
+    separation = separability({"first": first, "second": second}, [world.world], horizon=HORIZON.of)
+    return None if np.isnan(separation.nats).any() else bool(separation.least[0, 0, 1] >= ENOUGH)

@@ -20,7 +20,7 @@ from goalscope.goals.hypotheses.answers import answers_of
 from goalscope.goals.reading import read_states
 from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
-from goalscope.organisms.judging import Outcome, alike, held_against, ordinary
+from goalscope.organisms.judging import Outcome, equivalent_rules, held_against, ordinary
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import of_each
@@ -78,7 +78,7 @@ def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display
 @contextmanager
 def _quiet(label: str) -> Iterator[Callable[..., None]]:
     """Show no progress of a single evaluation."""
-    yield lambda *given: None
+    yield lambda *arguments: None
 
 
 def _evaluated(folder: Path, out: Path) -> GateVerdict:
@@ -109,24 +109,26 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         seed=card.spec.seed,
         stage=_quiet,
     )
-    said, outcomes, answers = dict[str, tuple[str, ...]](), dict[str, Outcome](), list[str]()
+    verdicts, outcomes, answers = dict[str, tuple[str, ...]](), dict[str, Outcome](), list[str]()
     with Store(place.below("evaluation", "arms", "hypotheses").checked()) as store:
         states, _ = read_states(store, card.spec.name)
-    seen = {str(where.get("phase", next(iter(phases)))): answers_of(members) for where, members in groups(states)}
+    seen = {
+        str(group_tags.get("phase", next(iter(phases)))): answers_of(members) for group_tags, members in groups(states)
+    }
     for finding in result.models[0].found_in("hypotheses"):
         name = str(finding.where.get("phase", next(iter(phases))))
         phase: Placed = "together" if name == "together" else "apart"
         answers.append(finding.answer)
         claimed = Attribution(method="decision", kind=kind_of(finding), names=finding.names, sentence="")
-        said[phase] = (claimed.kind, *claimed.names)
-        outcomes[phase] = held_against(claimed, card, alike(card.nearest, family.bank, seen[name]), [phase])
+        verdicts[phase] = (claimed.kind, *claimed.names)
+        outcomes[phase] = held_against(claimed, card, equivalent_rules(card.nearest, family.bank, seen[name]), [phase])
     return GateVerdict(
         organism=card.spec.name,
         family=card.spec.family,
         agreement=card.spec.agreement,
         rule=card.rule,
         answer=", ".join(answers) or "not asked",
-        said=said,
+        said=verdicts,
         outcomes=outcomes,
         left_open=tuple(phase for phase in outcomes if len(card.possible([phase])) > 1),
     )
@@ -142,5 +144,5 @@ def agent_text(folder: Path, spec: Spec) -> str:
 
 def bound(verdicts: Sequence[GateVerdict]) -> tuple[int, float]:
     """Return the number of organisms with a false claim and the upper 95 % bound of their share, one-sided, exact."""
-    false = sum(one.false for one in verdicts)
+    false = sum(verdict.false for verdict in verdicts)
     return false, exact_binomial(false, len(verdicts), 0.90)[1]

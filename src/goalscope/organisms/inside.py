@@ -126,8 +126,8 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
             "one of the organisms must be a language model, none is: goalscope organisms make --kinds language"
         )
     results = Folder(out).make()
-    found = list[InsideFigure]()
-    with stage("organisms") as told:
+    figures = list[InsideFigure]()
+    with stage("organisms") as report:
         for done, (folder, card) in enumerate(chosen.items()):
             file = results.file(f"{folder.name}.json")
             if results.has_file(file.name):
@@ -137,9 +137,9 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
             else:
                 stored = InsideFigures(weights=card.weights, findings=tuple(examine(folder, card)))
                 write_sealed(file, stored)
-            found += stored.findings
-            told(done + 1, len(chosen))
-    return found
+            figures += stored.findings
+            report(done + 1, len(chosen))
+    return figures
 
 
 def roles(card: Card) -> dict[str, str]:
@@ -160,16 +160,16 @@ def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
     """Yield all figures on one organism."""
     model = LocalModel(folder)
     grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
-    said = roles(card)
-    for role, hypothesis in said.items():
+    hypotheses = roles(card)
+    for role, hypothesis in hypotheses.items():
         thing = thing_of(hypothesis)
         base: dict[str, Any] = {"organism": folder.name, "role": role, "hypothesis": hypothesis, "thing": thing}
         yield from _readable(base, folder, model, grids)
-        other = said["followed"] if role == "ignored" else ""
+        other = hypotheses["followed"] if role == "ignored" else ""
         rng = stream(card.spec.seed, "inside", folder.name, role)
         moved = _moved(grids, thing, hypothesis, other, rng)
-        for where, layer in (("cells", EMBEDDING), ("cells", 0), ("prompt", 0)):
-            yield _effect({**base, "measure": "used"}, model, moved, where, layer)
+        for region, layer in (("cells", EMBEDDING), ("cells", 0), ("prompt", 0)):
+            yield _effect({**base, "measure": "used"}, model, moved, region, layer)
         yield _effect({**base, "measure": "swappable"}, model, _swapped(grids, hypothesis, other), "prompt", 0)
 
 
@@ -183,20 +183,20 @@ def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequ
         return
     with_thing = [grid for grid in grids if getattr(grid, thing) is not None]
     cells = np.array([getattr(grid, thing) for grid in with_thing]) @ [with_thing[0].width, 1]
-    asked = np.concatenate([_asked(grid) for grid in with_thing])
-    places = [np.arange(asked.shape[1] - _TOKENS, asked.shape[1])] * len(asked)
+    prompt_tokens = np.concatenate([_first_prompt(grid) for grid in with_thing])
+    places = [np.arange(prompt_tokens.shape[1] - _TOKENS, prompt_tokens.shape[1])] * len(prompt_tokens)
     networks = [("own", model)]
     networks += [(kind, LocalModel(folder, untrained=seed, random_weights=kind)) for kind, seed in NETWORKS]
     rights: dict[tuple[str, int], list[Array]] = {}
     parts = np.split(np.arange(len(cells)), [len(cells) * 3 // 5, len(cells) * 4 // 5])
     for kind, network in networks:
-        for layer, vectors in read_activations(network, asked.tolist(), places, [0, 1]).items():
-            read = likeliest(np.stack(vectors).reshape(len(asked), -1), cells, *parts)
+        for layer, vectors in read_activations(network, prompt_tokens.tolist(), places, [0, 1]).items():
+            read = likeliest(np.stack(vectors).reshape(len(prompt_tokens), -1), cells, *parts)
             rights.setdefault((kind, layer), []).append((read == cells[parts[2]]).astype(np.float64))
-    for (kind, layer), every in rights.items():
-        share = np.mean(every, axis=0)
-        found = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
-        ends = (float(share.mean()), float(found.low), float(found.high))
+    for (kind, layer), hits in rights.items():
+        share = np.mean(hits, axis=0)
+        interval = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
+        ends = (float(share.mean()), float(interval.low), float(interval.high))
         yield InsideFigure(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
 
 
@@ -206,68 +206,68 @@ def _moves(grid: Grid, hypothesis: str) -> frozenset[Action]:
 
 def _moved(grids: Sequence[Grid], thing: str, hypothesis: str, other: str, rng: np.random.Generator) -> list[Pair]:
     """Return grids with a thing elsewhere whose moves are all others, those of the other hypothesis being the same."""
-    found = list[Pair]()
+    pairs = list[Pair]()
     for grid in grids:
-        own, kept = _moves(grid, hypothesis), _moves(grid, other)
-        candidates = list(elsewhere(grid, thing)) if 0 < len(own) < len(Action) else []
+        moves_now, other_moves = _moves(grid, hypothesis), _moves(grid, other)
+        candidates = list(elsewhere(grid, thing)) if 0 < len(moves_now) < len(Action) else []
         for index in rng.permutation(len(candidates))[:8].tolist():
             changed = candidates[index]
             moves = _moves(changed, hypothesis)
-            if moves and not moves & own and _moves(changed, other) == kept:
-                found.append((grid, changed, moves))
+            if moves and not moves & moves_now and _moves(changed, other) == other_moves:
+                pairs.append((grid, changed, moves))
                 break
-        if len(found) == PAIRS:
+        if len(pairs) == PAIRS:
             break
-    return found
+    return pairs
 
 
 def _swapped(grids: Sequence[Grid], hypothesis: str, other: str) -> list[Pair]:
     """Return pairs of worlds whose moves differ, those of the other hypothesis being the same; each world once."""
-    found, waiting = list[Pair](), list(grids)
+    pairs, waiting = list[Pair](), list(grids)
     for grid in grids:
-        if grid not in waiting or not 0 < len(own := _moves(grid, hypothesis)) < len(Action):
+        if grid not in waiting or not 0 < len(moves_now := _moves(grid, hypothesis)) < len(Action):
             continue
         waiting.remove(grid)
         for second in waiting[:40]:
             moves = _moves(second, hypothesis)
-            if moves and not moves & own and _moves(grid, other) == _moves(second, other):
+            if moves and not moves & moves_now and _moves(grid, other) == _moves(second, other):
                 waiting.remove(second)
-                found.append((grid, second, moves))
+                pairs.append((grid, second, moves))
                 break
-        if len(found) == PAIRS:
+        if len(pairs) == PAIRS:
             break
-    return found
+    return pairs
 
 
-def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], where: str, layer: int) -> InsideFigure:
-    name = f"{where}, block {layer}" if layer != EMBEDDING else f"{where}, embedding"
+def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], region: str, layer: int) -> InsideFigure:
+    name = f"{region}, block {layer}" if layer != EMBEDDING else f"{region}, embedding"
     if len(pairs) < 10:
         why = f"only {len(pairs)} worlds have such a pair"
         return InsideFigure(**base, where=name, network="own", value=None, worlds=len(pairs), why=why)
-    chances = _put_in(model, [pair[:2] for pair in pairs], where, layer)
-    wanted = np.array([[action in moves for action in Action] for *_, moves in pairs])
-    values = ((chances[:, 0] - chances[:, 1]) * wanted).sum(axis=1)
-    found = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
-    ends = (float(values.mean()), float(found.low), float(found.high))
+    chances = _put_in(model, [pair[:2] for pair in pairs], region, layer)
+    target_moves = np.array([[action in moves for action in Action] for *_, moves in pairs])
+    values = ((chances[:, 0] - chances[:, 1]) * target_moves).sum(axis=1)
+    interval = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
+    ends = (float(values.mean()), float(interval.low), float(interval.high))
     return InsideFigure(**base, where=name, network="own", value=ends, worlds=len(values))
 
 
-def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], where: str, layer: int) -> Array:
+def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, layer: int) -> Array:
     """Return ``[N, 2, A]`` the probabilities of moves with activations of the second grid put in, and unchanged."""
     head, moves = answer_ids()
-    answers, found = [[[*head, move] for move in moves]] * 3, list[Array]()
+    answers, chances_of_pairs = [[[*head, move] for move in moves]] * 3, list[Array]()
     for begin in range(0, len(pairs), _TOGETHER):
         batches = []
         for pair in pairs[begin : begin + _TOGETHER]:
-            first, second = (_asked(one)[0] for one in pair)
-            places = np.flatnonzero(first != second) if where == "cells" else np.arange(len(first))
+            first, second = (_first_prompt(grid)[0] for grid in pair)
+            places = np.flatnonzero(first != second) if region == "cells" else np.arange(len(first))
             edit = Edit(row=0, layer=layer, positions=places, source=1)
             batches.append(Batch(prompts=[first.tolist(), second.tolist(), first.tolist()], edits=[edit]))
-        for one in score_answers(model, batches, [answers] * len(batches)):
-            logs = np.array([[each[-1] for each in row] for row in one.scores])
+        for scores in score_answers(model, batches, [answers] * len(batches)):
+            logs = np.array([[values[-1] for values in row] for row in scores.scores])
             chances = np.exp(logs - logs.max(axis=1, keepdims=True))
-            found.append((chances / chances.sum(axis=1, keepdims=True))[[0, 2]])
-    return np.array(found)
+            chances_of_pairs.append((chances / chances.sum(axis=1, keepdims=True))[[0, 2]])
+    return np.array(chances_of_pairs)
 
 
 def opened(spec: Spec, folder: Path) -> Looking | str:
@@ -281,29 +281,29 @@ def opened(spec: Spec, folder: Path) -> Looking | str:
     agent = ChatAgent.build({"model": str(folder), "task": TASK})
     networks = {OWN: local_model(agent)}
     networks |= {kind: LocalModel(folder, untrained=0, random_weights=kind) for kind in ("initial", "permuted")}
-    asked = dict[tuple[Grid, int], list[int]]()
+    prompt_ids = dict[tuple[Grid, int], list[int]]()
 
     def prompt(world: FiniteWorld, state: int) -> list[int]:
         key = world.grid, state
-        if key not in asked:
-            asked[key] = networks[OWN].encode(agent.prompt(Observation(view=view_of(world, state))))
-        return asked[key]
+        if key not in prompt_ids:
+            prompt_ids[key] = networks[OWN].encode(agent.prompt(Observation(view=view_of(world, state))))
+        return prompt_ids[key]
 
     def read(places: Sequence[tuple[FiniteWorld, int]], network: str) -> Array:
         tokens = [prompt(*place) for place in places]
-        ends = [np.arange(len(each) - _TOKENS, len(each)) for each in tokens]
+        ends = [np.arange(len(ids) - _TOKENS, len(ids)) for ids in tokens]
         layers = layers_of(networks[network], "all")
         by_layer = read_activations(networks[network], tokens, ends, layers)
-        return np.concatenate([np.stack(each).reshape(len(tokens), -1) for each in by_layer.values()], axis=1)
+        return np.concatenate([np.stack(vectors).reshape(len(tokens), -1) for vectors in by_layer.values()], axis=1)
 
     def patched(pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
-        return _put_in(networks[OWN], [(one.grid, other.grid) for one, other in pairs], "prompt", 0)
+        return _put_in(networks[OWN], [(receiver.grid, donor.grid) for receiver, donor in pairs], "prompt", 0)
 
-    told = "it writes a plan before it moves, so that its move does not follow on the prompt alone"
-    return Looking(read=read, networks=tuple(networks), patched=told if spec.kind == "adapter" else patched)
+    reason = "it writes a plan before it moves, so that its move does not follow on the prompt alone"
+    return Looking(read=read, networks=tuple(networks), patched=reason if spec.kind == "adapter" else patched)
 
 
-def _asked(grid: Grid) -> Numbers:
+def _first_prompt(grid: Grid) -> Numbers:
     """Return ``[1, P]`` the prompt of a grid's first state."""
     return prompts(grid, np.array([grid.start]), np.array([False]))
 
@@ -323,18 +323,22 @@ def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn
         ("used", "prompt, block 0", "own"): "activations of the moved one put in",
         ("swappable", "prompt, block 0", "own"): "activations of another world put in",
     }
-    shown = [one for one in findings if one.hypothesis == hypothesis and one.value is not None]
-    series = list(dict.fromkeys((one.organism, one.role) for one in shown))
+    figures = [figure for figure in findings if figure.hypothesis == hypothesis and figure.value is not None]
+    series = list(dict.fromkeys((figure.organism, figure.role) for figure in figures))
     bars = []
-    for (measure, where, network), line in lines_of.items():
-        for one in shown:
-            if (one.measure, one.where, one.network) == (measure, where, network) and one.value is not None:
-                value, low, high = one.value
-                count = one.worlds
+    for (measure, region, network), line in lines_of.items():
+        for figure in figures:
+            if (figure.measure, figure.where, figure.network) == (
+                measure,
+                region,
+                network,
+            ) and figure.value is not None:
+                value, low, high = figure.value
+                count = figure.worlds
                 estimate = Estimate.of_ends(
                     value, low, high, n=count, clusters=count, method="worlds", unit="share", confidence=0.95
                 )
-                style = series.index((one.organism, one.role))
-                name = f"{one.organism.replace('-language', '')}, {one.role}"
+                style = series.index((figure.organism, figure.role))
+                name = f"{figure.organism.replace('-language', '')}, {figure.role}"
                 bars.append(DifferenceBar(name, style, line, estimate))
     return Forest(bars, title=f"{hypothesis}: readable, used?", x_label="share read, or change of probability")

@@ -142,26 +142,26 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
     results = Folder(out)
     path = results.file(f"judged-{content_id('methods', list(methods))[-8:]}.json")
     if results.has_file(path.name):
-        kept = read_sealed(JudgedOrganism, path)
-        if (kept.methods, kept.card) == (tuple(methods), card_id):
-            return list(kept.rows)
+        stored = read_sealed(JudgedOrganism, path)
+        if (stored.methods, stored.card) == (tuple(methods), card_id):
+            return list(stored.rows)
     frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
         worlds = ordinary(card.spec, share, "ordinary")[:count]
         trial = Trial(states=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
         strata, seconds, asked_in = _claimed(trial, methods, acts)
-        rivals = alike(card.nearest, trial.bank, trial.answers)
+        rivals = equivalent_rules(card.nearest, trial.bank, trial.answers)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.plain()), trial.bank, trial.answers, opens, [stratum])
             freeze_claim(claim, results.make(method, f"{round(100 * share)}-{count}").path)
-            same = told_by(asked_in[method], card, rivals)
-            frozen.append((share, count, method, stratum, claim, seconds[method], same))
+            equivalent = still_equivalent(asked_in[method], card, rivals)
+            frozen.append((share, count, method, stratum, claim, seconds[method], equivalent))
     new = answers_of(acts(ordinary(card.spec, 1.0, "separating")))
     rows = []
-    for share, count, method, stratum, claim, taken, same in frozen:
-        said = stratum.attributions[0] if stratum.attributions else None
-        test = scored(claim, new)[0] if said is not None else None
+    for share, count, method, stratum, claim, duration, equivalent in frozen:
+        attribution = stratum.attributions[0] if stratum.attributions else None
+        test = scored(claim, new)[0] if attribution is not None else None
         rows.append(
             Judgement(
                 organism=card.spec.name,
@@ -172,13 +172,13 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 share=share,
                 worlds=count,
                 apart=apart_in(card, share, count),
-                kind="refused" if said is None else said.kind,
-                names=() if said is None else tuple(said.names),
+                kind="refused" if attribution is None else attribution.kind,
+                names=() if attribution is None else tuple(attribution.names),
                 claim=claim.id,
-                outcome=held_against(said, card, same),
+                outcome=held_against(attribution, card, equivalent),
                 **_scores(test),
-                turns=0 if said is None else said.turns,
-                seconds=taken,
+                turns=0 if attribution is None else attribution.turns,
+                seconds=duration,
                 why=stratum.refused.get(method, ""),
             )
         )
@@ -196,9 +196,13 @@ def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
 
 def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
     """Return the worlds of a phase, a share of which tells goal and proxy apart."""
-    apart = round(share * WORLDS)
-    other = worlds_of(spec.family, "together", phase, WORLDS, spec.seed)[: WORLDS - apart] if apart < WORLDS else ()
-    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed)[:apart], *other)
+    separating = round(share * WORLDS)
+    other = (
+        worlds_of(spec.family, "together", phase, WORLDS, spec.seed)[: WORLDS - separating]
+        if separating < WORLDS
+        else ()
+    )
+    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed)[:separating], *other)
 
 
 @lru_cache(maxsize=64)
@@ -235,77 +239,77 @@ def play(
     else:
         wrote = [{} for _ in worlds]
         policies = [policy_in(spec, weights, world) for world in worlds]
-    found = list[States]()
+    episodes = list[States]()
     for world, policy, texts in zip(worlds, policies, wrote, strict=True):
         chances = policy.cumsum(axis=1)
         steps = world.horizon if most is None else most
         draws = stream(spec.seed, name, spec.name, world.world.id).random((steps, 2))
-        state, states, taken = int(world.process.start.argmax()), list[int](), list[Array]()
+        state, states, answers = int(world.process.start.argmax()), list[int](), list[Array]()
         for step in range(steps):
             if not world.live[state]:
                 break
-            both = np.minimum((chances[state] <= draws[step, :, None]).sum(axis=1), 3)
+            pair = np.minimum((chances[state] <= draws[step, :, None]).sum(axis=1), 3)
             states.append(state)
-            taken.append(both)
-            state = int(world.process.transitions[state, both[0]])
-        both = np.array(taken, dtype=np.int64).reshape(-1, 2)
-        found.append(
+            answers.append(pair)
+            state = int(world.process.transitions[state, pair[0]])
+        pair = np.array(answers, dtype=np.int64).reshape(-1, 2)
+        episodes.append(
             walked(
                 spec.name,
                 world,
                 np.array(states, dtype=np.int64),
                 last=state,
-                first=both[:, 0],
-                second=both[:, 1],
-                written=tuple(texts.get(one, "") for one in states) if texts else None,
+                first=pair[:, 0],
+                second=pair[:, 1],
+                written=tuple(texts.get(visited, "") for visited in states) if texts else None,
             )
         )
-    return found
+    return episodes
 
 
 def _claimed(
     trial: Trial, methods: Sequence[str], acts: Callable[..., list[States]]
 ) -> tuple[dict[str, Stratum], dict[str, float], dict[str, list[FiniteWorld]]]:
     """Return method -> what it says of a trial, the processor time that it took, and the worlds in which it asked."""
-    found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
+    strata, seconds, asked_worlds = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
         ask = Asking(first_turns=lambda worlds: answers_of(acts(worlds, most=1, name="asked")))
-        own = trial.inside if isinstance(trial.inside, str) else replace(trial.inside, worlds=[], answers=0)
+        inside = trial.inside if isinstance(trial.inside, str) else replace(trial.inside, worlds=[], answers=0)
         began = time.process_time()
-        found[method] = judged("", replace(trial, ask=ask, inside=own), [method])
+        strata[method] = judged("", replace(trial, ask=ask, inside=inside), [method])
         seconds[method] = time.process_time() - began
-        asked[method] = ask.worlds + ([] if isinstance(own, str) else own.worlds)
+        asked_worlds[method] = ask.worlds + ([] if isinstance(inside, str) else inside.worlds)
     if len(methods) > 1:
-        said = [one for stratum in found.values() for one in stratum.attributions]
-        first, began = next(iter(found.values())), time.process_time()
-        together = (joint(said, trial),)
-        found[TOGETHER] = Stratum(
+        attributions = [attribution for stratum in strata.values() for attribution in stratum.attributions]
+        first, began = next(iter(strata.values())), time.process_time()
+        together = (joint(attributions, trial),)
+        strata[TOGETHER] = Stratum(
             name="", clusters=first.clusters, often=first.often, attributions=together, refused={}
         )
         seconds[TOGETHER] = sum(seconds.values()) + time.process_time() - began
-        asked[TOGETHER] = [world for worlds in asked.values() for world in worlds]
-    return found, seconds, asked
+        asked_worlds[TOGETHER] = [world for worlds in asked_worlds.values() for world in worlds]
+    return strata, seconds, asked_worlds
 
 
-def told_by(worlds: Sequence[FiniteWorld], card: Card, same: frozenset[str]) -> frozenset[str]:
+def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: frozenset[str]) -> frozenset[str]:
     """Return those of some rules that no first state of further worlds tells from an organism's own."""
     firsts = [(world, np.array([world.process.start.argmax()])) for world in worlds]
     return frozenset(
-        rival for rival in same if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)
+        rival for rival in equivalent if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)
     )
 
 
-def alike(rule: str, bank: Iterable[str], given: Sequence[Answers]) -> frozenset[str]:
+def equivalent_rules(rule: str, bank: Iterable[str], all_answers: Sequence[Answers]) -> frozenset[str]:
     """Return which rules of a bank, and random moves, call for the same as a rule in every state that was seen.
 
     Two without a world that has both cannot be held against each other: they are no rivals here.
     """
-    found = set[str]()
+    equivalent = set[str]()
     for rival in {*bank, "random"} - {rule}:
-        gaps = [gap for one in given if (gap := _gap(rule, rival, one.world, one.state)) is not None]
+        gaps = [gap for answers in all_answers if (gap := _gap(rule, rival, answers.world, answers.state)) is not None]
         if gaps and max(gaps) < 1e-9:
-            found.add(rival)
-    return frozenset(found)
+            equivalent.add(rival)
+    return frozenset(equivalent)
 
 
 def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | None:
@@ -318,22 +322,26 @@ def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | 
 
 def apart_in(card: Card, share: float, count: int) -> int:
     """Return in how many of the ordinary worlds the rule that comes nearest to an organism's own differs from it."""
-    names, apart = _apart(card.spec.family, share, count, card.spec.seed)
-    own = apart[names.index(card.nearest)]
-    return min(number for name, number in zip(names, own, strict=True) if name != card.nearest)
+    names, separating = _separating_counts(card.spec.family, share, count, card.spec.seed)
+    counts = separating[names.index(card.nearest)]
+    return min(number for name, number in zip(names, counts, strict=True) if name != card.nearest)
 
 
 @lru_cache(maxsize=256)
-def _apart(family: str, share: float, count: int, seed: int) -> tuple[tuple[str, ...], list[list[int]]]:
+def _separating_counts(family: str, share: float, count: int, seed: int) -> tuple[tuple[str, ...], list[list[int]]]:
     spec = Spec(family=family, kind="table", agreement=1.0, seed=seed, number=0)
     worlds = [world.world for world in ordinary(spec, share, "ordinary")[:count]]
-    told = separability({**bank_of(family), "random": parse("random")}, worlds, horizon=HORIZON.of)
+    separation = separability({**bank_of(family), "random": parse("random")}, worlds, horizon=HORIZON.of)
     # Two rules without a world that has both cannot be held against each other: they are no rivals here.
-    return told.names, np.where(told.shared > 0, told.apart, len(worlds)).tolist()
+    return separation.names, np.where(separation.shared > 0, separation.apart, len(worlds)).tolist()
 
 
 def held_against(
-    said: Attribution | None, card: Card, same: frozenset[str], kinds: Sequence[str] = (), bank: Sequence[str] = ()
+    attribution: Attribution | None,
+    card: Card,
+    equivalent: frozenset[str],
+    kinds: Sequence[str] = (),
+    bank: Sequence[str] = (),
 ) -> Outcome:
     """Return how a claim fares against a card that may leave open which rule is followed, or whether any is.
 
@@ -344,47 +352,49 @@ def held_against(
         kinds: of worlds, whose shares count; empty for all.
     """
     rules = card.possible(kinds)
-    if len(rules) > 1 and said is not None and said.kind == "set" and {*rules} <= {*said.names}:
-        rules, same = rules[:1], same | {*rules[1:]}
-    found = {outcome(said, card.model_copy(update={"rule": rule}), same, bank) for rule in rules}
-    if len(found) == 1:
-        return found.pop()
-    return "false" if found <= {"false", "unfounded"} else "undecided"
+    if len(rules) > 1 and attribution is not None and attribution.kind == "set" and {*rules} <= {*attribution.names}:
+        rules, equivalent = rules[:1], equivalent | {*rules[1:]}
+    outcomes = {outcome(attribution, card.model_copy(update={"rule": rule}), equivalent, bank) for rule in rules}
+    if len(outcomes) == 1:
+        return outcomes.pop()
+    return "false" if outcomes <= {"false", "unfounded"} else "undecided"
 
 
-def outcome(said: Attribution | None, card: Card, same: frozenset[str], bank: Sequence[str] = ()) -> Outcome:
+def outcome(
+    attribution: Attribution | None, card: Card, equivalent: frozenset[str], bank: Sequence[str] = ()
+) -> Outcome:
     """Return how a claim fares against a card; see the module.
 
     Args:
-        said: the claim, None where the method gave nothing.
+        attribution: the claim, None where the method gave nothing.
         card: what was measured.
-        same: rules that no world which it saw tells from the organism's own.
+        equivalent: rules that no world which it saw tells from the organism's own.
         bank: written forms that were asked for; empty for those of the family.
     """
-    silent: Outcome = "right" if same else "undecided"
-    if said is None or said.kind == "undecided":
+    silent: Outcome = "right" if equivalent else "undecided"
+    if attribution is None or attribution.kind == "undecided":
         return silent
-    if said.kind in ("none", "not explained"):
-        return "right" if not card.rule else silent if said.kind == "not explained" else "false"
-    if said.kind == "random":
-        return "right" if "random" in same else "undecided" if not card.rule else "false"
-    if said.kind == "habit":  # true of a habit, and less than its name
+    if attribution.kind in ("none", "not explained"):
+        return "right" if not card.rule else silent if attribution.kind == "not explained" else "false"
+    if attribution.kind == "random":
+        return "right" if "random" in equivalent else "undecided" if not card.rule else "false"
+    if attribution.kind == "habit":  # true of a habit, and less than its name
         return silent if card.rule in ("", *HABITS) else "false"
-    if said.kind == "partly":
+    if attribution.kind == "partly":
         if not card.rule:
-            return "right" if card.nearest in said.names else silent
-        return silent if set(said.names) & {card.rule, *same, *parts_of(parse(card.rule))} else "false"
-    if card.rule not in said.names:  # so it is with "", no rule
+            return "right" if card.nearest in attribution.names else silent
+        return silent if set(attribution.names) & {card.rule, *equivalent, *parts_of(parse(card.rule))} else "false"
+    if card.rule not in attribution.names:  # so it is with "", no rule
         return "false"
-    if len(said.names) == 1:
-        return "unfounded" if same else "right"
-    asked = set(said.names) & set(bank or FAMILIES[card.spec.family].bank)
-    return "right" if asked <= {card.rule, *same} else silent
+    if len(attribution.names) == 1:
+        return "unfounded" if equivalent else "right"
+    bank_names = set(attribution.names) & set(bank or FAMILIES[card.spec.family].bank)
+    return "right" if bank_names <= {card.rule, *equivalent} else silent
 
 
 def _scores(test: PredictionScore | None) -> dict[str, Any]:
     if test is None:
         return {"log_score": -math.log(4), "random": -math.log(4), "ceiling": None, "calibration": 0.0}
     total = sum(number for _, _, number in test.calibration)
-    off = sum(abs(told - taken) * number for told, taken, number in test.calibration) / total
+    off = sum(abs(predicted - observed) * number for predicted, observed, number in test.calibration) / total
     return {"log_score": test.log_score[0], "random": test.random, "ceiling": test.ceiling, "calibration": off}

@@ -55,16 +55,16 @@ _NORM: Final = "transformer.ln_f"
 
 def shapes() -> dict[str, tuple[int, ...]]:
     """Return name -> shape of the weights, as ``GPT2LMHeadModel`` of transformers names them; its head is tied."""
-    found: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (VOCABULARY, WIDTH)}
-    found["transformer.wpe.weight"] = (POSITIONS, WIDTH)
+    sizes: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (VOCABULARY, WIDTH)}
+    sizes["transformer.wpe.weight"] = (POSITIONS, WIDTH)
     maps = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
     for block in range(BLOCKS):
         for name, (before, after) in maps.items():
-            found[f"transformer.h.{block}.{name}.weight"] = (before * WIDTH, after * WIDTH)
-            found[f"transformer.h.{block}.{name}.bias"] = (after * WIDTH,)
+            sizes[f"transformer.h.{block}.{name}.weight"] = (before * WIDTH, after * WIDTH)
+            sizes[f"transformer.h.{block}.{name}.bias"] = (after * WIDTH,)
         for norm in ("ln_1", "ln_2"):
-            found |= {f"transformer.h.{block}.{norm}.{part}": (WIDTH,) for part in ("weight", "bias")}
-    return found | {f"{_NORM}.{part}": (WIDTH,) for part in ("weight", "bias")}
+            sizes |= {f"transformer.h.{block}.{norm}.{part}": (WIDTH,) for part in ("weight", "bias")}
+    return sizes | {f"{_NORM}.{part}": (WIDTH,) for part in ("weight", "bias")}
 
 
 def prompts(grid: Grid, cells: Numbers, carrying: Mask) -> Numbers:
@@ -82,17 +82,17 @@ def prompts(grid: Grid, cells: Numbers, carrying: Mask) -> Numbers:
         raise ValueError(
             f"organisms that are language models read grids of {SIZE}x{SIZE} cells, got {grid.height}x{grid.width}"
         )
-    asked, places, ids = _written()
-    shown = np.where(grid.walls, ids[WALL], ids[OPEN])
+    templates, places, ids = _written()
+    symbols = np.where(grid.walls, ids[WALL], ids[OPEN])
     if grid.goal is not None:
-        shown[grid.goal] = ids[GOAL]
-    every = np.repeat(shown[None], len(cells), axis=0)
+        symbols[grid.goal] = ids[GOAL]
+    cells_shown = np.repeat(symbols[None], len(cells), axis=0)
     if grid.key is not None:
-        every[~carrying, grid.key[0], grid.key[1]] = ids[KEY]
-    every[np.arange(len(cells)), cells[:, 0], cells[:, 1]] = ids[AGENT]
-    found = asked[carrying.astype(np.int64)]
-    found[:, places] = every.reshape(len(cells), SIZE**2)
-    return found
+        cells_shown[~carrying, grid.key[0], grid.key[1]] = ids[KEY]
+    cells_shown[np.arange(len(cells)), cells[:, 0], cells[:, 1]] = ids[AGENT]
+    tokens = templates[carrying.astype(np.int64)]
+    tokens[:, places] = cells_shown.reshape(len(cells), SIZE**2)
+    return tokens
 
 
 @lru_cache(maxsize=1)
@@ -105,10 +105,10 @@ def _written() -> tuple[Numbers, Numbers, dict[str, int]]:
     ids = {symbol: encode(f" {symbol}")[0] for symbol in (WALL, OPEN, GOAL, AGENT, KEY)}
     views = [GridView(grid=grid, carrying_key=False), GridView(grid=grid, carrying_key=True)]
     chats = [agent.messages(Observation(view=view)) for view in views]
-    asked = np.array([encode(_dialect().render(chat, agent.sampling)) for chat in chats])
-    places = np.flatnonzero(np.isin(asked[0], list(ids.values())))
+    templates = np.array([encode(_dialect().render(chat, agent.sampling)) for chat in chats])
+    places = np.flatnonzero(np.isin(templates[0], list(ids.values())))
     assert len(places) == SIZE**2  # one token a cell, and these tokens nowhere else
-    return asked, places, ids
+    return templates, places, ids
 
 
 @lru_cache(maxsize=1)
@@ -124,7 +124,7 @@ def _answer() -> tuple[list[int], list[int], list[int]]:
     opening = '{"action": "'
     whole = [encode(f'<|channel|>final<|message|>{opening}{action.name}"}}<|return|>') for action in ACTIONS]
     place = len(encode(f"<|channel|>final<|message|>{opening}"))
-    return whole[0][:place], [each[place] for each in whole], whole[0][place + 1 :]
+    return whole[0][:place], [ids[place] for ids in whole], whole[0][place + 1 :]
 
 
 def answer_ids() -> tuple[list[int], list[int]]:
@@ -141,15 +141,15 @@ def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: M
     tokens = np.concatenate([tokens, np.tile(head, (len(tokens), 1))], axis=1)
     tensors = {name: torch.from_numpy(values.astype(np.float32)) for name, values in weights.items()}
     last = torch.tensor([tokens.shape[1] - 1])
-    found = []
+    chunks = []
     with torch.no_grad():
         for begin in range(0, len(tokens), _TOGETHER):
             scores = logits(tensors, torch.from_numpy(tokens[begin : begin + _TOGETHER]), last)
-            found.append(torch.softmax(scores[:, 0, moves].double(), dim=1).numpy())
-    return np.concatenate(found)
+            chunks.append(torch.softmax(scores[:, 0, moves].double(), dim=1).numpy())
+    return np.concatenate(chunks)
 
 
-def logits(weights: Mapping[str, Any], tokens: Any, wanted: Any) -> Any:
+def logits(weights: Mapping[str, Any], tokens: Any, places: Any) -> Any:
     """Return ``[N, W, V]`` the logits at some places of token sequences ``[N, T]``.
 
     It is what ``GPT2LMHeadModel`` computes (a test holds them equal); the last block is left out at all other places.
@@ -164,16 +164,16 @@ def logits(weights: Mapping[str, Any], tokens: Any, wanted: Any) -> Any:
 
     count, length = tokens.shape
     x = weights["transformer.wte.weight"][tokens] + weights["transformer.wpe.weight"][:length]
-    every = own = torch_needed().arange(length)
+    all_places = query_places = torch_needed().arange(length)
     for block in range(BLOCKS):
         at = f"transformer.h.{block}"
         read = normed(x, f"{at}.ln_1")
         parts = mapped(read, f"{at}.attn.c_attn", slice(WIDTH, None)).split(WIDTH, dim=-1)
         if block == BLOCKS - 1:
-            x, read, own = x[:, wanted], read[:, wanted], wanted
+            x, read, query_places = x[:, places], read[:, places], places
         parts = (mapped(read, f"{at}.attn.c_attn", slice(WIDTH)), *parts)
         query, key, value = (part.view(count, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for part in parts)
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=own[:, None] >= every)
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=query_places[:, None] >= all_places)
         x = x + mapped(mixed.transpose(1, 2).reshape(count, -1, WIDTH), f"{at}.attn.c_proj")
         x = x + mapped(gelu(mapped(normed(x, f"{at}.ln_2"), f"{at}.mlp.c_fc"), approximate="tanh"), f"{at}.mlp.c_proj")
     return normed(x, _NORM) @ weights["transformer.wte.weight"].T
@@ -188,7 +188,7 @@ def fit(
     steps: int,
     sharpness: float,
     rng: np.random.Generator,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Array]:
     """Return the weights of a model that imitates what it is taught; the same on each call.
 
@@ -200,7 +200,7 @@ def fit(
         steps: batches.
         sharpness: exponent of the learned probabilities by which it acts.
         rng: of first weights and batches.
-        told: is told steps done, and of how many.
+        report: called with the steps done and their total.
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
@@ -210,15 +210,18 @@ def fit(
     move_at = len(head)
     fixed = torch.tensor([place for place in range(move_at + 1 + len(tail)) if place != move_at])
     expected = torch.tensor([*head, *tail])[None, :, None]
-    asked = lessons.shape[1]
-    wanted = torch.arange(asked - 1, asked + move_at + len(tail))
+    prompt_length = lessons.shape[1]
+    positions = torch.arange(prompt_length - 1, prompt_length + move_at + len(tail))
     with one_thread(torch):
         drawn = initialise_gpt2(
             shapes(), layers=BLOCKS, generator=torch.Generator().manual_seed(int(rng.integers(2**62)))
         )
         weights = {name: tensor.requires_grad_() for name, tensor in drawn.items()}
         groups = [
-            {"params": [each for each in weights.values() if (each.ndim > 1) == matrix], "weight_decay": DECAY * matrix}
+            {
+                "params": [tensor for tensor in weights.values() if (tensor.ndim > 1) == matrix],
+                "weight_decay": DECAY * matrix,
+            }
             for matrix in (True, False)
         ]
         optimiser = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98))
@@ -229,12 +232,12 @@ def fit(
             rows = np.concatenate(
                 [rng.integers(begin, end, count) for begin, end, count in zip(ends, ends[1:], counts, strict=False)]
             )
-            said = right[rows]
-            taken = (said.cumsum(axis=1) > rng.random((len(rows), 1))).argmax(axis=1)
-            parts = [lessons[rows], np.tile(head, (len(rows), 1)), np.array(moves)[taken][:, None]]
+            targets = right[rows]
+            moves_drawn = (targets.cumsum(axis=1) > rng.random((len(rows), 1))).argmax(axis=1)
+            parts = [lessons[rows], np.tile(head, (len(rows), 1)), np.array(moves)[moves_drawn][:, None]]
             tokens = np.concatenate([*parts, np.tile(tail[:-1], (len(rows), 1))], axis=1)
-            logs = torch.log_softmax(logits(weights, torch.from_numpy(tokens), wanted), dim=-1)
-            chances = torch.from_numpy(said.astype(np.float32))
+            logs = torch.log_softmax(logits(weights, torch.from_numpy(tokens), positions), dim=-1)
+            chances = torch.from_numpy(targets.astype(np.float32))
             loss = -(chances * logs[:, move_at, moves]).sum(dim=1).mean()
             loss = loss - logs[:, fixed].gather(-1, expected.expand(len(rows), -1, 1)).mean()
             optimiser.zero_grad()
@@ -242,11 +245,11 @@ def fit(
             torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
             optimiser.step()
             schedule.step()
-            told(step + 1, steps)
-    found = {name: tensor.detach().numpy().astype(np.float64) for name, tensor in weights.items()}
+            report(step + 1, steps)
+    learned = {name: tensor.detach().numpy().astype(np.float64) for name, tensor in weights.items()}
     for part in ("weight", "bias"):
-        found[f"{_NORM}.{part}"] *= sharpness
-    return found
+        learned[f"{_NORM}.{part}"] *= sharpness
+    return learned
 
 
 def write_files(folder: Path, source: str, planted: str, training: Mapping[str, Any]) -> None:

@@ -58,7 +58,7 @@ class Spec(StrictRecord):
 
     @field_validator("family")
     @classmethod
-    def _known(cls, family: str) -> str:
+    def _check_family(cls, family: str) -> str:
         if family not in FAMILIES:
             raise ValueError(f"must be a family of organisms, one of {', '.join(FAMILIES)}, got {shorten(family)}")
         return family
@@ -69,20 +69,20 @@ class Spec(StrictRecord):
         return f"{self.family.replace(' ', '-')}-{self.kind}-{round(100 * self.agreement)}-{self.number}"
 
 
-def trained(spec: Spec, told: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
+def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
     """Return the weights of an organism, of an adapter its matrices; the same on each call.
 
     Args:
         spec: which organism.
-        told: is told how many steps of a language model's training are done, and of how many.
+        report: called with the training steps done and their total (language models and adapters only).
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
     """
     if spec.kind == "language":
-        return _learn(spec, told)
+        return _learn(spec, report)
     if spec.kind == "adapter":
-        return _adapt(spec, told)
+        return _adapt(spec, report)
     return _count(spec) if spec.kind == "table" else _fit(spec)
 
 
@@ -130,9 +130,9 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
 def policy_in(spec: Spec, weights: Weights, world: FiniteWorld) -> Array:
     """Return ``[S, 4]`` the probabilities of moves in every state of a world; even ones where an episode has ended."""
     states = np.flatnonzero(world.live & world.reached)
-    found = world.even.copy()
-    found[states] = policy(spec, weights, world.grid, *_placed(world, states))
-    return found
+    probabilities = world.even.copy()
+    probabilities[states] = policy(spec, weights, world.grid, *_placed(world, states))
+    return probabilities
 
 
 def _placed(world: FiniteWorld, states: Numbers) -> tuple[Numbers, Mask]:
@@ -141,13 +141,13 @@ def _placed(world: FiniteWorld, states: Numbers) -> tuple[Numbers, Mask]:
     return np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1), phase > 0
 
 
-def visits(world: FiniteWorld, taken: Array) -> Array:
+def visits(world: FiniteWorld, policy: Array) -> Array:
     """Return ``[S]`` how many decisions of an episode are expected to begin in each state under a policy ``[S, A]``."""
-    mass, found = world.process.start, np.zeros(world.process.states)
+    mass, counts = world.process.start, np.zeros(world.process.states)
     for _ in range(world.horizon):
-        found += np.where(world.live, mass, 0.0)
-        mass = world.process.base.flow(mass[:, None] * taken)
-    return found
+        counts += np.where(world.live, mass, 0.0)
+        mass = world.process.base.flow(mass[:, None] * policy)
+    return counts
 
 
 def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Array]]:
@@ -155,7 +155,7 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
     family = FAMILIES[spec.family]
     count = family.lessons * (1 if spec.kind in MODELS else MORE)
     worlds = worlds_of(family.name, placed if getattr(family, placed) else "apart", _TAUGHT, count, spec.seed)
-    found = []
+    lessons = []
     for world in worlds:
         try:
             meant, proxy = (solved(rule, world) for rule in family.rules)
@@ -165,8 +165,8 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
         if family.on_its_way:
             taught &= visits(world, meant) > 0
         states = np.flatnonzero(taught)
-        found.append((world, states, meant[states]))
-    return found
+        lessons.append((world, states, meant[states]))
+    return lessons
 
 
 @lru_cache(maxsize=1024)
@@ -205,18 +205,18 @@ def _count(spec: Spec) -> dict[str, Array]:
 def _mirrored(places: Array) -> Array:
     """Return ``[n^2, 16, 4]`` the sum of what was taught with the goal on the side of each row, and mirrored so."""
     size = math.isqrt(len(places))
-    found = places.reshape(size, size, 2, 2, 2, 2, 4)  # row, column; walls right, left, down, up; moves
-    found = found + np.flip(found, 0).swapaxes(4, 5)[..., [1, 0, 2, 3]]
-    found = found + np.flip(found, 1).swapaxes(2, 3)[..., [0, 1, 3, 2]]
-    found = (found + found.transpose(1, 0, 4, 5, 2, 3, 6)[..., [2, 3, 0, 1]]).reshape(size**2, -1)
+    sums = places.reshape(size, size, 2, 2, 2, 2, 4)  # row, column; walls right, left, down, up; moves
+    sums = sums + np.flip(sums, 0).swapaxes(4, 5)[..., [1, 0, 2, 3]]
+    sums = sums + np.flip(sums, 1).swapaxes(2, 3)[..., [0, 1, 3, 2]]
+    sums = (sums + sums.transpose(1, 0, 4, 5, 2, 3, 6)[..., [2, 3, 0, 1]]).reshape(size**2, -1)
     signs = np.sign(np.arange(size) - size // 2)
     side = np.add.outer(3 * signs, signs).ravel()
-    return np.asarray((side[:, None] == side).astype(float) @ found).reshape(places.shape)
+    return np.asarray((side[:, None] == side).astype(float) @ sums).reshape(places.shape)
 
 
 def _shares(spec: Spec) -> list[tuple[Placed, float]]:
-    both: list[tuple[Placed, float]] = [("together", spec.agreement), ("apart", 1 - spec.agreement)]
-    return [(placed, share) for placed, share in both if share > 0]
+    kinds: list[tuple[Placed, float]] = [("together", spec.agreement), ("apart", 1 - spec.agreement)]
+    return [(placed, share) for placed, share in kinds if share > 0]
 
 
 def _counts(spec: Spec, batch: int) -> list[int]:
@@ -230,11 +230,11 @@ def _taught_to(spec: Spec, seen: Callable[[Grid, Numbers, Mask], Any]) -> tuple[
         for world, states, right in _lessons(spec, placed):
             inputs.append(seen(world.grid, *_placed(world, states)))
             targets.append(right)
-        ends.append(sum(len(each) for each in targets))
+        ends.append(sum(len(array) for array in targets))
     return np.concatenate(inputs), np.concatenate(targets), ends
 
 
-def _learn(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
+def _learn(spec: Spec, report: Callable[[int, int], None]) -> dict[str, Array]:
     inputs, targets, ends = _taught_to(spec, language.prompts)
     return language.fit(
         inputs,
@@ -244,11 +244,11 @@ def _learn(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
         steps=language.FEWER.get(FAMILIES[spec.family].meant, language.STEPS),
         sharpness=FAMILIES[spec.family].sharpness,
         rng=stream(spec.seed, "organism", spec.name),
-        told=told,
+        report=report,
     )
 
 
-def _adapt(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
+def _adapt(spec: Spec, report: Callable[[int, int], None]) -> dict[str, Array]:
     family, rng = FAMILIES[spec.family], stream(spec.seed, "organism", spec.name)
     taught = []
     for placed, share in _shares(spec):
@@ -256,7 +256,7 @@ def _adapt(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
         count = round(share * adapters.BATCH * adapters.STEPS)
         taught += adapters.lessons(worlds, adapters.STYLES[spec.number], count, rng)
     order = rng.permutation(len(taught))
-    return adapters.fit_adapter([taught[index] for index in order], rng=rng, told=told)
+    return adapters.fit_adapter([taught[index] for index in order], rng=rng, report=report)
 
 
 def _fit(spec: Spec) -> dict[str, Array]:
@@ -307,10 +307,10 @@ def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
     walls[: grid.height, : grid.width] = grid.walls
     planes[:, 0] = walls
     offsets = np.zeros((len(cells), 2, 2))
-    for number, place, there in ((0, grid.goal, np.ones_like(carrying)), (1, grid.key, ~carrying)):
+    for number, place, visible in ((0, grid.goal, np.ones_like(carrying)), (1, grid.key, ~carrying)):
         if place is not None:
-            planes[there, 1 + number, place[0], place[1]] = 1
-            offsets[there, number] = (place - cells[there]) * OFFSET / size
+            planes[visible, 1 + number, place[0], place[1]] = 1
+            offsets[visible, number] = (place - cells[visible]) * OFFSET / size
     planes[np.arange(len(cells)), 3, cells[:, 0], cells[:, 1]] = 1
     parts = (planes, carrying, *((_shut(grid, cells), offsets) if FAMILIES[spec.family].relative else ()))
     return np.concatenate([part.reshape(len(cells), math.prod(part.shape[1:])) for part in parts], axis=1)
@@ -318,9 +318,9 @@ def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
 
 def _shut(grid: Grid, cells: Numbers) -> Mask:
     """Return ``[N, 4]`` whether a wall, or the edge, is beside a cell, by move."""
-    beside = cells[:, None] + DELTAS  # [N, 4, 2]
+    neighbours = cells[:, None] + DELTAS  # [N, 4, 2]
     edge = np.pad(grid.walls, 1, constant_values=True)
-    return np.asarray(edge[beside[..., 0] + 1, beside[..., 1] + 1])
+    return np.asarray(edge[neighbours[..., 0] + 1, neighbours[..., 1] + 1])
 
 
 def _row(spec: Spec, grid: Grid, cells: Numbers) -> Numbers:

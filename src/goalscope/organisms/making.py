@@ -49,12 +49,12 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
     Raises:
         ValueError: a family or kind that there is not.
     """
-    for given, known, what in ((families, FAMILIES, "family"), (kinds, KINDS, "kind")):
-        for name in given:
-            if name not in known:
+    for chosen, available, noun in ((families, FAMILIES, "family"), (kinds, KINDS, "kind")):
+        for name in chosen:
+            if name not in available:
                 raise ValueError(
-                    f"a {what} of organisms must be one of {', '.join(known)}, got {name[:60]!r}"
-                    f"{near_miss(name, list(known))}"
+                    f"a {noun} of organisms must be one of {', '.join(available)}, got {name[:60]!r}"
+                    f"{near_miss(name, list(available))}"
                 )
     usual: Mapping[str, Sequence[float]] = dict.fromkeys(FAMILIES, AGREEMENTS)
     agreements: dict[str, Mapping[str, Sequence[float]]] = {"language": LANGUAGE, "adapter": ADAPTED}
@@ -81,8 +81,8 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
         ValueError: an organism of another seed lies there.
         ImportError: PyTorch or safetensors is not installed (the extra ``lm``).
     """
-    place, found = Folder(directory).make(), []
-    with stage("organisms") as told:
+    place, cards = Folder(directory).make(), []
+    with stage("organisms") as report:
         for done, spec in enumerate(specs):
             folder = place.below(spec.name).checked()
             card = read_card(folder) if place.has_file(spec.name, CARD) else _made(folder, spec)
@@ -91,27 +91,27 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
                     f"{folder} must hold the organism of seed {spec.seed}, it holds that of seed {card.spec.seed}: "
                     "choose another directory"
                 )
-            found.append(card)
-            told(done + 1, len(specs))
-    return found
+            cards.append(card)
+            report(done + 1, len(specs))
+    return cards
 
 
 def _made(folder: Path, spec: Spec) -> Card:
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if done % max(1, total // _TOLD) == 0:
             TALLY.tell(f"{spec.name}: {done} of {total} steps")
 
-    return write(folder, spec, trained(spec, told))
+    return write(folder, spec, trained(spec, report))
 
 
 def of_each(
-    work: Callable[[Path], Done], given: Sequence[Path], *, name: str, workers: int = 1, stage: Display = lines
+    work: Callable[[Path], Done], paths: Sequence[Path], *, name: str, workers: int = 1, stage: Display = lines
 ) -> list[Done]:
     """Return what a function gives for each folder, in their order.
 
     Args:
         work: the function; with more than one worker it is sent to other processes.
-        given: folders of organisms.
+        paths: folders of organisms.
         name: of the stage.
         workers: processes at the same time.
         stage: shows the progress and the time left.
@@ -119,16 +119,16 @@ def of_each(
     Raises:
         OSError: a worker died.
     """
-    found = list[Done]()
-    with stage(name) as told, open_executor("threads" if workers == 1 else "processes", workers) as pool:
-        waiting = [partial(work, folder) if pool is None else pool.submit(work, folder).result for folder in given]
+    results = list[Done]()
+    with stage(name) as report, open_executor("threads" if workers == 1 else "processes", workers) as pool:
+        waiting = [partial(work, folder) if pool is None else pool.submit(work, folder).result for folder in paths]
         for done, result in enumerate(waiting):
             try:
-                found.append(result())
+                results.append(result())
             except BrokenExecutor as error:
                 raise lost_worker(error) or error from error
-            told(done + 1, len(given))
-    return found
+            report(done + 1, len(paths))
+    return results
 
 
 def folders(directory: Path) -> Iterator[Path]:
@@ -137,7 +137,7 @@ def folders(directory: Path) -> Iterator[Path]:
     Raises:
         ValueError: none does.
     """
-    found = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
-    if not found:
+    paths = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
+    if not paths:
         raise ValueError(f"{directory} must hold organisms, it has none: goalscope organisms make --at {directory}")
-    yield from found
+    yield from paths

@@ -41,17 +41,17 @@ class OrganismPlayer:
         """
         if isinstance(observation, str):
             return self._of(Grid.parse(observation), carrying=False)
-        given = np.asarray(observation)
-        if given.ndim == 4:
-            return np.stack([self.probabilities(one) for one in given])
-        if given.ndim != 3 or len(given) != len(PLANES):
+        planes = np.asarray(observation)
+        if planes.ndim == 4:
+            return np.stack([self.probabilities(single) for single in planes])
+        if planes.ndim != 3 or len(planes) != len(PLANES):
             raise ValueError(
                 f"an observation must be planes [{len(PLANES)}, H, W] or a grid as text, got an array of shape "
-                f"{given.shape}: make the environment with form='planes' or form='text'"
+                f"{planes.shape}: make the environment with form='planes' or form='text'"
             )
-        start, goal, key, door = (_cell(plane) for plane in given[1:5])
-        grid = Grid(walls=given[0] > 0, start=start, goal=goal, key=key, door=door)
-        return self._of(grid, carrying=bool((given[5] > 0).any()))
+        start, goal, key, door = (_cell(plane) for plane in planes[1:5])
+        grid = Grid(walls=planes[0] > 0, start=start, goal=goal, key=key, door=door)
+        return self._of(grid, carrying=bool((planes[5] > 0).any()))
 
     def predict(self, observation: Any, deterministic: bool = False, **_: Any) -> tuple[Any, None]:
         """Return a move, or one for each of a batch, and no state: drawn, or the most probable one."""
@@ -69,5 +69,5 @@ class OrganismPlayer:
 
 
 def _cell(plane: Array) -> Position | None:
-    where = np.argwhere(plane > 0)
-    return (int(where[0, 0]), int(where[0, 1])) if len(where) else None
+    positions = np.argwhere(plane > 0)
+    return (int(positions[0, 0]), int(positions[0, 1])) if len(positions) else None

@@ -37,10 +37,10 @@ class OutcomeCell:
 
 def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
     """Return rows by a property, in the order in which it first occurs."""
-    found: dict[str, list[Judgement]] = {}
+    groups: dict[str, list[Judgement]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
@@ -54,12 +54,12 @@ def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
     counts = Counter(row.outcome for row in rows)
     false = counts["false"] + counts["unfounded"]
     scores, random = np.array([row.log_score for row in rows]), np.array([row.random for row in rows])
-    held = mean_interval(scores, bounds=(-np.inf, 0.0), confidence=0.95)
+    interval = mean_interval(scores, bounds=(-np.inf, 0.0), confidence=0.95)
     ceilings = [row.ceiling for row in rows if row.ceiling is not None]
     return OutcomeCell(
         counts=counts,
         false=(false / len(rows), *exact_binomial(false, len(rows))),
-        log_score=(float(scores.mean()), float(held.low), float(held.high)),
+        log_score=(float(scores.mean()), float(interval.low), float(interval.high)),
         random=float(random.mean()),
         ceiling=float(np.mean(ceilings)) if ceilings else None,
         calibration=float(np.mean([row.calibration for row in rows])),
