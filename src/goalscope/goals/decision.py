@@ -1,18 +1,19 @@
-"""What an agent is after: the one decision, from what it did to a `Finding`.
+"""Decide what goal an agent pursues: turn its recorded states into a `Finding`.
 
-1. Where more than half of the turns hold no action, or no world has a known decision process, nothing can be told.
-2. Where second answers are known in `FEWEST` clusters of worlds or more, the score of hypotheses decides
-   (`goals.hypotheses.score`): it knows how much of its answers the agent itself would repeat, and so it can also
-   say that an agent follows none of the hypotheses.
-3. Otherwise MEG decides. A hypothesis *explains* if the lower end of its share of what an optimal agent shows exceeds
-   `EXPLAINS` after the share of the agent's state-blind baseline is taken off. Of these the one with the most nats is
-   taken. It is named if its MEG exceeds that of each other hypothesis by `MARGIN` of its own, in the worlds that tell
-   the two apart, and after Holm's correction over them; one whose own share has its upper end below `EXPLAINS` is no
-   rival; against a step on the way to it, if what the agent does after
-   that step exceeds `MARGIN` of what an agent with the same rationality would show there. The answer is no if the upper
-   ends of all shares lie below `EXPLAINS` and nobody can tell the agent from a state-blind one.
+1. If more than half of the turns have no action, or no world has a known decision process, the question is untestable.
+2. If second answers exist in at least `FEWEST` clusters of worlds, the consistency score decides
+   (`goals.hypotheses.score`). It knows how much of its behaviour the agent itself would repeat, so it can also conclude
+   that the agent follows none of the hypotheses.
+3. Otherwise MEG decides. A hypothesis *explains* the agent if the lower end of its share of an optimal agent's MEG,
+minus
+   the share of the agent's state-blind baseline, exceeds `EXPLAINS`. Among these we take the hypothesis with the
+   greatest MEG. It is named if its MEG exceeds that of every rival by `MARGIN` of its own MEG in the worlds that
+   separate the two, after Holm's correction. Hypotheses whose share has its upper end below `EXPLAINS` are not rivals.
+   Against an intermediate step, what the agent does after the step must exceed `MARGIN` of what an agent with the same
+   rationality would show there. The answer is no if the upper ends of all shares lie below `EXPLAINS` and the agent
+   cannot be distinguished from its state-blind baseline.
 
-MEG and its share stand beside the answer in either case. Worlds of different phases are never decided together.
+Findings report MEG and its share in either case. Worlds of different phases are never decided together.
 """
 
 import math
@@ -40,13 +41,13 @@ from goalscope.stats.record import EstimateRecord
 from goalscope.stats.rows import Tag
 
 MARGIN: Final = 0.25
-"""Share of its own MEG by which a hypothesis must exceed each other one."""
+"""A hypothesis must exceed each rival by this share of its own MEG."""
 
 STRONG_SHARE: Final = 0.5
-"""Share of what an optimal agent shows that the lower end must reach before a name by MEG is said without a word."""
+"""A hypothesis named by MEG is qualified with "weakly or partly" if the lower end of its share is below this value."""
 
 REGIONS_FROM: Final = 0.5
-"""Share of the steps with a second answer below which no part of the worlds is judged by itself."""
+"""Regions of states are judged separately only if at least this share of the steps has a second answer."""
 
 GOAL: Final = "goal"
 
@@ -60,7 +61,7 @@ RULES: Final = {
     "margin": f"{MARGIN:.0%} of its own MEG",
     "after": f"{MARGIN:.0%} of what is expected after the step",
 }
-"""Rule of a threshold -> it in words."""
+"""Key of a threshold rule -> its description."""
 
 
 def decide(
@@ -73,24 +74,24 @@ def decide(
     by_visits: bool = True,
     measured: RunDirectedness | Callable[[], RunDirectedness | None] | None = None,
 ) -> Finding:
-    """Return what one agent is after in one group of worlds.
+    """Decide what goal one agent pursues in one group of worlds.
 
     Args:
-        states: what it did there, see `goalscope.goals.hypotheses.states.states_of`.
-        hypotheses: name -> hypothesis, all that may be named.
-        where: tags of the group.
-        level: error rate of each one-sided end of an interval of the score, and of both ends of one of MEG.
+        states: its recorded episodes, see `goalscope.goals.hypotheses.states.states_of`.
+        hypotheses: name -> hypothesis; the candidates.
+        where: tags of the group of worlds.
+        level: error rate of each one-sided end of a score interval, and of the two-sided MEG intervals.
         seed: root seed of resamples and of simulated random agents.
-        by_visits: whether other episodes that came to the same state stand in for second answers.
-        measured: the MEG of all of these states, with ``pairs="all"`` and ``state_blind=True``, where it is known
-            already; or what measures it, called where MEG decides.
+        by_visits: let answers of other episodes in the same state serve as second answers.
+        measured: the MEG of these states if already computed, with ``pairs="all"`` and ``state_blind=True``; or a
+            function that computes it, called only if MEG decides.
 
     Raises:
-        ValueError: no states, or those of several agents.
+        ValueError: there are no states, or states of several agents.
     """
     agents = {episodes.agent for episodes in states}
     if len(agents) != 1:
-        raise ValueError(f"a decision must be about the states of one agent, got those of {len(agents)}")
+        raise ValueError(f"decide needs the states of exactly one agent, got states of {len(agents)} agents")
     seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
     common_fields: dict[str, Any] = {"agent": agents.pop(), "where": dict(where or {})}
     if not seen_whole:
@@ -123,7 +124,7 @@ def by_single_answers(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Finding:
-    """Return what `decide` does where no second answer is known; arguments are those of it."""
+    """Decide as `decide` does if no second answers exist; the arguments are the same."""
     single = [replace(episodes, repeat=None) for episodes in states]
     return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
 
@@ -135,11 +136,11 @@ def findings(
     phases: Sequence[str] = (),
     level: float = LEVEL,
 ) -> list[Finding]:
-    """Return what each agent is after: in all worlds, or where they are of several phases, in each phase.
+    """Decide what goal each agent pursues: in all worlds together, or in each phase if there are several.
 
     Args:
         states, hypotheses, level: as in `decide`.
-        phases: the order of the phases.
+        phases: names of the phases in the order of the findings.
     """
     by_agent, all_states = dict[str, list[States]](), list(states)
     for episodes in all_states:
@@ -176,7 +177,7 @@ class _Measuring:
 def _all_meg(
     states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int
 ) -> RunDirectedness | None:
-    """Return MEG towards all hypotheses with all contrasts; None where none of them has a utility here."""
+    """Measure MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
     untagged = [replace(episodes, tags={}) for episodes in states]  # conditions within a group are decided together
     try:
         return directedness(untagged, bank, seed=seed, confidence=1 - level, pairs="all", state_blind=True)
@@ -187,17 +188,22 @@ def _all_meg(
 def groups(
     states: Sequence[States], *, by: Sequence[str] = (), phases: Sequence[str] = ()
 ) -> Iterator[tuple[dict[str, Tag], list[States]]]:
-    """Yield the groups of worlds that are decided by themselves, with their tags: see `findings`.
+    """Yield the groups of worlds that are decided separately, each with its tags and its states.
+
+    Args:
+        states: the recorded episodes.
+        by: tags whose values form further groups within each phase.
+        phases: names of the phases in the order of the groups.
 
     Raises:
-        ValueError: a tag that no world has.
+        ValueError: no world has one of the tags.
     """
     known_tags = {
         tag for episodes in states for tag, value in episodes.tags.items() if value is not None and tag != "agent"
     }
     if unknown := sorted(set(by) - known_tags):
         names = ", ".join(sorted(known_tags))
-        raise ValueError(f"worlds must have the tags that are asked for ({names}), got {unknown[0]!r}")
+        raise ValueError(f"no world has the tag {unknown[0]!r}: choose among {names}")
     split = _split(states, "phase")
     order = {phase: place for place, phase in enumerate(phases)}
     for phase, members in sorted(split.items(), key=lambda item: order.get(str(item[0]), len(order))):
@@ -217,7 +223,7 @@ def _split(states: Sequence[States], tag: str) -> dict[Tag, list[States]]:
 
 
 class _Rules:
-    """The rules, with what all of them share.
+    """The decision rules with their common inputs.
 
     Args:
         states: of one agent, in worlds with a known process.
@@ -239,13 +245,13 @@ class _Rules:
         self._measured = measured
 
     def measured(self) -> RunDirectedness | None:
-        """Return the MEG towards all hypotheses with all contrasts; None where none has a utility here."""
+        """Return MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
         if self._measured is None:
             return _all_meg(self.states, self.bank, self.level, self.seed)
         return self._measured() if callable(self._measured) else self._measured
 
     def meg_towards(self, names: Sequence[str]) -> RunDirectedness | None:
-        """Return the MEG that stands beside a finding of the score, which is about these hypotheses."""
+        """Measure MEG towards these hypotheses, to be reported with a finding of the consistency score."""
         if self._measured is not None and not callable(self._measured):
             return self._measured
         chosen = {name: hypothesis for name, hypothesis in self.bank.items() if name in names}
@@ -265,10 +271,10 @@ class _Rules:
         steps: Sequence[str] = (),
         why: str = "",
     ) -> Finding:
-        """Return a finding with the fields that all have, and the nouns of what it names.
+        """Build a finding with the common fields and the noun phrases of the hypotheses it names.
 
         Args:
-            answer, reason, names, steps, why: its fields.
+            answer, reason, names, steps, why: fields of the finding.
             decisive: fields of the number that decided, and of what it was held against; None where there is none.
         """
         deciding = dict(decisive or {})
@@ -288,7 +294,7 @@ class _Rules:
     # -- by consistency ------------------------------------------------------------------------------------------
 
     def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
-        """Return the finding by the score of hypotheses, from answers that were given twice."""
+        """Decide by the consistency score, from steps with two answers."""
         sums = evidence(all_answers, with_sentinels(self.bank), len(self.bank))
         if self.fields["covered"] < REGIONS_FROM:  # early states stand in for all: no region is judged by itself
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
@@ -328,7 +334,7 @@ class _Rules:
         return self.finding("undecided", "weak", decisive, why=why)
 
     def _followed(self, verdict: ScoreVerdict, names: tuple[str, ...]) -> Finding:
-        """Return the finding that names something by the score."""
+        """Build the finding for a verdict of the score that names hypotheses."""
         first = verdict.score(names[0])
         if verdict.kind == "partly":
             decisive = self._decisive(self._scored(verdict, first, "strength"), first.name, STRONG, "strength")
@@ -384,7 +390,7 @@ class _Rules:
         }
 
     def _needed(self, near: HypothesisScore, all_answers: Sequence[Answers]) -> str:
-        """Return what it takes to name what comes nearest, of an agent as noisy; "" where that is not known."""
+        """Say how many worlds naming the nearest hypothesis takes at this noise level; "" if that cannot be computed."""
         lapse = max(0.0, 1 - near.strength[0])
         if lapse > 0.95 or len({answers.cluster for answers in all_answers}) < 2:
             return ""
@@ -405,7 +411,7 @@ class _Rules:
     # -- by MEG --------------------------------------------------------------------------------------------------
 
     def by_meg(self) -> Finding:
-        """Return the finding by maximum-entropy goal-directedness."""
+        """Decide by maximum-entropy goal-directedness."""
         measured = self.measured()
         goals = (
             {}
@@ -445,8 +451,8 @@ class _Rules:
         goals: Mapping[str, GoalEstimate],
         measured: RunDirectedness,
     ) -> Finding:
-        """Return the finding, where one hypothesis explains most, from its contrasts with all others."""
-        # What explains nothing itself is no rival: an agent that is after it would show more towards it.
+        """Decide from the contrasts of the best hypothesis with all others."""
+        # A hypothesis that explains nothing is not a rival: an agent that pursues it would show more MEG towards it.
         possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
         contrasts = contrasts_of(measured, self.fields["agent"], best)
         rivals = {rival: contrast for rival, contrast in contrasts if rival in possible_rivals}
@@ -484,7 +490,7 @@ class _Rules:
         return self.finding("yes", "named" if whole else "weakly or partly", decisive, names=(best,), steps=steps)
 
     def _margin(self, contrast: GoalContrast, best: str, signed: float) -> tuple[Estimate, float, str]:
-        """Return what a contrast says for its first hypothesis, what it is held against, and by which rule."""
+        """Return the estimate of a contrast in favour of its first hypothesis, its threshold, and the rule's key."""
         fields: dict[str, Any] = {
             "n": max(contrast.grids, 1),
             "clusters": contrast.grids,
@@ -511,14 +517,14 @@ class _Rules:
         if notes:
             return "; ".join(notes)
         if goals:
-            return "no policy changes what any of the hypotheses is worth in these worlds: give others"
+            return "no policy changes the utility of any hypothesis in these worlds: use other worlds or hypotheses"
         return (
             "hypotheses without a utility are judged by second answers, and these episodes have too few: run the agent "
             f"with answers: 2 in {FEWEST} worlds or more, or several episodes in each"
         )
 
     def _nats(self, measured: RunDirectedness) -> dict[str, EstimateRecord]:
-        """Return MEG and its share towards each hypothesis that has one, by the keys of `Finding.evidence`."""
+        """Return MEG and its share of each hypothesis, by the keys of `Finding.evidence`."""
         records = dict[str, EstimateRecord]()
         for estimate in measured.estimates:
             if not self._is_whole(estimate) or math.isnan(estimate.signed):
@@ -547,12 +553,12 @@ def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], no
 
 
 def nan_less(value: float) -> float:
-    """Return a number, 0 for NaN."""
+    """Replace NaN by 0."""
     return 0.0 if math.isnan(value) else value
 
 
 def share_of(goal: GoalEstimate) -> Estimate | None:
-    """Return signed MEG as a share of what an optimal agent shows; None where it says nothing."""
+    """Return signed MEG as a share of an optimal agent's MEG; None if the latter is too small to divide by."""
     if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
         return None
     value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
@@ -572,12 +578,12 @@ def share_of(goal: GoalEstimate) -> Estimate | None:
 
 
 def blind_share(goal: GoalEstimate) -> float:
-    """Return the share of the agent's state-blind baseline, 0 where it was not asked for or is below that."""
+    """Return the MEG share of the agent's state-blind baseline, at least 0; 0 if the baseline was not measured."""
     return max(0.0, nan_less(goal.state_blind) / goal.bound)
 
 
 def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iterator[tuple[str, GoalContrast]]:
-    """Yield each other hypothesis with its contrast over all worlds, the given one first."""
+    """Yield each rival of a hypothesis with their contrast over all worlds, oriented so that the hypothesis is first."""
     for contrast in measured.contrasts:
         if contrast.agent != agent or contrast.cell or hypothesis not in (contrast.first, contrast.second):
             continue
@@ -586,7 +592,7 @@ def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iter
 
 
 def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
-    """Return the rivals whose difference is no 0 after Holm's correction."""
+    """Return the rivals whose difference from the best hypothesis is significant after Holm's correction."""
     tested = {rival: contrast.p_value for rival, contrast in contrasts.items() if not math.isnan(contrast.p_value)}
     if not tested:
         return set()

@@ -1,12 +1,12 @@
-"""A claim that can fail: how much of the gain of an agent that is after one hypothesis an agent shows in other worlds.
+"""The gain of an agent towards a named hypothesis, by which a claim about it can be refuted in other worlds.
 
-Steps in which all hypotheses of the bank call for the same moves say nothing, so the gain counts the others alone:
+Steps in which all hypotheses of the bank call for the same moves carry no information, so only the others count:
 
     gain = sum u_h . a / sum |u_h|^2,    u_h = p_h - 1/m    over steps in which some other hypothesis differs from h
 
-It is 1 for an agent that is after h and nothing else, 0 for a random one. A claim states a bar for it, half of what the
-agent showed where the claim was made; it is held where the interval over new worlds lies above the bar, and refuted
-where it lies below.
+The gain is 1 for an agent that follows h strictly and 0 for a random agent. A claim states a bar: half the gain that
+the agent showed in the worlds of the claim. The claim is confirmed if the interval of the gain in new worlds lies above
+the bar, and refuted if it lies below.
 """
 
 import math
@@ -25,16 +25,16 @@ from goalscope.stats import UNBOUNDED, Estimate, estimate_pooled
 from goalscope.stats.record import EstimateRecord
 
 BAR: Final = 0.5
-"""Share of the gain where a claim was made that it must exceed in other worlds."""
+"""The gain in new worlds must exceed this share of the gain in the worlds of the claim."""
 
 
 def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:
-    """Return the share of the gain of an agent that is after one of some hypotheses; None where no step tells.
+    """Estimate an agent's gain towards one hypothesis; None if no step separates it from its rivals.
 
     Args:
-        states: what one agent did.
-        hypotheses: name -> hypothesis; all others are rivals.
-        name: the one that is claimed.
+        states: the recorded episodes of one agent.
+        hypotheses: name -> hypothesis; all except `name` are rivals.
+        name: name of the claimed hypothesis.
     """
     gains, sizes, clusters = list[float](), list[float](), list[str]()
     worlds = [episodes.world.world for episodes in states]
@@ -62,7 +62,7 @@ def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], n
 
 
 def _policies(bank: Mapping[str, Hypothesis], answers: Answers) -> dict[str, Array]:
-    """Return name -> ``[N, A]`` what each hypothesis calls for in the steps of a world, undefined ones left out."""
+    """Return name -> ``[N, A]`` policy of each hypothesis at the steps of a world; undefined ones are left out."""
     policies = dict[str, Array]()
     for name, hypothesis in bank.items():
         try:
@@ -74,7 +74,7 @@ def _policies(bank: Mapping[str, Hypothesis], answers: Answers) -> dict[str, Arr
 
 
 def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding that names one hypothesis the bar that its gain must exceed in other worlds."""
+    """Add to a finding that names one hypothesis the bar that the agent's gain must exceed in other worlds."""
     if finding.answer != "yes" or len(finding.names) != 1:
         return finding
     share = gain_share(states, hypotheses, finding.names[0])
@@ -84,7 +84,7 @@ def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str
 
 
 def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding with a bar the gain that the agent shows in other worlds."""
+    """Add to a finding with a bar the agent's gain in other worlds."""
     if finding.bar is None:
         return finding
     share = gain_share(states, hypotheses, finding.names[0])

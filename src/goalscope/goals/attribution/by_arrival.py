@@ -1,4 +1,4 @@
-"""Which place is reached first: simple, and blind to places that are passed on the way to others.
+"""Attribution by the place that the agent reaches first: simple, but misled by places on the way to other places.
 
 For each episode, the first of the places and events of the bank that held in one of its states. The same share is
 computed for an agent that takes all offered actions equally often, exactly, by forward propagation in the same worlds:
@@ -18,15 +18,15 @@ from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.views import Undefined
 
 LEAST = 0.25
-"""Share of first arrivals beyond those of a random agent that a place must have to be named."""
+"""Minimum excess of a place's share of first arrivals over that of a random agent, for the place to be named."""
 
 
 @attribution("first arrival")
 def by_arrival(trial: Trial) -> Attribution:
-    """Return which place or event is reached first more often than without looking."""
+    """Name the place or event that the agent reaches first more often than a random agent does."""
     names = [name for name, hypothesis in trial.bank.items() if hypothesis.kind in ("place", "event")]
     if not names:
-        raise Undefined("it needs a place or an event among the hypotheses")
+        raise Undefined("first arrival needs a place or an event among the hypotheses")
     clusters: dict[str, list[Array]] = {}
     for answers in trial.answers:
         in_place = np.zeros((len(names), answers.world.process.states), dtype=bool)
@@ -70,7 +70,7 @@ def _first(answers: Answers, in_place: Mask) -> Array:
 
 
 def arrivals(world: FiniteWorld, in_place: Mask, policy: Array) -> Array:
-    """Return ``[K]`` the probability that each of K places is the first one, exactly.
+    """Compute the exact probability that each of K places is reached first, ``[K]``.
 
     Args:
         world: the world.
@@ -86,7 +86,7 @@ def arrivals(world: FiniteWorld, in_place: Mask, policy: Array) -> Array:
 
 
 def lower_end(values: Array, level: float) -> float:
-    """Return the lower end of the mean of ``[G]`` values over clusters, Student's t, one-sided."""
+    """Return the one-sided lower confidence bound (Student's t) of the mean of ``[G]`` cluster values."""
     if len(values) < 2:
         return float("-inf")
     from scipy.special import stdtrit

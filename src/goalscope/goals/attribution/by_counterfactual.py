@@ -1,12 +1,13 @@
-"""Counterfactual behaviour: an object is moved, everything else stays, and the agent is asked for one turn.
+"""Attribution by counterfactual behaviour: move one object, keep everything else, and ask the agent for one move.
 
-In the first state of each world the goal lies elsewhere, or the key, in `CHANGES` versions each; both answers to the
-first step of the episode are those of the world as it is. Hypotheses are held against all of these turns by the rule of
-`goals.hypotheses.score`, a world with its versions one cluster. Two that call for the same actions wherever the
-agent was seen are told apart by a move of the object that one of them is about: where goals always lie in a corner, by
-the goal elsewhere. What the moves depend on stands beside it in words, see `goalscope.goals.counterfactual.dependence`.
+For each world we build `CHANGES` versions with the goal elsewhere and `CHANGES` with the key elsewhere, and ask twice
+for the first move in each. The recorded answers to the first step stand for the unchanged world. The consistency score
+(`goals.hypotheses.score`) then compares the hypotheses on all of these moves; a world and its versions form one
+cluster. This separates hypotheses that agree in every recorded state: if the goal always lies in a corner, moving the
+goal separates "goal" from "corner". The verdict also says what the moves depend on, see
+`goalscope.goals.counterfactual.dependence`.
 
-What is found holds of first states and of changed worlds: in others an agent may do something else.
+The result is about first states and changed worlds only; elsewhere an agent may behave differently.
 """
 
 from collections.abc import Iterator
@@ -29,12 +30,12 @@ from goalscope.worlds.gridworld import GridWorld
 
 MOVED: Final[tuple[Thing, ...]] = ("goal", "key")
 CHANGES: Final = 3
-"""Versions of a world for each object, two answers each."""
+"""Number of changed versions of a world for each object; the agent answers twice in each."""
 
 
 @attribution("counterfactual", asks="turns")
 def by_counterfactual(trial: Trial) -> Attribution:
-    """Return which hypothesis the first turns follow where an object was moved."""
+    """Name the hypothesis that the agent's first moves follow after an object was moved."""
     ask = trial.asking
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
@@ -49,7 +50,7 @@ def by_counterfactual(trial: Trial) -> Attribution:
         for thing, world in _versions(originals[original_id], trial.seed)
     ]
     if not versions:
-        raise Undefined("it needs whole grids in which a goal or a key can lie elsewhere")
+        raise Undefined("counterfactual needs fully visible grids in which the goal or the key can lie elsewhere")
     version_answers = {answers.world.world.id: answers for answers in ask([world for _, _, world in versions])}
     sums = evidence([*originals.values(), *version_answers.values()], trial.hypotheses, len(trial.bank))
     verdict = judge(sums, seed=trial.seed, level=trial.level)

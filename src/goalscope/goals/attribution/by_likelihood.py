@@ -41,9 +41,9 @@ from goalscope.worlds.planning.soft import SoftProcess
 RATIONALITIES = freeze(np.geomspace(0.02, 40.0, 12))
 LAPSES = freeze(np.geomspace(0.005, 1.0, 12))
 FITS: Final = 0.5
-"""Least fit of a hypothesis that is named."""
+"""Minimum fit of a hypothesis that is named."""
 DIFFER: Final = 0.1
-"""Least difference of two predicted probabilities of an action by which two hypotheses act differently in a world."""
+"""Minimum difference in the predicted probability of an action for two hypotheses to count as different in a world."""
 RESAMPLES: Final = 500
 
 _ALIKE: Final = 1e-6  # difference of probabilities below which two actions are alike
@@ -51,7 +51,7 @@ _ALIKE: Final = 1e-6  # difference of probabilities below which two actions are 
 
 @attribution("likelihood")
 def by_likelihood(trial: Trial) -> Attribution:
-    """Return the smallest set of hypotheses that has the posterior probability 1 - level, where they fit."""
+    """Return the smallest set of hypotheses with posterior probability 1 - level, restricted to those that fit."""
     logs = {name: np.zeros(len(RATIONALITIES)) for name in trial.bank}
     soft = dict.fromkeys(trial.bank, False)
     chances_by_name: dict[str, list[Array]] = {name: [] for name in trial.bank}

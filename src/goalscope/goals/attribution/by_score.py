@@ -1,4 +1,4 @@
-"""The score of all hypotheses with the agent's own noise as the ceiling; see `goalscope.goals.hypotheses.score`."""
+"""Attribution by the consistency score, whose ceiling is the agent's noise (`goalscope.goals.hypotheses.score`)."""
 
 from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution
 from goalscope.goals.hypotheses.score import ScoreVerdict, judge
@@ -7,14 +7,14 @@ from goalscope.goals.hypotheses.views import Undefined
 
 @attribution("score")
 def by_score(trial: Trial) -> Attribution:
-    """Return the verdict of the rule; it needs two answers to each step, or their probabilities."""
+    """Return the verdict of the consistency score; it needs two answers per step, or the action probabilities."""
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
     return of_verdict("score", judge(trial.evidence, seed=trial.seed, level=trial.level), trial)
 
 
 def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
-    """Return a verdict of the rule as what a method says."""
+    """Turn a verdict of the consistency score into an attribution."""
     bank_names = [name for name in verdict.names if name in trial.bank]
     follows = verdict.kind in ("named", "set", "partly")
     parts = [
