@@ -390,7 +390,7 @@ class _Rules:
         }
 
     def _needed(self, near: HypothesisScore, all_answers: Sequence[Answers]) -> str:
-        """Say how many worlds naming the nearest hypothesis takes at this noise level; "" if that cannot be computed."""
+        """Say how many worlds it takes to name the nearest hypothesis at this noise level; "" if unknown."""
         lapse = max(0.0, 1 - near.strength[0])
         if lapse > 0.95 or len({answers.cluster for answers in all_answers}) < 2:
             return ""
@@ -583,7 +583,7 @@ def blind_share(goal: GoalEstimate) -> float:
 
 
 def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iterator[tuple[str, GoalContrast]]:
-    """Yield each rival of a hypothesis with their contrast over all worlds, oriented so that the hypothesis is first."""
+    """Yield each rival of a hypothesis with their contrast over all worlds, the hypothesis being first in it."""
     for contrast in measured.contrasts:
         if contrast.agent != agent or contrast.cell or hypothesis not in (contrast.first, contrast.second):
             continue

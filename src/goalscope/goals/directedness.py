@@ -635,7 +635,7 @@ class MeasuredLines:
         samples: Mapping[str, list[AgentSample]],
         fitted: _Fitted,
     ) -> tuple[tuple[GoalEstimate, _Fit], tuple[GoalEstimate, _Fit]]:
-        """Return the fits of two hypotheses on the same worlds; ``chosen`` holds the first's draws, then the second's."""
+        """Return the fits of two hypotheses on the same worlds; ``chosen`` holds the draws of both, in order."""
         agent, cell, count = fitted[first][0].agent, fitted[first][0].cell, len(samples[first])
         left, right = (
             fitted[name]

@@ -37,8 +37,8 @@ def states_among(
     if not any(group.acted.any() for group in states):
         reasons = "; ".join(left_out) or "no step holds an action"
         raise Undefined(
-            f"inferring a goal needs actions in worlds whose decision process is known, and {source} has none:
-            {reasons}"
+            f"inferring a goal needs actions in worlds whose decision process is known, and {source} has none: "
+            f"{reasons}"
         )
     return states, left_out
 

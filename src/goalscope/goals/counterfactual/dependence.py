@@ -1,13 +1,14 @@
-"""What the actions of an agent depend on: the change of its moves as a share of what is predictable of them.
+"""Decide what an agent's moves depend on, by how much they change relative to their predictable part.
 
-rho = E[D] / E[P] (see `goals.counterfactual.turns`), means over worlds: 0 where the moves stay as they are, 1 where
-those after the change say nothing about those before. Its interval inverts that of the mean of D - r P: r lies in it
-where 0 lies in the other, so that a small denominator makes it wide and not wrong.
+The dependence is rho = E[D] / E[P] (see `goals.counterfactual.turns`), with means over worlds. It is 0 if a change
+leaves the moves as they are, and 1 if the moves after the change carry no information about those before. Its interval
+inverts the interval of the mean of D - r P: r lies in the interval if 0 lies in the other, so a small denominator makes
+the interval wide rather than wrong.
 
-Actions *depend* on a thing where rho >= `ENOUGH`, its interval lies above `LEAST`, and at the level, one-sided and
-after Holm's correction over the things, each of three holds: rho > `LEAST`; the predictable share E[P] / (1 - 1/k) >
-`NOISE`; and answers exchanged within the worlds change less (a permutation test; not asked where policies are told).
-They do *not* where rho < `LEAST` by its interval. Where the predictable share may be below `NOISE`, nothing is said.
+Moves *depend* on a thing if rho >= `ENOUGH`, the interval of rho lies above `LEAST`, and three one-sided tests reject
+after Holm's correction over the things: rho > `LEAST`; predictable share E[P] / (1 - 1/k) > `NOISE`; and a permutation
+test in which answers exchanged within worlds change less (omitted if policies are known). Moves do *not* depend on it
+if the interval of rho lies below `LEAST`. If the predictable share may be below `NOISE`, the question is untestable.
 
 Source: Fieller (1954), Some problems in interval estimation (the ratio); Phipson and Smyth (2010) (p of random
 exchanges is never 0); goalscope (thresholds, chosen on scripted agents).
@@ -30,13 +31,13 @@ from goalscope.stats.estimate import from_codes
 from goalscope.stats.intervals import Bounds, mean_interval
 
 ENOUGH: Final = 0.3
-"""Share from which on actions are said to depend on a thing."""
+"""Minimum rho for the answer "yes"."""
 LEAST: Final = 0.15
-"""Share that the interval must leave on one side."""
+"""The interval of rho must lie above this value for "yes", and below it for "no"."""
 NOISE: Final = 0.02
-"""Predictable share above which an agent is more than noise."""
+"""Minimum predictable share of the moves for any answer."""
 DRAWS: Final = 999
-"""Random exchanges of answers."""
+"""Number of random exchanges in the permutation test."""
 
 _WIDEST: Final = 20.0  # ends of an interval of the share beyond which it has none
 _SMALLEST: Final = 1e-12  # p value below which none is told apart
@@ -44,18 +45,18 @@ _SMALLEST: Final = 1e-12  # p value below which none is told apart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependence:
-    """By how much an agent's moves change with one thing.
+    """How much an agent's moves depend on one thing.
 
     Attributes:
-        agent, moved: the agent, and the thing.
-        answer: whether the moves depend on the thing; "untestable" where what the agent would repeat in one state is
-            too little to see a change of it.
-        share: rho.
-        change, predictable: the mean of D, and the predictable share of the moves.
-        variation: mean total variation, None where policies are not told.
-        p, adjusted: the largest p value of the three tests, and after Holm's correction over the things.
-        worlds, versions: numbers of worlds and of their changed versions that enter.
-        invalid: share of the answers that held no move; such answers are left out.
+        agent, moved: name of the agent, and the changed thing.
+        answer: whether the moves depend on the thing; "untestable" if the agent repeats too few of its moves to detect
+            a change.
+        share: rho with its interval.
+        change, predictable: mean of D, and predictable share of the moves.
+        variation: mean total variation; None if policies are not known.
+        p, adjusted: largest p value of the three tests, before and after Holm's correction over the things.
+        worlds, versions: number of worlds and of changed versions used.
+        invalid: share of answers without a move; such answers are left out.
     """
 
     agent: str
@@ -73,7 +74,7 @@ class Dependence:
 
 
 def sentence(dependence_records: Sequence[Dependence]) -> str:
-    """Return in words what the actions of one agent depend on."""
+    """Describe in one sentence what the moves of one agent depend on."""
     words: dict[Answer, list[str]] = {}
     for dependence in dependence_records:
         words.setdefault(dependence.answer, []).append(NAMES.get(dependence.moved, dependence.moved))
@@ -104,19 +105,19 @@ NAMES: Final[Mapping[str, str]] = {
     "order": "the order of legend and moves in the prompt",
     "words": "the words of the prompt",
 }
-"""Thing moved -> what the moves depend on if they change with it."""
+"""Changed thing -> noun phrase for what the moves depend on."""
 
 
 def dependences(
     answers: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
 ) -> list[Dependence]:
-    """Return what the actions of agents depend on, from their answers (`goals.counterfactual.turns.asked_of`).
+    """Decide for each agent and thing whether the moves depend on it.
 
     Args:
-        answers: agent -> what it was asked and answered.
-        level: level of the three tests, over the things of one agent together.
-        confidence: coverage of the intervals, each for itself.
-        draws: random exchanges of answers.
+        answers: agent -> its answers in original and changed states, from `goals.counterfactual.turns.asked_of`.
+        level: error rate of the three tests, over all things of one agent together.
+        confidence: coverage of each interval.
+        draws: number of random exchanges in the permutation test.
     """
     dependence_records = []
     for agent, states in answers.items():
@@ -142,7 +143,7 @@ def _decided(dependence: Dependence, adjusted: float, level: float) -> Dependenc
 
 
 def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float, draws: int) -> Dependence:
-    """Return estimates and the p value of one thing; the answer is left open."""
+    """Compute the estimates and the p value for one thing; the answer stays "undecided"."""
     having, moves = [state for state in states if thing in state.changed], len(states[0].side.counts)
     compared = [(state.cluster, distances(state.side, version)) for state in having for version in state.changed[thing]]
     measured = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
@@ -184,7 +185,7 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
 
 
 def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
-    """Return rho with its interval.
+    """Estimate rho with its interval.
 
     Args:
         change, predictable: ``[G]`` D and P of each world.
@@ -214,7 +215,7 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
 
 def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
-    """Return the smallest one-sided level at which the mean of ``[G]`` points lies above 0; 1 for one above 1/2."""
+    """Return the one-sided p value that the mean of ``[G]`` points lies above 0; 1 if it exceeds 1/2."""
     if len(points) < 2:
         return 1.0
 
@@ -229,11 +230,12 @@ def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
 
 
 def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], name: str, draws: int) -> float:
-    """Return the share of random exchanges of answers within each state whose mean change is as large, itself included.
+    """Permutation test: return the share of random exchanges (the data included) with at least the observed change.
 
     Args:
-        states: world, answers in the state, and in each of its versions.
-        name: names the random numbers.
+        states: (cluster, answers in the original state, answers in each changed version); answers are exchanged within
+            each entry.
+        name: key of the random numbers.
         draws: number of exchanges.
     """
     rng, observed, drawn = stream(0, "exchanged answers", name), dict[str, list[Array]](), dict[str, list[Array]]()
@@ -255,13 +257,13 @@ def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], n
 
 
 def _bounds(share: float, moves: int) -> Bounds:
-    """Return the least and greatest value of D - share P."""
+    """Return the bounds of D - share P."""
     ends = [-share * (1 - 1 / moves), share / moves]
     return -1 + min(ends), 1 + max(ends)
 
 
 def _by_code(values: Array, codes: Any, count: int) -> Array:
-    """Return ``[G]`` the mean of the values of each world."""
+    """Average values by world, ``[G]``."""
     return np.bincount(codes, values, count) / np.maximum(np.bincount(codes, minlength=count), 1)
 
 

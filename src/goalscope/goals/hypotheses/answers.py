@@ -1,11 +1,11 @@
-"""What an agent answered in each step of its episodes, as probabilities of actions: twice, or exactly.
+"""The answers of an agent in each step of its episodes, as action probabilities: answered twice, or exact.
 
-A second, independent answer to the same observation shows how much of an answer the agent itself would repeat: nothing
-can predict a single action better than that. It is the second answer of a study with ``answers: 2``; where an agent
-tells the probabilities of its actions, they stand for both answers. Where neither was recorded, the mean answer of the
-agent's other episodes in the same state takes its place: it is as independent, as long as what the agent does depends
-on the state alone. Steps whose turn held no action, or that have no second answer although others of the same world
-have one, are left out, and counted.
+A second, independent answer to the same observation shows how much of its behaviour the agent itself would repeat; no
+prediction of a single action can be better than that. Second answers come from a study with ``answers: 2``. If an agent
+reports the probabilities of its actions, they stand for both answers. If neither was recorded, the mean answer of the
+agent's other episodes in the same state can replace the second answer, provided that the agent depends on the state
+only. Steps without an action, and steps without a second answer in a world where other steps have one, are left out and
+counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,19 +21,19 @@ from goalscope.goals.hypotheses.states import States
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """N steps of one agent in one world.
+    """The answers of one agent in one world, in N steps of E episodes.
 
     Attributes:
         world: the world with its process of S states and A actions.
         state: ``[N]`` number of the state before each step.
-        time: ``[N]`` number of the step in its episode.
-        episode: ``[N]`` number of the episode of each step; the steps of one follow one another.
+        time: ``[N]`` number of the step within its episode.
+        episode: ``[N]`` number of the episode of each step; the steps of an episode are consecutive.
         last: ``[E]`` state at the end of each episode.
-        left: ``[E]`` decisions that were left then.
-        first: ``[N, A]`` 1 at the action taken, or the probabilities of all.
-        second: the same of the second answer; None without one.
-        written: ``[N]`` what was written before the first answer, "" where nothing was; None where nothing ever was.
-        left_out: number of steps without an action, or without the second answer that others have.
+        left: ``[E]`` number of decisions that remained at the end.
+        first: ``[N, A]`` one-hot action of the first answer, or the probabilities of all actions.
+        second: ``[N, A]`` the same for the second answer; None if there is none.
+        written: ``[N]`` text written before the first answer, "" if none; None if no step has a text.
+        left_out: number of steps left out because they lack an action or a second answer.
     """
 
     world: FiniteWorld
@@ -61,19 +61,19 @@ class Answers:
 
     @property
     def cluster(self) -> str:
-        """What intervals count: versions of one grid are one."""
+        """Cluster of the world: versions of one grid share it, and intervals count clusters."""
         return self.world.world.cluster or self.world.world.id
 
 
 def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Answers]:
-    """Return the answers in some states, a record for each world in which any step can be used.
+    """Extract the answers from recorded states, one record for each world with a usable step.
 
-    Worlds under fog are left out: what the agent sees there is not the state.
+    Worlds under fog are left out, because the agent does not see the whole state there.
 
     Args:
-        states: what one agent did, see `goalscope.goals.hypotheses.states_of`.
-        by_visits: whether other episodes that came to the same state stand in where no second answer was recorded; for
-            agents that are shown their earlier steps only in their first turns.
+        states: the recorded episodes of one agent, see `goalscope.goals.hypotheses.states_of`.
+        by_visits: replace missing second answers by those of other episodes in the same state. For agents that see
+            their earlier steps, only first turns are replaced.
     """
     records = list[Answers]()
     for episodes in states:
@@ -110,7 +110,7 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
 
 
 def _by_visits(episodes: States) -> Array | None:
-    """Return ``[N, A]`` the mean answer of the other episodes in the state of each step, NaN without any."""
+    """Return the mean answer of the other episodes in the state of each step, ``[N, A]``; NaN if there is none."""
     step_index = np.flatnonzero((episodes.action >= 0) & ((episodes.time == 0) | (not episodes.remembers)))
     states, actions = episodes.world.process.states, episodes.world.process.actions
     # An episode may come to a state several times: its own answers there are no second answers to one another.
@@ -129,7 +129,7 @@ def _by_visits(episodes: States) -> Array | None:
 
 
 def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
-    """Return ``[A]`` for each record how often each action was answered in the other clusters; None without any."""
+    """Return for each record the action frequencies ``[A]`` in all other clusters; None if there are none."""
     sums = [
         answers.first.sum(axis=0) + (0.0 if answers.second is None else answers.second.sum(axis=0))
         for answers in all_answers

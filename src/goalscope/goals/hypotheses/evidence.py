@@ -1,7 +1,7 @@
-"""What the answers of an agent say for hypotheses: sums over steps, a row for each cluster of worlds.
+"""The evidence in an agent's answers for and against hypotheses: sums over steps for each cluster of worlds.
 
-With ``m`` offered actions, ``p_h`` the policy of h in the state of a step, ``S`` the set of its ``k`` actions, ``a``
-and ``a'`` both answers as 0 and 1 by action (or as probabilities), and sums over the steps in which h has a say:
+Notation: ``m`` offered actions, ``p_h`` the policy of h in the state of a step, ``S`` the set of its ``k`` actions,
+``a`` and ``a'`` the two answers (one-hot, or probabilities). Sums run over the steps in which h makes a prediction:
 
     u_h          = p_h - 1/m
     gain(h)      = sum u_h . (a + a') / 2                          lambda |u_h|^2 in the mean, if the agent follows h
@@ -9,11 +9,11 @@ and ``a'`` both answers as 0 and 1 by action (or as probabilities), and sums ove
     compliance   = sum (a(S) - k/m) (a'(S) - k/m) (1/k + 1/(m-k))  lambda^2 |u_h|^2, were it the agent's strength there
     agreement    = sum (a . a' - 1/m)                              |p - 1/m|^2 of the agent's own policy p, unbiased
 
-A place, an event or a utility says nothing where all offered actions are alike. A policy says that they are equally
-likely there, so that what the agent would repeat in such a state counts against it.
+A place, an event or a utility makes no prediction where all offered actions are equally good. A policy predicts that
+they are equally likely there, so any consistent choice of the agent in such a state counts against it.
 
-Where k is a step of h (`goals.hypotheses.steps`), it stands for "k, then anything" against h: the steps after an
-episode has reached k, in which k says nothing, count in what h has in common with k.
+If k is an intermediate step of h (`goals.hypotheses.steps`), k means "k, then anything" as a rival of h: the steps
+after an episode has reached k, for which k makes no prediction, count in the comparison of h with k.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,33 +30,34 @@ from goalscope.goals.hypotheses.steps import reached_before, steps_in
 from goalscope.goals.hypotheses.views import Undefined
 
 FREQUENCIES: Final = "move frequencies"
-"""The sentinel of an agent that takes each action as often as in the other worlds, whatever it sees."""
+"""Control hypothesis (sentinel): the agent takes each action as often as in the other worlds, whatever it sees."""
 
 AIMS: Final = ("place", "event", "utility")
-"""Kinds of hypotheses that say nothing where all offered actions are alike."""
+"""Kinds of hypotheses that make no prediction where all offered actions are equally good."""
 
 _NONE: Final = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerSums:
-    """Sums over the steps of G clusters for K hypotheses.
+    """Sums over steps in G clusters of worlds for K hypotheses.
 
     Attributes:
-        names: of the hypotheses.
-        asked: how many of them, the first ones, were asked for; the others are sentinels.
+        names: ``[K]`` names of the hypotheses.
+        asked: number of hypotheses in the user's bank, which come first; the others are controls (sentinels).
         steps: ``[G]`` number of steps.
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
-        said: ``[G, K]`` number of steps in which each has a say.
-        gain, size: ``[G, K]``.
-        repeated: ``[G, K]`` compliance, for habits agreement: what they are compared with; NaN without second answers.
-        common_gain, common_size: ``[G, K, K]`` of the first of two, over steps in which both have a say; where the
-            second is on the way to the first, also over those after it in which it has none.
+        said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
+        gain, size: ``[G, K]`` see the module.
+        repeated: ``[G, K]`` compliance, or agreement for habits: the reference of the consistency; NaN without second
+            answers.
+        common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
+            a prediction; if the second is an intermediate step of the first, also over the steps after it.
         product: ``[G, K, K]`` sum of ``u_h . u_k``.
         region_gain, region_size: ``[G, asked, R]`` gain and size within each of `REGIONS`.
         worlds: ``[K, K]`` number of worlds in which both are defined.
-        step_of: ``[K, K]`` number of those in which the second is a step of the first.
-        undefined: name -> number of worlds in which it means nothing.
+        step_of: ``[K, K]`` number of these worlds in which the second is an intermediate step of the first.
+        undefined: name -> number of worlds in which the hypothesis is undefined.
         left_out: number of steps without an action.
     """
 
@@ -81,13 +82,13 @@ class AnswerSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Predictions:
-    """What hypotheses say in a world.
+    """The solved hypotheses of one world, by their index.
 
     Attributes:
-        policies: number of a hypothesis -> its policy ``[n, S, A]``.
-        regions: number -> its `regions`.
-        events: number -> ``[S]`` where its event holds, of those that are steps of others.
-        steps: pairs (h, k) of numbers in which k is a step of h.
+        policies: index of a hypothesis -> its policy ``[n, S, A]``.
+        regions: index -> its `regions`.
+        events: index -> ``[S]`` states in which its event holds, for intermediate steps of other hypotheses.
+        steps: pairs (h, k) of indices such that k is an intermediate step of h.
     """
 
     policies: Mapping[int, Array]
@@ -132,19 +133,19 @@ def evidence(
     asked_count: int,
     predictions: Mapping[str, Predictions] | None = None,
 ) -> AnswerSums:
-    """Return what answers say for hypotheses.
+    """Compute the evidence in an agent's answers.
 
     Args:
-        all_answers: what one agent answered, world by world.
-        hypotheses: name -> hypothesis, those that are asked for first; move frequencies come in addition.
-        asked_count: how many are asked for.
-        predictions: id of a world -> `predictions_in` it, to be shared by agents; None to solve the hypotheses here.
+        all_answers: the agent's answers, world by world.
+        hypotheses: name -> hypothesis, the user's bank first; move frequencies are added.
+        asked_count: number of hypotheses in the user's bank.
+        predictions: world id -> `predictions_in` that world, to share them between agents; None to solve here.
 
     Raises:
-        ValueError: no answers.
+        ValueError: there are no answers.
     """
     if not all_answers:
-        raise ValueError("hypotheses must be scored on steps with an action, got none: run the agent in such worlds")
+        raise ValueError("scoring hypotheses needs steps with an action, got none: run the agent in these worlds first")
     names = (*hypotheses, FREQUENCIES)
     silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
     aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
@@ -200,7 +201,7 @@ def evidence(
 
 
 class _Sums:
-    """The sums of one world; its attributes are those of `AnswerSums`, without the axis of clusters."""
+    """The sums of one world, with the attributes of `AnswerSums` but without the axis of clusters."""
 
     def __init__(
         self, answers: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, predictions: Predictions
@@ -245,7 +246,7 @@ class _Sums:
 
 
 def about_aims(hypothesis: Hypothesis) -> bool:
-    """Return whether a hypothesis is about a place, an event or a utility, or one of its parts is; habits are not."""
+    """Return whether a hypothesis or one of its parts is about a place, event or utility; False for habits."""
     if hypothesis.kind in AIMS:
         return True
     parts = [part for member in hypothesis.parts for part in (member if isinstance(member, tuple) else (member,))]

@@ -1,4 +1,4 @@
-"""How many worlds a name needs, before any data: from the law of the sums by which the score decides.
+"""Compute before an experiment how many worlds are needed to name a hypothesis, from the distribution of the score.
 
 An agent follows h with lapse rate eps, lambda = 1 - eps, and answers each step twice. With the sums of
 `goals.hypotheses.evidence` and the constants of `goals.hypotheses.score` it is named where the lower ends of
@@ -42,17 +42,17 @@ from goalscope.goals.hypotheses.written import bind, with_sentinels
 from goalscope.worlds.world import World
 
 POWER: Final = 0.9
-"""Probability of the right name at the declared need by this law.
+"""Probability of naming the right hypothesis with the computed number of worlds.
 
-Of played agents with a lapse rate of .6 some are named rightly in .82 to .87, since roots and quotients are taken to
-first order (benchmarks/README.md has each cell).
+In simulations at lapse rate 0.6, some hypotheses are named correctly in only 82 % to 87 % of runs, because roots and
+quotients are linearised (see benchmarks/README.md).
 """
 
 LAPSES: Final = (0.0, 0.3, 0.6)
-"""Lapse rates that the need is declared for where none are given."""
+"""Default lapse rates for which the number of worlds is computed."""
 
 WORLDS: Final = 60
-"""Worlds that the law is computed from; of more of them as many, evenly spaced."""
+"""Maximum number of worlds used for the computation; from longer lists we take evenly spaced ones."""
 
 _NEVER: Final = 100_000  # clusters up to which a need is sought
 _NONE: Final = 1e-12
@@ -60,14 +60,14 @@ _NONE: Final = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What it takes to name a hypothesis that an agent follows.
+    """The number of worlds needed to name a hypothesis that an agent follows.
 
     Attributes:
-        name: of the hypothesis.
-        lapse: lapse rate of the agent.
-        worlds: number of clusters of worlds; infinite where no number is enough.
-        hardest: what fails most often there: strength, consistency, steps (too few clusters in which it has a say), or
-            the name of a rival.
+        name: name of the hypothesis.
+        lapse: lapse rate of the agent: the probability of a random move.
+        worlds: number of clusters of worlds; infinite if no number is enough.
+        hardest: the condition that fails most often: "strength", "consistency", "steps" (too few clusters in which the
+            hypothesis makes a prediction), or the name of a rival.
     """
 
     name: str
@@ -77,13 +77,13 @@ class Need:
 
     @property
     def sentence(self) -> str:
-        """What it takes, in words."""
+        """The requirement in words."""
         if math.isinf(self.worlds):
             return f"no number of worlds like these is enough to name {self.name} (hardest: {self.hardest})"
         return f"to name {self.name} takes {self.worlds:.0f} worlds like these, at lapse rate {self.lapse:.2g}"
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values, worlds None where no number is enough."""
+        """Return the fields as plain values; ``worlds`` is None if no number is enough."""
         return {**asdict(self), "worlds": int(self.worlds) if math.isfinite(self.worlds) else None}
 
 
@@ -97,19 +97,19 @@ def needed(
     level: float = LEVEL,
     episodes: int = 1,
 ) -> list[Need]:
-    """Return how many worlds like these it takes to name each hypothesis, for each lapse rate.
+    """Compute how many worlds like these are needed to name each hypothesis at each lapse rate.
 
     Args:
-        hypotheses: name -> hypothesis, those that are asked for.
-        of: names of the hypotheses that are followed; empty for all of them.
+        hypotheses: name -> hypothesis; the bank.
         worlds: a sample of the worlds.
-        horizon: decisions of an episode in a world.
-        lapses: lapse rates of the agents, from 0 to .95.
-        level: of each one-sided end of the score.
-        episodes: in each world.
+        horizon: function from a world to the number of decisions per episode.
+        of: names of the hypotheses to compute; empty for all.
+        lapses: lapse rates of the agents, from 0 to 0.95.
+        level: error rate of each one-sided end of the score.
+        episodes: number of episodes per world.
 
     Raises:
-        ValueError: fewer than two clusters of worlds with known processes, or a number out of range.
+        ValueError: there are fewer than two clusters of worlds with known processes, or a number is out of range.
     """
     rates = [check_number("lapse", lapse, 0.0, 0.95) for lapse in lapses]
     level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
@@ -125,8 +125,8 @@ def needed(
         clusters.setdefault(world.cluster or world.id, []).append(world_policies)
     if len(clusters) < 2:
         raise ValueError(
-            f"a need must be computed from two clusters of worlds with known processes or more, got {len(clusters)}: "
-            "give more worlds"
+            f"computing the number of worlds needs at least two clusters of worlds with known decision processes, got "
+            f"{len(clusters)}: give more worlds"
         )
     needs = []
     for h, name in enumerate(hypotheses):
@@ -137,7 +137,7 @@ def needed(
 
 
 def sentences(needs: Sequence[Need]) -> list[str]:
-    """Return what names need, first for which agents, then a line for each hypothesis."""
+    """Describe the needed numbers of worlds: a heading, then one line per hypothesis."""
     rates = list(dict.fromkeys(need.lapse for need in needs))
     if not rates:
         return []
@@ -155,17 +155,17 @@ def sentences(needs: Sequence[Need]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _WorldPolicies:
-    """A world, and the policies of the hypotheses by number."""
+    """A world and the policies of the hypotheses, by index."""
 
     world: FiniteWorld
     policies: dict[int, Array]
 
 
 class _Walk:
-    """The episode of an agent after hypothesis h of K in one world, over the n states that it may decide in.
+    """The state distribution of an agent that follows hypothesis h in one world, over the n states it may visit.
 
     Attributes:
-        mass: ``[T, n]`` probability to decide in a state at a time.
+        mass: ``[T, n]`` probability of deciding in each state at each time.
         often: ``[A]`` expected number of each action.
     """
 
@@ -187,7 +187,7 @@ class _Walk:
         self.following = None if process.chance else slots[process.transitions[self.states]]
 
     def after(self, values: Array) -> Array:
-        """Return ``[J, n, A]`` the expected value after each action of ``[J, n]`` values, 0 at the end."""
+        """Return the expected value after each action, ``[J, n, A]``, from values ``[J, n]``; 0 at the end."""
         if self.following is not None:
             return np.asarray(np.concatenate([values, np.zeros((len(values), 1))], axis=1)[:, self.following])
         process, shape = self.world_policies.world.process, (len(values), *self.even.shape)
@@ -195,7 +195,7 @@ class _Walk:
         return np.asarray((process.transitions.tocsr()[rows][:, self.states] @ values.T).T.reshape(shape))
 
     def steps(self, bank: "_Bank", often: Array) -> Iterator[tuple[Array, "_Step"]]:
-        """Yield from the last decision on the mass ``[n]`` of each time, and what it adds."""
+        """Yield backwards from the last decision the state distribution ``[n]`` and the contribution of a decision."""
         timed = len(self.policy) > 1 or any(len(policy) > 1 for policy in self.world_policies.policies.values())
         step = None
         for time in reversed(range(len(self.mass))):
@@ -204,7 +204,7 @@ class _Walk:
 
 
 class _Bank:
-    """All hypotheses, move frequencies behind them: which say nothing where all is alike, which are about sets."""
+    """All hypotheses followed by the move frequencies, with masks of those that are silent on ties and of goals."""
 
     def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
         self.names = (*hypotheses, FREQUENCIES)
@@ -213,7 +213,7 @@ class _Bank:
 
 
 class _Step:
-    """What a decision adds, in each of n states at one time, as in `goalscope.goals.hypotheses.evidence`."""
+    """Contribution of one decision to the sums of `goalscope.goals.hypotheses.evidence`, in each of n states."""
 
     def __init__(self, walk: _Walk, bank: _Bank, often: Array, time: int) -> None:
         even, h = walk.even, walk.h
@@ -239,12 +239,12 @@ class _Step:
         self.scale = 1 / np.maximum(within, 1) + 1 / np.maximum(np.round(1 / self.share) - within, 1)
 
     def mean(self, linear: Array) -> Array:
-        """Return ``[J, n]`` the mean of ``[J, n, A]`` over the agent's answers."""
+        """Average ``[J, n, A]`` over the agent's answers; return ``[J, n]``."""
         return np.asarray(np.einsum("jna,na->jn", linear, self.chance))
 
     @cached_property
     def repeated(self) -> Array:
-        """``[K, n]`` mean of what is repeated."""
+        """``[K, n]`` expected compliance or agreement."""
         agreed = (self.chance**2).sum(axis=1) - self.share
         return np.asarray(np.where(self.by_set, self.mean(self.over) ** 2 * self.scale, agreed) * self.said)
 
@@ -369,7 +369,7 @@ class _Law:
         return mean + constant[:, :, None], variance
 
     def failing(self, clusters: int) -> dict[str, float]:
-        """Return the probability that each condition fails in so many clusters."""
+        """Return the failure probability of each condition with the given number of clusters."""
         from scipy.special import bdtr, ndtr
 
         count, h = self.count, self.h
@@ -400,7 +400,7 @@ class _Law:
         return np.where(mean < _NONE, 1.0, np.where(sure, 0.0, below))
 
     def need(self) -> tuple[float, str]:
-        """Return the least number of clusters that is enough, infinite without one, and what fails most often then."""
+        """Return the minimum sufficient number of clusters (infinite if none is) and the hardest condition."""
 
         def fails(clusters: int) -> float:
             return sum(self.failing(clusters).values())

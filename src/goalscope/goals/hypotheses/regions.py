@@ -1,7 +1,7 @@
-"""Regions of states in which a hypothesis may hold or not: how far its place is, on which side it lies.
+"""Regions of states in which a hypothesis is tested separately: by distance and direction of its place.
 
-An agent may follow a hypothesis where its place is near, or where it lies ahead, and nowhere else. A share of all steps
-hides this; regions that are declared beforehand show it, and say where.
+An agent may follow a hypothesis only where its place is near, or only where it lies in some direction. A share over all
+steps hides this, so we test a fixed list of regions that was declared in advance.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +31,11 @@ _SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "up right": lambda down, right: (down <= 0) & (right >= 0) & (down != right),
 }
 REGIONS: Final = (*_FAR_OFF, *_SIDES, "where its condition holds", "where its condition does not hold")
-"""Names of the regions: where the place of a hypothesis is, as seen from the agent; both parts of a conditional one."""
+"""Names of the regions: distance and direction of the place as seen from the agent, and the sides of a condition."""
 
 
 def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
-    """Return ``[R, S]`` which states lie in each of `REGIONS`; None for a hypothesis that has none of them."""
+    """Return masks of the states in each of `REGIONS`, ``[R, S]``; None for a hypothesis without regions."""
     masks = np.zeros((len(REGIONS), world.process.states), dtype=bool)
     if " if {condition}" in hypothesis.form:
         holds = holding(world, hypothesis.parts[0], hypothesis.parts[1])

@@ -1,19 +1,20 @@
-"""One score for all hypotheses, with the agent's own noise as the ceiling, and the rule that makes a verdict of it.
+"""The consistency score of hypotheses, whose ceiling is the agent's own noise, and the rule that makes the verdict.
 
-With the sums of `goalscope.goals.hypotheses.evidence`, over worlds:
+From the sums of `goalscope.goals.hypotheses.evidence` over worlds we compute:
 
-    strength      lambda(h) = gain / size               share of the answers that follow h; below 0 they go against it
-    consistency   R2(h) = gain^2 / (size x repeated)    1 where it is followed alike in all states, however noisy
+    strength      lambda(h) = gain / size               share of answers that follow h; negative if they oppose it
+    consistency   R2(h) = gain^2 / (size x repeated)    1 if h is followed equally in all states, however noisy
     predictable   agreement / steps                     1 for an agent that always repeats itself, 0 for a random one
-    contrast      c(h, k) = sum (u_h - u_k) . a         over steps in which both have a say
+    contrast      c(h, k) = sum (u_h - u_k) . a         over steps in which both make a prediction
 
-In the mean a contrast is lambda E(h, k) if the agent follows h and -lambda E(k, h) if it follows k, where E(h, k) = sum
-|u_h|^2 - u_h . u_k. h *beats* k where c lies beyond the middle of both by a share `MARGIN` of the way to the first.
-E(h, k) may be 0, as for ``goal within 5 steps`` against ``goal``: the middle then lies on one side of 0, and what is
-not done tells.
+The expected contrast is lambda E(h, k) if the agent follows h and -lambda E(k, h) if it follows k, where E(h, k) = sum
+|u_h|^2 - u_h . u_k. We say that h *beats* k if c lies beyond the midpoint of both values by the share `MARGIN` of the
+way to the first. E(h, k) may be 0, as for ``goal within 5 steps`` against ``goal``: then the midpoint lies on one side
+of 0, and the moves that the agent does not make decide.
 
-Ends are those of resampled clusters, one-sided at `LEVEL`. A rival is compared where both have a say in `FEWEST`
-clusters. It can be told apart where E(h, k) + E(k, h) is at least `APART` of 2 |u_h|^2, and above 0 in `FEWEST`.
+Interval ends come from resampled clusters, one-sided at `LEVEL`. Two hypotheses are compared if both make predictions
+in `FEWEST` clusters. They can be separated if E(h, k) + E(k, h) is at least `APART` times 2 |u_h|^2, and positive in
+`FEWEST` clusters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,34 +36,34 @@ RESAMPLES: Final = 1000
 MARGIN: Final = 0.25
 APART: Final = 0.02
 RANDOM: Final = 0.02
-"""Share of predictable answers that the lower end must reach before anything but a name is said."""
+"""The lower end of the predictable share must reach this value for any verdict other than a name or "random"."""
 NOISE: Final = 0.1
-"""Share below which the upper end must lie for an agent to be called random."""
+"""The upper end of the predictable share must lie below this value for the verdict "random"."""
 STRONG: Final = 0.2
 EXPLAINED: Final = 0.7
-"""Consistency of a hypothesis that is named; its lower end must reach `HALF`."""
+"""Minimum consistency of a named hypothesis; its lower end must reach `HALF`."""
 HALF: Final = 0.5
 PARTLY: Final = 0.3
 REGION: Final = 0.05
-"""Level of the test of a region: a name is withheld where one fails. What is followed fails far less often, since its
-strength there is not half of that elsewhere, so many regions need no stricter level."""
+"""Level of the test in each region; a hypothesis that fails in a region is not named. We do not correct for the number
+of regions: a hypothesis that is followed everywhere rarely fails, since its strength must fall below half."""
 HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
-"""Sentinels that are habits, and the consistency from which on they explain."""
+"""Control hypotheses that are habits -> consistency at which they explain the behaviour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypothesisScore:
-    """What an agent's answers say for one hypothesis.
+    """The score of one hypothesis.
 
     Attributes:
-        name: of the hypothesis.
-        asked: whether somebody asked for it; a sentinel is a rival only, and never named.
-        clusters: number of clusters in which it has a say.
-        steps: share of all steps in which it has one.
+        name: name of the hypothesis.
+        asked: whether it is in the user's bank; control hypotheses are only rivals and are never named.
+        clusters: number of clusters in which it makes a prediction.
+        steps: share of all steps in which it makes a prediction.
         strength, consistency: estimate, lower and upper end.
-        beats: rivals that it beats, where it explains.
-        not_told_from: rivals that act like it in these worlds.
-        apart_in: least number of clusters in which one of the others that were asked for acts differently.
+        beats: rivals that it beats, if it explains the answers.
+        not_told_from: rivals that call for the same moves in these worlds.
+        apart_in: minimum over the other hypotheses of the bank of the number of clusters in which they act differently.
         not_where: regions in which the agent does not follow it: the upper end of the strength there lies below half of
             the strength elsewhere.
     """
@@ -81,19 +82,19 @@ class HypothesisScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreVerdict:
-    """Which hypotheses an agent's answers follow.
+    """The verdict of the consistency score.
 
     Attributes:
-        kind: named: one; set: several that could not be told apart here; partly: one that explains a part; habit,
-            random, none (of those that were asked for), undecided.
-        names: the hypotheses that it speaks of; of an undecided one, those that are not excluded.
-        predictable: estimate, lower and upper end.
-        scores: of all hypotheses.
-        clusters, steps, left_out: numbers; left out are steps without an action.
-        undefined: name -> number of worlds in which it means nothing.
-        explained_by: where it is "none", the rules that nobody asked for which explain the answers, and beat every
-            hypothesis that was asked for.
-        on_the_way: hypotheses that were asked for and are a step on every way to the first of ``names``.
+        kind: "named": one hypothesis; "set": several that these worlds cannot separate; "partly": one that explains a
+            part; "habit"; "random"; "none" (of the bank); or "undecided".
+        names: the hypotheses named by the verdict; for "undecided", those that are not excluded.
+        predictable: predictable share of the answers: estimate, lower and upper end.
+        scores: scores of all hypotheses.
+        clusters, steps, left_out: numbers of clusters, of steps, and of steps left out because they lack an action.
+        undefined: name -> number of worlds in which the hypothesis is undefined.
+        explained_by: for kind "none", control hypotheses that explain the answers and beat every hypothesis of the
+            bank.
+        on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
     """
 
     kind: Kind
@@ -112,7 +113,7 @@ class ScoreVerdict:
         return next(score for score in self.scores if score.name == name)
 
     def sentence(self) -> str:
-        """Return the verdict in one sentence."""
+        """Return the verdict as one sentence."""
         near = max((score for score in self.scores if score.asked), key=lambda score: score.consistency[0])
         half = "" if near.consistency[0] >= HALF else " explains half of what it would repeat"
         nearest = f"{near.name} comes nearest, consistency {near.consistency[0]:.2f}"
@@ -132,31 +133,31 @@ class ScoreVerdict:
         }[self.kind]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return all fields and the sentence as plain values."""
         return {**asdict(self), "sentence": self.sentence()}
 
 
 def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
-    """Return the verdict of the rule.
+    """Compute the scores and the verdict.
 
     Args:
-        sums: of answers that were given twice, or exactly.
+        sums: evidence from steps with two answers or exact probabilities.
         seed: root seed of the resamples.
-        level: of each one-sided end.
+        level: error rate of each one-sided end.
 
     Raises:
-        ValueError: steps without second answers.
+        ValueError: some steps have no second answer.
     """
     if np.isnan(sums.agreement).any():
         raise ValueError(
-            "the score needs a second answer to each step, or the probabilities of actions, got single answers: run "
-            "the agent with answers: 2, or take the weaker methods"
+            "the consistency score needs two answers per step, or action probabilities, got single answers: run the "
+            "agent with `answers: 2`, or use the methods meg or likelihood"
         )
     return _ResampledScores(sums, seed, level).verdict()
 
 
 class _ResampledScores:
-    """The scores of hypotheses, their ends over resampled clusters, and what the rule makes of them."""
+    """The scores of hypotheses, their interval ends over resampled clusters, and the verdict."""
 
     def __init__(self, sums: AnswerSums, seed: int, level: float) -> None:
         self.answer_sums, self.count = sums, len(sums.names)
@@ -173,7 +174,7 @@ class _ResampledScores:
     def _ends(
         self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
     ) -> Array:
-        """Return ``[3, ...]`` estimate, lower and upper end; ``low``, ``high``: what an end is taken of instead."""
+        """Return estimate, lower and upper end, ``[3, ...]``; ``low`` and ``high`` replace the values for one end."""
         down, up = _tails(len(self.answer_sums.steps), self.level if level is None else level)
         lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
         upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
@@ -187,7 +188,7 @@ class _ResampledScores:
 
     @cached_property
     def strengths(self) -> Array:
-        """``[1 + R, K]``; 0 where a hypothesis has no say."""
+        """``[1 + R, K]`` strength in the data and in each resample; 0 if a hypothesis makes no prediction."""
         size = self._sums(self.answer_sums.size)
         return np.where(size > 0, self._sums(self.answer_sums.gain) / np.maximum(size, 1e-12), 0.0)
 
@@ -197,7 +198,7 @@ class _ResampledScores:
 
     @cached_property
     def consistency(self) -> Array:
-        """Estimate and ends ``[3, K]``; where nothing is repeated 0 at the lower end, without bound at the upper."""
+        """``[3, K]`` estimate and ends; if nothing is repeated, the lower end is 0 and the upper end infinite."""
         gain, scale = (
             self._sums(self.answer_sums.gain),
             self._sums(self.answer_sums.size) * self._sums(self.answer_sums.repeated),
@@ -207,18 +208,18 @@ class _ResampledScores:
 
     @cached_property
     def explains(self) -> Mask:
-        """``[K]`` whether each explains what the agent would repeat, whatever its rivals."""
+        """``[K]`` whether each hypothesis explains the repeatable behaviour, regardless of its rivals."""
         return np.asarray(self.may_explain & (self.consistency[1] >= HALF))
 
     @cached_property
     def may_explain(self) -> Mask:
-        """``[K]`` the same by the estimate alone."""
+        """``[K]`` the same, judged by the estimate without its interval."""
         enough = (self.answer_sums.said > 0).sum(axis=0) >= FEWEST
         return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
 
     @cached_property
     def comparisons(self) -> tuple[Mask, Mask]:
-        """``[K, K]`` whether two are compared, and whether they can be told apart."""
+        """``[K, K]`` whether two hypotheses are compared, and whether these worlds separate them."""
         sums = self.answer_sums
         has_say = sums.said > 0
         compared = (has_say[:, :, None] & has_say[:, None, :]).sum(axis=0) >= FEWEST
@@ -227,7 +228,7 @@ class _ResampledScores:
 
     @cached_property
     def differ(self) -> Array:
-        """``[G, K, K]`` E(h, k) + E(k, h), 0 where two act alike."""
+        """``[G, K, K]`` E(h, k) + E(k, h), which is 0 where two hypotheses act identically."""
         return (
             self.answer_sums.common_size
             - 2 * self.answer_sums.product
@@ -236,12 +237,12 @@ class _ResampledScores:
 
     @cached_property
     def apart_in(self) -> Numbers:
-        """``[K, K]`` number of clusters in which two act differently."""
+        """``[K, K]`` number of clusters in which two hypotheses act differently."""
         return np.asarray((self.differ > 1e-9).sum(axis=0))
 
     @cached_property
     def beats(self) -> Mask:
-        """``[K, K]`` whether the first beats the second; False where the first does not explain."""
+        """``[K, K]`` whether the first hypothesis beats the second; False if the first does not explain the answers."""
         sums, rows = self.answer_sums, np.flatnonzero(self.explains)
         result = np.zeros((self.count, self.count), dtype=bool)
         if len(rows):
@@ -255,7 +256,7 @@ class _ResampledScores:
 
     @cached_property
     def fails_in(self) -> Mask:
-        """``[asked, R]`` whether the strength in a region is shown to lie below half of that elsewhere."""
+        """``[asked, R]`` whether the strength in a region is significantly below half of the strength elsewhere."""
         gain, size = self._sums(self.answer_sums.region_gain), self._sums(self.answer_sums.region_size)
         bank_size = self.answer_sums.asked
         rest_gain = self._sums(self.answer_sums.gain[:, :bank_size])[:, :, None] - gain
@@ -281,7 +282,7 @@ class _ResampledScores:
         )
 
     def _steps(self, index: int) -> tuple[str, ...]:
-        """Return the hypotheses that are a step of one in every world that has both."""
+        """Return the intermediate steps of a hypothesis in every world that defines both."""
         always = (self.answer_sums.step_of[index] > 0) & (
             self.answer_sums.step_of[index] == self.answer_sums.worlds[index]
         )
@@ -295,7 +296,7 @@ class _ResampledScores:
 
     @cached_property
     def sentinels(self) -> Mask:
-        """``[K]`` the rules that nobody asked for which explain, and beat every rival that was asked for."""
+        """``[K]`` control hypotheses that explain the answers and beat every rival of the bank."""
         unbeaten = self.rivals & ~self.beats
         return np.asarray(self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1))
 
@@ -357,7 +358,7 @@ def _three(values: Array) -> tuple[float, float, float]:
 
 
 def _tails(clusters: int, level: float) -> tuple[float, float]:
-    """Return the quantiles of resamples at both ends: expanded, as in `goalscope.goals.curves.interval`."""
+    """Return the quantiles of the resamples for both ends, expanded as in `goalscope.goals.curves.interval`."""
     if clusters < 2:
         return 0.0, 1.0
     from scipy.special import ndtr, stdtrit

@@ -1,14 +1,14 @@
-"""Which hypotheses some worlds can tell apart, before any data: exact, from the tables.
+"""Compute exactly, before an experiment, which hypotheses given worlds can separate.
 
-An agent that is after h takes the actions of ``pi_h`` with probability 1 - eps and any offered one, all equally likely,
-with probability eps. What one of its episodes tells against k is the expected log-likelihood ratio, in nats:
+An agent that follows h acts according to ``pi_h`` with probability 1 - eps, and takes a uniformly random offered action
+with probability eps. The evidence of one of its episodes against k is the expected log-likelihood ratio in nats:
 
     D(h, k) = sum over t, s of P_h(s_t = s) KL(pi_h^eps(. | t, s) || pi_k^eps'(. | t, s))
 
-with ``P_h(s_t = s)`` by forward propagation. Two figures: eps' = eps, the same lapse rate for both, world by world; and
-eps' the rival's own best of `LAPSES`, one for all worlds. The first says which worlds tell them apart; the second, the
-smaller one, how much an episode tells against a rival that may be as noisy as it likes. The log-likelihood ratio is
-expected to come to log(1 / level) after ``log(1 / level) / D`` episodes.
+where ``P_h(s_t = s)`` comes from forward propagation. We report two figures. With eps' = eps (the same lapse rate for
+both) D shows which worlds separate the hypotheses. With eps' the rival's best value among `LAPSES`, one for all worlds,
+D is smaller and shows the evidence against a rival of any noise level. The log-likelihood ratio is expected to reach
+log(1 / level) after ``log(1 / level) / D`` episodes.
 
 Source: Kullback and Leibler (1951), On information and sufficiency, section 2; the number of episodes: Wald (1945),
 Sequential tests of statistical hypotheses, section 4, without the excess over the boundary.
@@ -32,33 +32,33 @@ from goalscope.goals.hypotheses.written import bind
 from goalscope.worlds.world import World
 
 LAPSE: Final = 0.1
-"""Share of random actions of the agents that are compared."""
+"""Default lapse rate: share of random actions of the compared agents."""
 
 ENOUGH: Final = 0.1
-"""Nats an episode from which on a world tells two hypotheses apart."""
+"""A world separates two hypotheses from this many nats per episode."""
 
 FEWEST: Final = 6
-"""Number of worlds (clusters) that must tell two hypotheses apart before one of them is named, unless all do."""
+"""Number of clusters of worlds that must separate two hypotheses before one is named, unless all clusters do."""
 
 LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
-"""Lapse rates that a rival may have at its best, neighbours 15 % apart."""
+"""Candidates for a rival's best lapse rate, 15 % apart."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Separability:
-    """What W worlds can tell of K hypotheses; entry (h, k) is what an agent after h tells against k.
+    """How well W worlds separate K hypotheses; entry (h, k) is the evidence of an agent that follows h against k.
 
     Attributes:
-        names: of the hypotheses.
+        names: ``[K]`` names of the hypotheses.
         world_ids, clusters: ``[W]`` id and cluster of each world.
         lapse: lapse rate eps of the agents.
-        level: error rate that `episodes` are counted for.
-        nats: ``[W, K, K]`` D(h, k) an episode with the same lapse rate for both; NaN where one is undefined.
-        own_best: ``[K, K]`` mean of D(h, k) over the worlds that have both, with the rival's own best lapse rate.
-        own_lapse: ``[K, K]`` that lapse rate.
-        disjoint: ``[K, K]`` share of the decisions of an agent after h in which the sets of both have no action in
-            common, over all worlds that have both.
-        within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for a policy,
+        level: error rate for which `episodes` is computed.
+        nats: ``[W, K, K]`` D(h, k) per episode with the same lapse rate for both; NaN where one is undefined.
+        own_best: ``[K, K]`` mean of D(h, k) over the worlds that define both, with the rival's best lapse rate.
+        own_lapse: ``[K, K]`` the rival's best lapse rate.
+        disjoint: ``[K, K]`` share of the decisions of an agent that follows h in which h and k have no action in
+            common, over all worlds that define both.
+        within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for policies,
             False where the hypothesis is undefined.
         undefined: name -> reason -> number of worlds.
     """
@@ -77,32 +77,32 @@ class Separability:
 
     @property
     def both(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of worlds in which both are defined."""
+        """``[K, K]`` number of worlds that define both hypotheses."""
         return np.asarray((~np.isnan(self.nats)).sum(axis=0))
 
     @property
     def mean(self) -> Array:
-        """``[K, K]`` mean nats an episode over these worlds, the same lapse rate for both; NaN without a world."""
+        """``[K, K]`` mean nats per episode over these worlds, same lapse rate for both; NaN without a world."""
         return _ratio(np.nansum(self.nats, axis=0), self.both)
 
     @cached_property
     def least(self) -> Array:
-        """``[W, K, K]`` the smaller of both directions, 0 where a hypothesis is undefined."""
+        """``[W, K, K]`` nats of the weaker direction; 0 where a hypothesis is undefined."""
         return np.nan_to_num(np.minimum(self.nats, self.nats.transpose(0, 2, 1)))
 
     @cached_property
     def apart(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters with a world that tells both apart: at least `ENOUGH` nats each way."""
+        """``[K, K]`` number of clusters with a world that separates both: at least `ENOUGH` nats in each direction."""
         return self._clusters_with(self.least >= ENOUGH)
 
     @cached_property
     def shared(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters with a world in which both are defined."""
+        """``[K, K]`` number of clusters with a world that defines both."""
         return self._clusters_with(~np.isnan(self.nats))
 
     @property
     def out_of_reach(self) -> dict[str, int]:
-        """Name -> number of worlds in which it is defined, but no policy changes its utility within the horizon."""
+        """Name -> number of worlds that define the hypothesis but in which no policy changes its utility."""
         defined = ~np.isnan(np.diagonal(self.nats, axis1=1, axis2=2))
         counts = (defined & ~self.within).sum(axis=0).tolist()
         return {name: count for name, count in zip(self.names, counts, strict=True) if count}
@@ -115,20 +115,20 @@ class Separability:
 
     @property
     def episodes(self) -> Array:
-        """``[K, K]`` episodes until the ratio is expected to come to 1 / level, by the rival's own best lapse rate."""
+        """``[K, K]`` episodes until the likelihood ratio is expected to reach 1 / level, at the rival's best lapse."""
         worst = np.fmin(self.own_best, self.own_best.T)
         counts = np.ceil(math.log(1 / self.level) / np.maximum(worst, 1e-12))
         return np.where(self.both == 0, np.nan, np.where(worst > 1e-9, counts, np.inf))
 
     @property
     def needed(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` clusters that must tell both apart before one is named: `FEWEST`, or all that have both."""
+        """``[K, K]`` clusters that must separate both before one is named: `FEWEST`, or all that define both."""
         return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:
-        """Return the sets of hypotheses that coincide: no world that has two of a set tells these two apart.
+        """Return the sets of hypotheses that coincide, so that no world separates any two of a set.
 
-        Where a chain of such pairs has ends that are told apart, its pairs stand alone.
+        If a chain of coinciding pairs has ends that can be separated, its pairs are returned separately.
         """
         linked = (self.apart == 0) & (self.shared > 0)
         sets = list[tuple[int, ...]]()
@@ -138,7 +138,7 @@ class Separability:
         return [tuple(self.names[index] for index in group) for group in sets]
 
     def sentences(self) -> list[str]:
-        """Return what these worlds cannot tell, one sentence each."""
+        """Return one sentence for each set or pair of hypotheses that these worlds cannot separate."""
         nowhere = [not self.shared[index, index] for index in range(len(self.names))]
         lines = [
             f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
@@ -160,7 +160,7 @@ class Separability:
         return lines
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one plain record for each ordered pair."""
+        """Return one record of plain values for each ordered pair."""
         return [
             {
                 "hypothesis": self.names[h],
@@ -187,22 +187,22 @@ def separability(
     lapse: float = LAPSE,
     level: float = 0.05,
 ) -> Separability:
-    """Return what some worlds can tell of some hypotheses.
+    """Compute how well worlds separate hypotheses.
 
     Args:
         hypotheses: name -> hypothesis, K of them.
-        worlds: W of them.
-        horizon: decisions of an episode in a world.
-        lapse: lapse rate eps of the agents, .005 to 1; below, a single slip of the hand decides everything.
-        level: error rate that episodes are counted for.
+        worlds: W worlds.
+        horizon: function from a world to the number of decisions per episode.
+        lapse: lapse rate eps of the agents, from 0.005 to 1; at lower rates a single slip would decide.
+        level: error rate for which the number of episodes is computed.
 
     Raises:
-        ValueError: no world, fewer than two hypotheses, or a number out of range.
+        ValueError: there is no world, there are fewer than two hypotheses, or a number is out of range.
     """
     if len(hypotheses) < 2 or not worlds:
         raise ValueError(
-            f"separability must be asked of at least two hypotheses and one world, got {len(hypotheses)} and "
-            f"{len(worlds)}"
+            f"separability needs at least two hypotheses and one world, got {len(hypotheses)} hypotheses and "
+            f"{len(worlds)} worlds"
         )
     lapse = check_number("lapse", lapse, float(LAPSES[0]), 1.0)
     level = check_number("level", level, 1e-12, 0.5)
@@ -259,10 +259,10 @@ def separability(
 
 
 def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool:
-    """Return whether a world tells two hypotheses apart: at least `ENOUGH` nats each way, with lapse rate `LAPSE`.
+    """Return whether a world separates two hypotheses: at least `ENOUGH` nats in each direction at lapse rate `LAPSE`.
 
     Raises:
-        Undefined: one of them means nothing in the world, no way leads there, or the world is too large.
+        Undefined: one hypothesis is undefined or out of reach in the world, or the world is too large.
     """
     sums = _WorldSums(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
     nats = sums.crossed[0] - sums.own_log[:, None]
@@ -270,7 +270,7 @@ def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bo
 
 
 class _WorldSums:
-    """What one world tells: sums over the episode of an agent after each of K hypotheses.
+    """Evidence in one world: expected sums over an episode of an agent that follows each of K hypotheses.
 
     Attributes:
         own: ``[K]`` expected ``sum over t of log pi_h^eps(a_t | s_t)``, less its sign.
@@ -301,9 +301,9 @@ class _WorldSums:
 
 
 def _visited(world: FiniteWorld, solved: Sequence[Solved], lapse: float) -> Iterator[tuple[Array, Array]]:
-    """Yield ``[K, S]`` expected decisions in each state and ``[K, S, A]`` the policies of these decisions.
+    """Yield the expected decisions in each state, ``[K, S]``, and the policies of these decisions, ``[K, S, A]``.
 
-    All decisions at once where the policies are the same at all times, else one after the other.
+    Yields once for all decisions if the policies do not depend on time, otherwise once for each decision.
     """
     process, steps = world.process, world.horizon
     count, states = len(solved), process.states
@@ -335,7 +335,7 @@ def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
 
 
 def _linked(linked: Mask) -> list[tuple[int, ...]]:
-    """Return the sets of at least two numbers that are linked, directly or by others."""
+    """Return the connected components with at least two members."""
     rest, groups = list(range(len(linked))), []
     while rest:
         group, ahead = {rest[0]}, [rest[0]]
