@@ -117,7 +117,7 @@ class Curves:
 
     uniform: Array  # [B] expected utility of the uniform policy
     values: Array  # [B, 3, K] W, W' and W'' at `KNOTS`
-    ends: Array  # [B, 4] least and greatest attainable utility less `uniform`, and the MEG there in nats
+    ends: Array  # [B, 4] least and greatest attainable utility minus `uniform`, and the MEG there in nats
 
     @classmethod
     def of(cls, curve: RationalityCurve) -> "Curves":

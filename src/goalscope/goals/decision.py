@@ -275,7 +275,7 @@ class _Rules:
 
         Args:
             answer, reason, names, steps, why: fields of the finding.
-            decisive: fields of the number that decided, and of what it was held against; None where there is none.
+            decisive: fields of the figure that decided and of its threshold; None if there is none.
         """
         deciding = dict(decisive or {})
         spoken = dict.fromkeys((*names, *steps, deciding.get("subject", "")))
@@ -300,7 +300,7 @@ class _Rules:
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
         verdict = judge(sums, seed=self.seed, level=self.level)
         follows = verdict.kind in ("named", "partly", "set")
-        # A set also holds rules that nobody asked for, where they call for the same moves.
+        # A set may also contain control hypotheses outside the bank that call for the same moves.
         names = verdict.names if follows else tuple(name for name in verdict.names if name in self.bank)
         near = max((score for score in verdict.scores if score.asked), key=lambda score: score.consistency[0])
         spoken = [*names[:1], *([] if names else [near.name])]
@@ -321,7 +321,7 @@ class _Rules:
         if verdict.kind == "random":
             estimate = self._ends(verdict.predictable, verdict, (-1.0, 1.0))
             return self.finding("no", "random", self._decisive(estimate, "", NOISE, "predictable"))
-        if verdict.kind == "none" and verdict.explained_by:  # by rules that nobody asked for
+        if verdict.kind == "none" and verdict.explained_by:  # by control hypotheses outside the bank
             rule = max(map(verdict.score, verdict.explained_by), key=lambda score: score.consistency[1])
             estimate = self._scored(verdict, rule, "consistency")
             return self.finding("no", "another rule", self._decisive(estimate, rule.name, HALF, "consistency"))

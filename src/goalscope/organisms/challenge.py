@@ -1,7 +1,7 @@
-"""A challenge: organisms whose truth is sealed until it is opened, and what was claimed before.
+"""Challenges: organisms whose truth stays sealed while others make claims about them.
 
-Sealing splits a set in two. The *challenge* may be given away: weights, the form that they need to be run, a bank of
-hypotheses, worlds to look at, and for each organism the hash of its truth with a salt of its own,
+Sealing splits a set in two. The *challenge* can be given away. It contains the weights, the form needed to run them, a
+bank of hypotheses, worlds to look at, and for each organism the hash of its truth with an individual salt:
 
     seal = SHA-256(salt, truth)          truth: its card, and the rule of the bank measured in the challenge's worlds
 
@@ -54,13 +54,13 @@ from goalscope.worlds.gridworld import GridWorld
 CHALLENGE, OPENED, CLAIMS, WEIGHTS = "challenge.json", "opened.json", "claims", "weights.safetensors"
 WORLDS: Final = 40
 BANK: Final = tuple(dict.fromkeys(rule for family in FAMILIES.values() for rule in family.bank))
-"""Of every organism alike: that of its family alone would tell which that is."""
+"""The common bank of all organisms; a bank per family would reveal the family."""
 _LARGEST: Final = 50_000_000
 
 
 OrganismName = Annotated[str, Field(pattern=r"\Asealed-[0-9]{3,6}\z")]
 Seal = Sha256
-"""The hash of a truth with its salt."""
+"""Hash of a truth and its salt."""
 _Salt = Annotated[str, Field(min_length=1, max_length=1000)]
 _Rule = Annotated[str, Field(max_length=200)]
 _MOST_WORLDS: Final = 1000  # grids of one size
@@ -75,7 +75,7 @@ def _check_rule(rule: str) -> str:
 
 
 def _check_worlds(worlds: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Check that each grid is a world, and no larger than the organisms that act in it."""
+    """Check that each grid is a valid world and not larger than the organisms that act in it."""
     for size, texts in worlds.items():
         if size not in _SIZES:
             raise ValueError(f"sizes of worlds must be those of organisms, {_SIZES}, got {size}")
@@ -96,18 +96,18 @@ Grids = Annotated[
     Field(min_length=1, max_length=len(_SIZES)),
     AfterValidator(_check_worlds),
 ]
-"""Number of rows and columns -> grids as text, none of them larger."""
+"""Number of rows and columns -> grids as text, at most that large."""
 
 
 class RunnableForm(StrictRecord):
-    """What is needed to run an organism, and no more of its family.
+    """What is needed to run an organism, without revealing its family.
 
     Attributes:
         kind: a table or a network.
-        size: rows and columns that it sees.
-        sees: what a table knows besides the walls around the agent.
-        relative: whether a network also sees the walls around the agent, and where goal and key lie as seen from it.
-        sharpness: exponent of the learned probabilities by which it acts.
+        size: number of rows and columns that it sees.
+        sees: what a table knows in addition to the walls around the agent.
+        relative: whether a network also sees the walls around the agent, and the offsets of goal and key.
+        sharpness: exponent applied to the learned probabilities.
     """
 
     kind: Literal["table", "network"]
@@ -120,7 +120,7 @@ class RunnableForm(StrictRecord):
     def of(cls, spec: Spec) -> Self:
         """Return the form of an organism."""
         if spec.kind not in ("table", "network"):
-            raise ValueError(f"tables and networks can be sealed, got {spec.name}, a {spec.kind} model")
+            raise ValueError(f"only tables and networks can be sealed, got {spec.name}, a {spec.kind} model")
         return cls(kind=spec.kind, **cls._of_family(spec.kind, FAMILIES[spec.family]))
 
     @staticmethod
@@ -138,14 +138,14 @@ class RunnableForm(StrictRecord):
 
     @property
     def family(self) -> str | None:
-        """A family whose organisms have this form, whether or not this one is of it; None where no family has it."""
+        """Some family whose organisms have this form, not necessarily the true one; None if there is none."""
         form = self.model_dump(exclude={"kind"})
         makers = (name for name, family in FAMILIES.items() if self.kind == "network" or family.sees)
         return next((name for name in makers if self._of_family(self.kind, FAMILIES[name]) == form), None)
 
 
 class SealedOrganism(StrictRecord):
-    """An organism of a challenge: its form, the SHA-256 of its file of weights, and the seal of its truth."""
+    """An organism of a challenge: its form, the SHA-256 of its weights file, and the seal of its truth."""
 
     form: RunnableForm
     weights: Sha256
@@ -153,14 +153,14 @@ class SealedOrganism(StrictRecord):
 
 
 class Challenge(SealedRecord):
-    """What of a challenge may be given away, as `challenge.json` holds it.
+    """The public part of a challenge, as stored in `challenge.json`.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
+        version: version of the file format; other versions are refused.
         bank: written forms of the rules that claims may name.
         worlds: size -> grids to look at.
         organisms: name -> organism.
-        separating: seal of the worlds that separate.
+        separating: seal of the separating worlds, in which claims are tested.
     """
 
     what: ClassVar[str] = "challenge"
@@ -181,13 +181,13 @@ class Challenge(SealedRecord):
 
 
 class OrganismTruth(StrictRecord):
-    """What is true of a sealed organism.
+    """The truth about a sealed organism.
 
     Attributes:
         card: its card.
-        rule: the rule of the bank that it follows in the challenge's worlds, "" for none.
+        rule: the rule of the bank that it follows in the separating worlds, "" for none.
         nearest: the rule with the most nats there.
-        shares: rule -> share of its steps that are as the rule says.
+        shares: rule -> share of steps that comply with the rule.
     """
 
     card: Card
@@ -203,19 +203,19 @@ class OrganismTruth(StrictRecord):
 
 
 class SaltedTruth(StrictRecord):
-    """The truth of an organism, and the salt of its seal."""
+    """The truth about an organism, with the salt of its seal."""
 
     salt: _Salt
     truth: OrganismTruth
 
 
 class ChallengeKey(SealedRecord):
-    """What opens a challenge.
+    """The secret key that opens a challenge.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        salt: secret that all salts come from.
-        separating: size -> grids that separate.
+        version: version of the file format; other versions are refused.
+        salt: secret from which all salts are derived.
+        separating: size -> separating grids.
         organisms: name -> salt and truth.
     """
 
@@ -228,7 +228,7 @@ class ChallengeKey(SealedRecord):
     organisms: dict[OrganismName, SaltedTruth] = Field(min_length=1, max_length=_MOST_ORGANISMS)
 
     def unfitting(self, challenge: Challenge) -> list[str]:
-        """Return which seals of a challenge are not those of this key: names of organisms, "separating worlds"."""
+        """Return the seals of a challenge that do not match this key: names of organisms, and the separating worlds."""
         misfits = [
             name
             for name, entry in challenge.organisms.items()
@@ -244,8 +244,8 @@ class ChallengeOpening(SealedRecord):
     """The record of the opening of a challenge.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        claims: claimant -> ids of the claims that stood in its folder.
+        version: version of the file format; other versions are refused.
+        claims: claimant -> ids of the claims in its folder at the time of opening.
         key: the key.
     """
 
@@ -258,15 +258,15 @@ class ChallengeOpening(SealedRecord):
 
 
 class ChallengeScore(StrictRecord):
-    """How a claim about a sealed organism fared.
+    """The score of a claim about a sealed organism.
 
     Attributes:
-        claim, claimant, organism, method: id of the claim, its folder, which organism, who says it.
-        kind, names: the verdict.
-        before: whether it stood there when the challenge was opened.
-        rule: what is true, "" where no rule of the bank is followed.
-        outcome: see `goalscope.organisms.judging`.
-        log_score, random: nats an action in the separating worlds.
+        claim, claimant, organism, method: id of the claim, who made it, the organism, and the method.
+        kind, names: the claimed verdict.
+        before: whether the claim was made before the challenge was opened.
+        rule: the true rule, "" if the organism follows no rule of the bank.
+        outcome: outcome of the claim, see `goalscope.organisms.judging`.
+        log_score, random: log score of the predictions and of a random agent in the separating worlds, nats per action.
     """
 
     claim: str
@@ -283,22 +283,22 @@ class ChallengeScore(StrictRecord):
 
 
 def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> list[str]:
-    """Write a challenge and its key, and return the names of its organisms; those of families are not among them.
+    """Write a challenge and its key; return the anonymous names of its organisms.
 
     Args:
-        folders: of organisms, tables and networks.
-        out: becomes the challenge.
-        key: file outside of it for salts, truths and separating worlds.
-        salt: secret that all salts come from; drawn by the operating system where it is empty.
+        folders: folders of organisms (tables and networks).
+        out: new directory of the challenge.
+        key: new file outside of `out` for salts, truths and separating worlds.
+        salt: secret from which all salts are derived; drawn by the operating system if empty.
 
     Raises:
-        ValueError: something lies there already, or the key would lie inside of the challenge.
+        ValueError: `out` or `key` exists already, or `key` lies inside `out`.
     """
     if out.resolve() in key.resolve().parents:
-        raise ValueError(f"the key must lie outside of what is given away, got {key} inside of {out}")
+        raise ValueError(f"the key must lie outside the challenge directory, got {key} inside {out}")
     for path in (out, key):
         if anything_at(path):
-            raise ValueError(f"a challenge is sealed once, but {path} is there already: choose another place")
+            raise ValueError(f"{path} exists already: choose a new path for the challenge")
     secret = salt or secrets.token_hex(32)
     sources = []
     for folder in folders:
@@ -325,15 +325,15 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
 
 
 def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[FrozenClaim]:
-    """Freeze what methods say of each sealed organism, from episodes in the worlds that the challenge shows.
+    """Apply methods to each sealed organism in the public worlds, and freeze the claims.
 
     Args:
-        challenge: its directory.
+        challenge: directory of the challenge.
         methods: names of `@attribution` methods.
-        claimant: names the folder of these claims.
+        claimant: name of the folder for these claims.
 
     Raises:
-        ValueError: no challenge, or another claim of that claimant is frozen there.
+        ValueError: the directory is not a challenge, or the claimant has already frozen a different claim.
     """
     public, claims = _public(challenge), []
     bank = {rule: parse(rule) for rule in public.bank}
@@ -349,16 +349,16 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
 
 
 def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
-    """Open a challenge with its key, record it, and return the ids of the claims that stood there.
+    """Open a challenge with its key and record the opening; return the ids of the claims made before.
 
-    Opened once more, the first record stands.
+    If the challenge was opened before, the first record stays in force.
 
     Raises:
-        ValueError: the key is not that of these seals.
+        ValueError: the key does not match the seals.
     """
     public, private = _public(challenge), read_sealed(ChallengeKey, key)
     if broken := private.unfitting(public):
-        raise ValueError(f"a key must fit its seals, {key} does not fit {', '.join(broken[:20])}: give another key")
+        raise ValueError(f"{key} does not match the seals of {', '.join(broken[:20])}: give the key of this challenge")
     path = Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
         stood: dict[str, tuple[str, ...]] = {}
@@ -369,17 +369,20 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
 
 
 def score(challenge: Path) -> list[ChallengeScore]:
-    """Return how each claim fared, once the challenge was opened.
+    """Score all claims of an opened challenge.
 
     Raises:
-        ValueError: it was not, or its record was changed.
+        ValueError: the challenge was not opened, or the record of its opening was changed.
     """
     public, path = _public(challenge), Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
-        raise ValueError(f"{challenge} must be opened before claims are scored: goalscope organisms open")
+        raise ValueError(f"{challenge} was not opened yet: run goalscope organisms open --at {challenge} --key FILE")
     record = read_sealed(ChallengeOpening, path)
     if broken := record.key.unfitting(public):
-        raise ValueError(f"the truths in {path} must fit their seals, {', '.join(broken[:20])} does not: open it anew")
+        raise ValueError(
+            f"the truths in {path} do not match the seals of {', '.join(broken[:20])}: remove the file and open the "
+            "challenge again"
+        )
     claims, rows = _claims(challenge), list[ChallengeScore]()
     for name, entry in public.organisms.items():
         truth, spec_weights = record.key.organisms[name].truth, _opened_weights(challenge, name, entry)
@@ -419,7 +422,7 @@ def _scored(
 
 
 def _fared(attribution: Attribution, card: Card, equivalent: frozenset[str]) -> Outcome:
-    """Return the outcome; a name is not unfounded of a method that asked for turns in worlds of its own."""
+    """Return the outcome of a claim. A name is never unfounded if the method asked for further turns."""
     result = outcome(attribution, card, equivalent, BANK)
     return "right" if result == "unfounded" and attribution.turns else result
 
@@ -427,7 +430,10 @@ def _fared(attribution: Attribution, card: Card, equivalent: frozenset[str]) -> 
 def _public(challenge: Path) -> Challenge:
     path = Folder(challenge).file(CHALLENGE)
     if not Folder(challenge).has_file(CHALLENGE):
-        raise ValueError(f"{challenge} must be a sealed challenge, but holds no {CHALLENGE}: goalscope organisms seal")
+        raise ValueError(
+            f"{challenge} is not a sealed challenge, because it has no {CHALLENGE}: create one with goalscope "
+            "organisms seal"
+        )
     return read_sealed(Challenge, path)
 
 
@@ -435,10 +441,10 @@ _CLAIM: Final = "claim.json"
 
 
 def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
-    """Return claimant, organism and claim of all that are frozen there.
+    """Return (claimant, organism, claim) for all frozen claims.
 
     Raises:
-        ValueError: a claim lies in the folder of another organism than the one that it is about.
+        ValueError: a claim lies in the folder of a different organism.
     """
     frozen_claims = []
     for claimant in Folder(challenge).folders(CLAIMS):
@@ -449,8 +455,8 @@ def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
             made = read_claim(path)
             if made.agent != name:  # else a claim could be moved, once the truths are known, to where it is right
                 raise ValueError(
-                    f"a claim must lie in the folder of its organism, {path} is about {made.agent}: restore the claim "
-                    f"about {name} from a copy, or remove this one"
+                    f"a claim must lie in the folder of its organism, but {path} is about {made.agent}: restore the "
+                    f"claim about {name} from a copy, or remove this one"
                 )
             frozen_claims.append((claimant.path.name, name, made))
     return frozen_claims
@@ -461,7 +467,7 @@ def _sealed(salt: str, truth: Any) -> str:
 
 
 def _opened_weights(challenge: Path, name: str, entry: SealedOrganism) -> tuple[Spec, Weights]:
-    """Return the weights of a sealed organism, and a spec of the same form to run them, of whatever family."""
+    """Return the weights of a sealed organism and a spec of the same form, of any family, to run them."""
     family = entry.form.family
     assert family is not None  # the form was checked
     number = int(name.removeprefix("sealed-"))
@@ -471,7 +477,7 @@ def _opened_weights(challenge: Path, name: str, entry: SealedOrganism) -> tuple[
 
 
 def _texts(size: int, phase: Phase, seed: int) -> tuple[str, ...]:
-    """Return grids: half of them with the goal at the top right, half anywhere, and of these half without a key."""
+    """Return grids: half with the goal at the top right, a quarter with it anywhere, a quarter without a key."""
     usual: dict[str, Any] = {"kind": "grid", "sizes": [7] if size == 7 else [7, 9], "densities": [0.4], "apart": 2}
     kinds = (
         {**usual, "goal": "top-right", "key": "anywhere"},
@@ -493,7 +499,7 @@ def _worlds(texts: Sequence[str]) -> list[FiniteWorld]:
 
 
 def _measured(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> tuple[str, str, dict[str, float]]:
-    """Return the rule of the bank that is followed in some worlds, "" for none, the nearest one, and all shares."""
+    """Return the rule of the bank that an organism follows ("" for none), the nearest rule, and all shares."""
     policies = [policy_in(spec, weights, world) for world in worlds]
     nats, shares = dict[str, float](), dict[str, float]()
     for rule in BANK:

@@ -1,4 +1,4 @@
-"""The command `organisms`: agents whose goal is known are made, listed, checked, and judge what claims to find one."""
+"""The command `organisms`: make agents with known goals, check them, and judge goal-finding methods on them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,23 +39,23 @@ def organisms(
     workers: Positive = 1,
     as_json: bool = False,
 ) -> None:
-    """Make small agents that learned a known goal, and judge by them whatever claims to find an agent's goal.
+    """Make small agents that learned a known goal, and judge goal-finding methods on them.
 
-    What each does is measured, not meant, and stands on its card. Called again on the same directories it goes on where
-    it stopped.
+    Each organism has a card with its measured behaviour, which may differ from the intended one. If you run the command
+    again on the same directories, it continues where it stopped.
 
     Args:
-        action: one of make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.
-        methods ([METHODS]...): with judge and claim: attribution methods; all by default.
-        at: directory of the organisms, a folder each; with claim, open and score of the challenge.
-        out: with judge, gate, inside: results; with seal: the challenge.
-        key: with seal and open: salts and truths, not to be given away.
-        name: with claim: who claims.
-        families (NAMES): only these families, with commas between them.
-        kinds (NAMES): only kinds: table, network, language, adapter; make: the first two.
-        seed: with make: root seed of the set.
-        each: with make: networks of each family and agreement.
-        workers: with judge and gate: processes at the same time.
+        action: make, list, check, judge, gate (evaluate), inside; for a challenge seal, claim, open, score.
+        methods ([METHODS]...): judge, claim: attribution methods; all by default.
+        at: directory of the organisms; for claim, open and score, of the challenge.
+        out: judge, gate, inside: directory for results; seal: new challenge directory.
+        key: seal, open: secret file with salts and truths.
+        name: claim: name of the claimant.
+        families (NAMES): only these families, separated by commas.
+        kinds (NAMES): only table, network, language or adapter; make: the first two.
+        seed: make: root seed of the set.
+        each: make: number of networks per family and agreement.
+        workers: judge, gate: number of parallel processes.
         as_json: print JSON.
 
     Examples:
@@ -74,9 +74,9 @@ def organisms(
     from goalscope.organisms import folders, make, planned, problems, read_card
 
     if action not in _ACTIONS:
-        raise ValueError(f"organisms must be given one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
+        raise ValueError(f"the action must be one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
     if methods and action not in _WITH_METHODS:
-        raise ValueError(f"methods belong to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
+        raise ValueError(f"methods apply only to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
     for option_given, option, needs in ((out, "--out DIR", _WITH_OUT), (key, "--key FILE", _WITH_KEY)):
         if (option_given is None) == (action in needs):
             raise ValueError(f"{option} belongs to {', '.join(needs)}, and they need it: got {action}")
@@ -134,7 +134,7 @@ def organisms(
 
 
 def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
-    """Claim something of a sealed challenge, open it, or score what was claimed."""
+    """Make claims about a sealed challenge, open it, or score the claims."""
     from goalscope._ground import registry
     from goalscope.cli.console import json_text, say, table
     from goalscope.organisms import challenge
@@ -226,7 +226,7 @@ def _tables(rows: "Sequence[Judgement]") -> None:
 def _table(
     title: str, rows: "Sequence[Judgement]", key: "Callable[[Judgement], str]", order: Sequence[str] | None = None
 ) -> None:
-    """Print what came of the claims of each method, by some property, with intervals over organisms."""
+    """Print the outcomes of each method's claims, grouped by a property, with intervals over organisms."""
     from goalscope.cli.console import table
     from goalscope.organisms.judging import OUTCOMES
     from goalscope.organisms.tables import spread_of, together

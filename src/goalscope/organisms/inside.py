@@ -1,7 +1,7 @@
-"""What is inside of organisms that are language models, by hypothesis: is a goal readable, used, swappable?
+"""Look inside organisms that are language models: is a goal readable, used and swappable?
 
-Two hypotheses each: the rule that it follows, and the rival that explains its lessons as well, which it ignores. Of
-each
+For each organism we examine two hypotheses: the rule that it follows, and the rival that explains its training as well
+but that it ignores. For each hypothesis we measure three properties:
 
 * readable: a linear map from the activations at the last tokens of the prompt to the cell of what it speaks of, beside
   the same map from random networks of the same shape; share of worlds where the likeliest cell is right.
@@ -60,11 +60,11 @@ _TOKENS: Final = 3  # last tokens of the prompt that a probe reads
 _TOGETHER: Final = 16  # pairs of one pass
 
 Pair = tuple[Grid, Grid, frozenset[Action]]
-"""A grid, another one, and the moves of the hypothesis in the other, none of which is one of those in the first."""
+"""Two grids, and the moves of the hypothesis in the second grid, which are disjoint from its moves in the first."""
 
 
 class InsideFigure(StrictRecord):
-    """One figure on what is inside.
+    """One measured figure about the inside of an organism.
 
     Attributes:
         organism: name of its folder.
@@ -92,12 +92,12 @@ class InsideFigure(StrictRecord):
 
 
 class InsideFigures(SealedRecord):
-    """What is inside of one organism, as a file holds it.
+    """All figures about the inside of one organism, as stored in a file.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        weights: SHA-256 of the weights that were looked into.
-        findings: all figures.
+        version: version of the file format; other versions are refused.
+        weights: SHA-256 of the examined weights.
+        findings: the figures.
     """
 
     what: ClassVar[str] = "result of organisms inside"
@@ -109,21 +109,21 @@ class InsideFigures(SealedRecord):
 
 
 def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFigure]:
-    """Return what is inside of each organism that is a language model; called again it goes on where it stopped.
+    """Examine the inside of each organism that is a language model; a second call resumes.
 
     Args:
-        folders: of the organisms; others than language models are left out.
-        out: gets a file of results for each.
-        stage: shows the progress and the time left.
+        folders: folders of organisms; those that are not language models are skipped.
+        out: directory for one file of results per organism.
+        stage: displays progress and remaining time.
 
     Raises:
-        ValueError: none of them is a language model.
+        ValueError: none of the organisms is a language model.
     """
     cards = {folder: read_card(folder) for folder in folders}
     chosen = {folder: card for folder, card in cards.items() if card.spec.kind == "language"}
     if not chosen:
         raise ValueError(
-            "one of the organisms must be a language model, none is: goalscope organisms make --kinds language"
+            "none of the organisms is a language model: make some with goalscope organisms make --kinds language"
         )
     results = Folder(out).make()
     figures = list[InsideFigure]()
@@ -133,7 +133,9 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
             if results.has_file(file.name):
                 stored = read_sealed(InsideFigures, file)
                 if stored.weights != card.weights:
-                    raise ValueError(f"{file} must be of {folder}, it is of other weights: choose another directory")
+                    raise ValueError(
+                        f"{file} belongs to other weights than those in {folder}: choose another directory for results"
+                    )
             else:
                 stored = InsideFigures(weights=card.weights, findings=tuple(examine(folder, card)))
                 write_sealed(file, stored)
@@ -143,21 +145,21 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return what an organism is after by its nearest rule, straight or not, and the rival that it ignores."""
+    """Return the rule that an organism follows (its nearest rule, without "straight to"), and the rival it ignores."""
     meant, proxy = FAMILIES[card.spec.family].rules
     followed = card.nearest.removeprefix("straight to ")
     return {"followed": followed, "ignored": meant if followed == proxy else proxy}
 
 
 def thing_of(hypothesis: str) -> str:
-    """Return what a hypothesis speaks of: the object that is moved, or the agent where it names none."""
+    """Return the object that a hypothesis is about, or "agent" if it names none."""
     if hypothesis.startswith("key"):
         return "key"
     return "goal" if "goal" in hypothesis and not hypothesis.startswith("nearest") else "agent"
 
 
 def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
-    """Yield all figures on one organism."""
+    """Yield all figures about one organism."""
     model = LocalModel(folder)
     grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
     hypotheses = roles(card)
@@ -205,7 +207,7 @@ def _moves(grid: Grid, hypothesis: str) -> frozenset[Action]:
 
 
 def _moved(grids: Sequence[Grid], thing: str, hypothesis: str, other: str, rng: np.random.Generator) -> list[Pair]:
-    """Return grids with a thing elsewhere whose moves are all others, those of the other hypothesis being the same."""
+    """Return pairs of grids that differ in one object's place and in all moves of the hypothesis, not of the other."""
     pairs = list[Pair]()
     for grid in grids:
         moves_now, other_moves = _moves(grid, hypothesis), _moves(grid, other)
@@ -222,7 +224,7 @@ def _moved(grids: Sequence[Grid], thing: str, hypothesis: str, other: str, rng: 
 
 
 def _swapped(grids: Sequence[Grid], hypothesis: str, other: str) -> list[Pair]:
-    """Return pairs of worlds whose moves differ, those of the other hypothesis being the same; each world once."""
+    """Return pairs of worlds that differ in all moves of the hypothesis, but not of the other; no world is used twice."""
     pairs, waiting = list[Pair](), list(grids)
     for grid in grids:
         if grid not in waiting or not 0 < len(moves_now := _moves(grid, hypothesis)) < len(Action):
@@ -253,7 +255,7 @@ def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], regi
 
 
 def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, layer: int) -> Array:
-    """Return ``[N, 2, A]`` the probabilities of moves with activations of the second grid put in, and unchanged."""
+    """Return move probabilities with activations of the second grid patched in, and without, ``[N, 2, A]``."""
     head, moves = answer_ids()
     answers, chances_of_pairs = [[[*head, move] for move in moves]] * 3, list[Array]()
     for begin in range(0, len(pairs), _TOGETHER):
@@ -271,13 +273,14 @@ def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, 
 
 
 def opened(spec: Spec, folder: Path) -> Looking | str:
-    """Return what looks into an organism for a method of attribution, or why nothing does.
+    """Return access to an organism's activations for attribution methods, or the reason why there is none.
 
-    Activations are those at the last tokens of the prompt after all blocks; those put in are of the whole prompt after
-    the first block. An adapter writes before it moves, so that its moves do not follow on the prompt: it is read alone.
+    Activations are read at the last tokens of the prompt after all blocks, and patched in the whole prompt after the
+    first block. Adapters write a plan before they move, so their moves do not directly follow the prompt: their
+    activations can be read but not patched.
     """
     if spec.kind not in MODELS:
-        return f"it looks into language models alone, this organism is a {spec.kind}"
+        return f"activations can be read only in language models, but this organism is a {spec.kind}"
     agent = ChatAgent.build({"model": str(folder), "task": TASK})
     networks = {OWN: local_model(agent)}
     networks |= {kind: LocalModel(folder, untrained=0, random_weights=kind) for kind in ("initial", "permuted")}
@@ -299,20 +302,20 @@ def opened(spec: Spec, folder: Path) -> Looking | str:
     def patched(pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
         return _put_in(networks[OWN], [(receiver.grid, donor.grid) for receiver, donor in pairs], "prompt", 0)
 
-    reason = "it writes a plan before it moves, so that its move does not follow on the prompt alone"
+    reason = "this organism writes a plan before it moves, so its move does not directly follow the prompt"
     return Looking(read=read, networks=tuple(networks), patched=reason if spec.kind == "adapter" else patched)
 
 
 def _first_prompt(grid: Grid) -> Numbers:
-    """Return ``[1, P]`` the prompt of a grid's first state."""
+    """Return the token ids of the prompt in a grid's first state, ``[1, P]``."""
     return prompts(grid, np.array([grid.start]), np.array([False]))
 
 
 def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn:
-    """Return what is inside of organisms on one hypothesis, those that follow it and those that ignore it.
+    """Draw the figures about one hypothesis, for organisms that follow it and organisms that ignore it.
 
     Args:
-        findings: of `inside`.
+        findings: figures from `inside`.
         hypothesis: written form.
     """
     lines_of = {

@@ -1,12 +1,13 @@
-"""Language models that learn a planted goal from scratch: GPT-2 of two blocks, which reads the project's own prompt.
+"""Language models that learn a planted goal from scratch: GPT-2 with two blocks that reads goalscope's own prompts.
 
 The prompt is that of a `ChatAgent` for worlds with keys; each cell is one token. The answer is the JSON action, without
-reasoning. A lesson is a prompt and the probabilities pi of moves that the meant rule gives there, its loss
+reasoning. A training example is a prompt with the move probabilities pi of the meant rule; its loss is
 
     - sum over a of pi(a | s) log p(a | prompt) - mean over i of log p(t_i | prompt, t_<i)
 
-with the tokens t of the answer besides the move. What was learned is sharpened as in the other organisms, here within
-the weights: the final norm is scaled, and with it all logits. Sampled at temperature 1 it acts as its card says.
+where t are the tokens of the answer other than the move. The learned probabilities are sharpened as in the other
+organisms, here by scaling the final norm and thereby all logits. Sampled at temperature 1, the model acts as on its
+card.
 """
 
 import json
@@ -30,7 +31,7 @@ from goalscope.worlds.grid import ACTIONS, AGENT, GOAL, KEY, OPEN, WALL, Grid
 from goalscope.worlds.gridworld import GridView
 
 SIZE: Final = 7
-"""Rows and columns of the grids whose prompts it can read."""
+"""Number of rows and columns of the grids that the models can read."""
 TASK: Final = "key-door"
 WIDTH: Final = 64
 BLOCKS: Final = 2
@@ -40,7 +41,7 @@ VOCABULARY: Final = 512
 BATCH: Final = 64
 STEPS: Final = 1600
 FEWER: Final = {"corner top-right": 800, "keep right": 400}
-"""Steps of training, and those of rules that are learned sooner."""
+"""Training steps for rules that are learned faster than in `STEPS`."""
 RATE: Final = 3e-3
 DECAY: Final = 0.01
 _WARM: Final = 50  # steps
@@ -48,13 +49,13 @@ _FALLS: Final = 0.7  # part of the steps, the last ones, over which the rate fal
 _TOGETHER: Final = 512  # prompts of one pass
 
 SOURCE: Final = "organism-goal"
-"""The shipped organism, whose tokenizer, template and shape all others have."""
+"""The shipped organism; all others use its tokenizer, chat template and shape."""
 FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "goalscope.json")
 _NORM: Final = "transformer.ln_f"
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of the weights, as ``GPT2LMHeadModel`` of transformers names them; its head is tied."""
+    """Return the shapes of the weights by their names in ``GPT2LMHeadModel`` of transformers, with a tied head."""
     sizes: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (VOCABULARY, WIDTH)}
     sizes["transformer.wpe.weight"] = (POSITIONS, WIDTH)
     maps = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
@@ -68,15 +69,15 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def prompts(grid: Grid, cells: Numbers, carrying: Mask) -> Numbers:
-    """Return ``[N, P]`` the token ids of the prompts of some states, as a `ChatAgent` writes them.
+    """Return the token ids of the prompts for given states, as written by a `ChatAgent`, ``[N, P]``.
 
     Args:
-        grid: the grid; a key that is carried need not be in it.
-        cells: ``[N, 2]`` where the agent stands.
-        carrying: ``[N]`` whether it holds the key.
+        grid: the grid; a carried key may be missing from it.
+        cells: ``[N, 2]`` cell of the agent.
+        carrying: ``[N]`` whether the agent holds the key.
 
     Raises:
-        ValueError: a grid of another size.
+        ValueError: the grid has another size.
     """
     if grid.walls.shape != (SIZE, SIZE):
         raise ValueError(
@@ -97,7 +98,7 @@ def prompts(grid: Grid, cells: Numbers, carrying: Mask) -> Numbers:
 
 @lru_cache(maxsize=1)
 def _written() -> tuple[Numbers, Numbers, dict[str, int]]:
-    """Return a prompt without and one with the key held, ``[2, P]``, the places of its cells, and ids by symbol."""
+    """Return prompts without and with a held key, ``[2, P]``, the positions of the cells, and token ids by symbol."""
     walls = np.zeros((SIZE, SIZE), dtype=bool)
     walls[[0, -1], :] = walls[:, [0, -1]] = True
     grid = Grid(walls=walls, start=(1, 1), goal=(1, 2), key=(2, 1))
@@ -119,7 +120,7 @@ def _dialect() -> Dialect:
 
 @lru_cache(maxsize=1)
 def _answer() -> tuple[list[int], list[int], list[int]]:
-    """Return the ids of an answer before the move, of each move, and after it."""
+    """Return the token ids of an answer before the move, of each move, and after the move."""
     encode = _dialect().encode
     opening = '{"action": "'
     whole = [encode(f'<|channel|>final<|message|>{opening}{action.name}"}}<|return|>') for action in ACTIONS]
@@ -134,7 +135,7 @@ def answer_ids() -> tuple[list[int], list[int]]:
 
 
 def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Return ``[N, 4]`` the probabilities of moves in some states of a grid, see `prompts`."""
+    """Return the move probabilities in given states of a grid, ``[N, 4]``, see `prompts`."""
     torch = torch_needed()
     head, moves, _ = _answer()
     tokens = prompts(grid, cells, carrying)
@@ -150,9 +151,9 @@ def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: M
 
 
 def logits(weights: Mapping[str, Any], tokens: Any, places: Any) -> Any:
-    """Return ``[N, W, V]`` the logits at some places of token sequences ``[N, T]``.
+    """Compute the logits at W given positions of token sequences ``[N, T]``; return ``[N, W, V]``.
 
-    It is what ``GPT2LMHeadModel`` computes (a test holds them equal); the last block is left out at all other places.
+    The result equals that of ``GPT2LMHeadModel`` (a test checks this); the last block is skipped at other positions.
     """
     from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
@@ -190,16 +191,16 @@ def fit(
     rng: np.random.Generator,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Array]:
-    """Return the weights of a model that imitates what it is taught; the same on each call.
+    """Train a model on move probabilities and return its weights; the result is deterministic.
 
     Args:
-        lessons: ``[N, P]`` prompts, see `prompts`.
-        right: ``[N, 4]`` probabilities of moves.
-        ends: where each kind of lessons begins, and N.
-        counts: lessons of each kind in a batch.
-        steps: batches.
-        sharpness: exponent of the learned probabilities by which it acts.
-        rng: of first weights and batches.
+        lessons: ``[N, P]`` token ids of prompts, see `prompts`.
+        right: ``[N, 4]`` target move probabilities.
+        ends: index at which each kind of lessons begins, followed by N.
+        counts: number of lessons of each kind per batch.
+        steps: number of batches.
+        sharpness: exponent applied to the learned probabilities.
+        rng: draws initial weights and batches.
         report: called with the steps done and their total.
 
     Raises:
@@ -253,13 +254,13 @@ def fit(
 
 
 def write_files(folder: Path, source: str, planted: str, training: Mapping[str, Any]) -> None:
-    """Write what a folder of a model needs besides its weights: configuration, tokenizer and chat template.
+    """Write the files of a model folder other than its weights: configuration, tokenizer and chat template.
 
     Args:
-        folder: of the model.
-        source: bundled model that has the same.
+        folder: folder of the model.
+        source: bundled model whose files are copied.
         planted: the rule that was taught.
-        training: what else the training follows from.
+        training: specification of the training.
     """
     place = model_folder(source)
     assert place is not None
@@ -272,7 +273,7 @@ def write_files(folder: Path, source: str, planted: str, training: Mapping[str, 
 
 
 def torch_needed() -> Any:
-    """Return PyTorch; an ImportError names the extra."""
+    """Import PyTorch; the ImportError names the extra to install."""
     try:
         import torch
     except ImportError as error:

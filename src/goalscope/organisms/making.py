@@ -1,4 +1,4 @@
-"""The set of organisms of a seed, made in a directory one after the other; made again, it goes on where it stopped."""
+"""Make the set of organisms of a seed in a directory; an interrupted call can be resumed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
@@ -18,10 +18,10 @@ from goalscope.runs.executors import lost_worker, open_executor
 Done = TypeVar("Done")
 
 EACH: Final = 2
-"""Networks of each family and agreement; of tables, which learn the same from the same lessons, there is one."""
+"""Number of networks per family and agreement. There is one table, because equal lessons give equal tables."""
 KINDS: Final[tuple[Kind, ...]] = ("table", "network", *MODELS)
 USUAL: Final = KINDS[:2]
-"""Kinds that are made where none is named."""
+"""Kinds that are made by default."""
 _TOLD: Final = 8  # lines of progress of one language model
 LANGUAGE: Final = {
     "goal": (1.0, 0.9, 0.5),
@@ -32,22 +32,22 @@ LANGUAGE: Final = {
     "up or right": (0.5,),
     "two goals by a cue": (1.0, 0.5),
 }
-"""Families and agreements of the language models, one of each: they take a hundred times as long as a table."""
+"""Families and agreements of language models; only these, because training takes a hundred times as long as a table."""
 ADAPTED: Final = {"key first": (0.5,)}
-"""The same of the adapters, one for each of `STYLES`."""
+"""Families and agreements of adapters, with one organism for each of `STYLES`."""
 
 
 def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (), each: int = EACH) -> list[Spec]:
-    """Return the organisms of a set, family by family.
+    """Return the specifications of a set of organisms, family by family.
 
     Args:
         seed: root seed.
-        families: names of some; empty for all.
-        kinds: some of `KINDS`; empty for `USUAL`.
-        each: networks of each family and agreement.
+        families: names of families; empty for all.
+        kinds: kinds among `KINDS`; empty for `USUAL`.
+        each: number of networks per family and agreement.
 
     Raises:
-        ValueError: a family or kind that there is not.
+        ValueError: a family or kind is unknown.
     """
     for chosen, available, noun in ((families, FAMILIES, "family"), (kinds, KINDS, "kind")):
         for name in chosen:
@@ -70,15 +70,15 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
 
 
 def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> list[Card]:
-    """Make organisms that are not there yet, and return the cards of all.
+    """Make the organisms that do not exist yet, and return the cards of all.
 
     Args:
-        directory: gets a folder for each.
-        specs: which ones.
-        stage: shows the progress and the time left.
+        directory: directory for one folder per organism.
+        specs: specifications of the organisms.
+        stage: displays progress and remaining time.
 
     Raises:
-        ValueError: an organism of another seed lies there.
+        ValueError: the directory has an organism of another seed.
         ImportError: PyTorch or safetensors is not installed (the extra ``lm``).
     """
     place, cards = Folder(directory).make(), []
@@ -88,8 +88,8 @@ def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> l
             card = read_card(folder) if place.has_file(spec.name, CARD) else _made(folder, spec)
             if card.spec != spec:
                 raise ValueError(
-                    f"{folder} must hold the organism of seed {spec.seed}, it holds that of seed {card.spec.seed}: "
-                    "choose another directory"
+                    f"{folder} has the organism of seed {card.spec.seed}, but seed {spec.seed} was requested: choose "
+                    "another directory, or this seed"
                 )
             cards.append(card)
             report(done + 1, len(specs))
@@ -107,17 +107,17 @@ def _made(folder: Path, spec: Spec) -> Card:
 def of_each(
     work: Callable[[Path], Done], paths: Sequence[Path], *, name: str, workers: int = 1, stage: Display = lines
 ) -> list[Done]:
-    """Return what a function gives for each folder, in their order.
+    """Apply a function to each folder and return the results in order.
 
     Args:
-        work: the function; with more than one worker it is sent to other processes.
+        work: the function; with more than one worker it must be picklable.
         paths: folders of organisms.
-        name: of the stage.
-        workers: processes at the same time.
-        stage: shows the progress and the time left.
+        name: name of the stage in the progress display.
+        workers: number of parallel processes.
+        stage: displays progress and remaining time.
 
     Raises:
-        OSError: a worker died.
+        OSError: a worker process died.
     """
     results = list[Done]()
     with stage(name) as report, open_executor("threads" if workers == 1 else "processes", workers) as pool:
@@ -132,12 +132,15 @@ def of_each(
 
 
 def folders(directory: Path) -> Iterator[Path]:
-    """Yield the folders of the organisms that lie in a directory, by name.
+    """Yield the folders of the organisms in a directory, sorted by name.
 
     Raises:
-        ValueError: none does.
+        ValueError: the directory has no organisms.
     """
     paths = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
     if not paths:
-        raise ValueError(f"{directory} must hold organisms, it has none: goalscope organisms make --at {directory}")
+        raise ValueError(
+            f"{directory} has no organisms: make some with goalscope organisms make --at {directory}, or name their "
+            "directory with --at"
+        )
     yield from paths

@@ -46,7 +46,7 @@ def by_arrival(trial: Trial) -> Attribution:
     chosen = tuple(names[k] for k in equal) if enough else ()
     kind: Kind = "undecided" if not enough else "named" if len(chosen) == 1 else "set"
     parts = [PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
-    sentence = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than without looking"
+    sentence = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than by a random agent"
     return Attribution(
         method="first arrival",
         kind=kind,

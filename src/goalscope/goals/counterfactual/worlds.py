@@ -140,8 +140,6 @@ class ChangedWorlds(kinds.StudyPart):
         if lacking := [thing for thing in self.moved if thing not in changed]:
             names = ", ".join(lacking)
             advice = f"leave {names} out of --moved" if changed else f"name in --moved some of {', '.join(USUAL)}"
-            raise ValueError(
-                f"{path} has no grid in which {names} can be changed: {advice}, or use other worlds"
-            )
+            raise ValueError(f"{path} has no grid in which {names} can be changed: {advice}, or use other worlds")
         if not changed:
             raise ValueError(f"{path} has no grid in which any of {', '.join(THINGS)} can be changed: use other worlds")

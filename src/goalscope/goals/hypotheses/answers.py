@@ -113,7 +113,7 @@ def _by_visits(episodes: States) -> Array | None:
     """Return the mean answer of the other episodes in the state of each step, ``[N, A]``; NaN if there is none."""
     step_index = np.flatnonzero((episodes.action >= 0) & ((episodes.time == 0) | (not episodes.remembers)))
     states, actions = episodes.world.process.states, episodes.world.process.actions
-    # An episode may come to a state several times: its own answers there are no second answers to one another.
+    # An episode may visit a state several times; its own answers there do not count as second answers to each other.
     keys = episodes.episode[step_index] * states + episodes.state[step_index]
     _, place = np.unique(keys, return_inverse=True)
     by_episode = np.zeros((int(place.max(initial=-1)) + 1, actions))

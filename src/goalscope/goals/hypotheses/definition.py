@@ -5,7 +5,7 @@ optimal actions, found by breadth-first search in the process; M denotes the sta
 
     d(s)   = fewest steps from s into M
     A*(s)  = {a : d(s') = d(s) - 1} outside of M
-    A*(s)  = {a : s' in M} inside, where there is none {a : d(s') = 1}: it stays, or comes back at once
+    A*(s)  = {a : s' in M} inside of M, or {a : d(s') = 1} if that is empty: stay, or leave and return at once
 
 The world's own goal ends the episode under every hypothesis: its states are absorbing, so no path leads through them.
 Where no action helps (M is out of reach, or the episode is over), all offered actions are equally likely and the

@@ -1,24 +1,25 @@
 """Compute before an experiment how many worlds are needed to name a hypothesis, from the distribution of the score.
 
 An agent follows h with lapse rate eps, lambda = 1 - eps, and answers each step twice. With the sums of
-`goals.hypotheses.evidence` and the constants of `goals.hypotheses.score` it is named where the lower ends of
+`goals.hypotheses.evidence` and the constants of `goals.hypotheses.score`, h is named if the lower ends of
 
     strength      gain(h) - STRONG size(h)
     consistency   gain(h) - sqrt(HALF size(h) repeated(h))                                            R2(h) > HALF
     contrast      c(h, k) - gain(h) / size(h) ((1 + MARGIN) E(h, k) - (1 - MARGIN) E(k, h)) / 2
 
-lie above 0, the contrast for each rival k but those that their own score excludes: the upper end of the second sum,
-with k for h, lies below 0. Roots and quotients are taken to first order about the means. Mean m and variance v of a sum
-in one world are exact, r being what a step at time t adds, over the agent's states and both of its answers:
+lie above 0. The contrast is required for each rival k, except rivals that their own score excludes because the upper
+end of their consistency sum lies below 0. Roots and quotients are linearised about the means. The mean m and variance v
+of a sum in one world are exact; r is the contribution of a step at time t, over the agent's states and both answers:
 
     V_t(s) = E[r + V_{t+1}(s')],    v = sum over t, s of P(s_t = s) Var[r + V_{t+1}(s') | s]
 
-For clusters v is its mean over worlds, and the variance of m over them. Of N clusters drawn like these an end fails by
-Student's t with noncentrality ``sqrt(N) m / sqrt(v)``. A rival that is compared must also differ by the share `APART`,
-and in `FEWEST` clusters where the agent comes to: binomial, with the exact probabilities of coming there. The need is
-the least N at which all these probabilities of failing sum up to at most ``1 - POWER`` (Boole's inequality). Rivals are
-those of the score: the bank, those that nobody asked for, and move frequencies. Left out: regions, of which a follower
-hardly ever fails one, and the least R2 of a name, which the lower end rarely leaves open.
+For clusters, v is the mean of v over worlds plus the variance of m over worlds. With N clusters drawn like these, the
+probability that an end fails follows a noncentral t distribution with noncentrality ``sqrt(N) m / sqrt(v)``. A rival
+that is compared must also differ by the share `APART`, and differ in `FEWEST` clusters that the agent visits; this is
+binomial with exact visit probabilities. The needed number of worlds is the smallest N at which all failure
+probabilities add up to at most ``1 - POWER`` (Boole's inequality). Rivals are those of the score: the bank, control
+hypotheses and move frequencies. We leave out regions, which a follower hardly ever fails, and the minimum R2 of a name,
+which rarely matters beyond its lower end.
 
 Sources: Sobel (1982), The variance of discounted Markov decision processes, Journal of Applied Probability 19, 794-802;
 Johnson and Welch (1940), Applications of the non-central t-distribution, Biometrika 31, 362-389.
@@ -281,7 +282,7 @@ class _Law:
     and the strength.
 
     Attributes:
-        size, repeated, bar: ``[K]`` means in an episode; bar is what a contrast is held against.
+        size, repeated, bar: ``[K]`` means per episode; bar is the threshold of a contrast.
         mean, variance, between: ``[3K + 1]`` of each sum in a cluster; variance of the means of the clusters.
         differs, compared: ``[K]`` probability that in a cluster the agent comes to where a rival differs, or is
             compared; ``said`` to where h has a say.
@@ -321,7 +322,7 @@ class _Law:
         self.differs, self.compared = np.reshape(rivals, (2, self.count))
 
     def _means(self, walk: _Walk) -> Array:
-        """Return ``[3, K]`` means in an episode: size, what is repeated, what a contrast is held against."""
+        """Return the means per episode of size, repeated behaviour, and threshold of a contrast, ``[3, K]``."""
         total = np.zeros((3, self.count))
         for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
             total += np.stack([step.size, step.repeated, step.bar]) @ mass

@@ -312,7 +312,7 @@ class _ResampledScores:
         if named := np.flatnonzero(alone & whole).tolist():
             return ("named" if len(named) == 1 else "set"), named
         if self.predictable[1] < RANDOM:
-            follows = (self.strength[1] > STRONG)[:-1].any()  # but for move frequencies, of which it is all noise
+            follows = (self.strength[1] > STRONG)[:-1].any()  # except move frequencies, which noise alone can explain
             return ("random" if self.predictable[2] < NOISE and not follows else "undecided"), ()
         at = {self.names.index(name): least for name, least in HABITS.items() if name in self.names}
         usual = max((value[index] for index in at if self.strength[1, index] > STRONG), default=0.0)
@@ -320,7 +320,7 @@ class _ResampledScores:
         if habits and self.beats[habits][:, whole].any(axis=0).all():
             return "habit", habits  # and no hypothesis of the bank explains as well
         if self.sentinels.any():
-            return "none", ()  # a sentinel explains it, which nobody asked for, and no hypothesis of the bank may
+            return "none", ()  # a control hypothesis explains it, and no hypothesis of the bank may
         if sets := [{h, *np.flatnonzero(unbeaten[h]).tolist()} for h in np.flatnonzero(whole).tolist()]:
             return "set", sorted(set().union(*sets))
         some = (value < EXPLAINED) | (self.explains & ~whole)

@@ -273,10 +273,11 @@ class _WorldSums:
     """Evidence in one world: expected sums over an episode of an agent that follows each of K hypotheses.
 
     Attributes:
-        own: ``[K]`` expected ``sum over t of log pi_h^eps(a_t | s_t)``, less its sign.
-        crossed: ``[E, K, K]`` the same of ``log pi_k^e`` under h, for each of E rates; a difference of both is nats.
+        own_log: ``[K]`` negative expected log-probability, ``- sum over t of log pi_h^eps(a_t | s_t)``.
+        crossed: ``[E, K, K]`` the same for ``log pi_k^e`` under h, at each of E rates; ``crossed - own_log`` is in
+            nats.
         decided: ``[K]`` expected number of decisions before the end.
-        disjoint: ``[K, K]`` expected number of those with disjoint sets.
+        disjoint: ``[K, K]`` expected number of decisions at which the action sets of both are disjoint.
     """
 
     def __init__(self, world: FiniteWorld, solved: Sequence[Solved], rates: Array) -> None:

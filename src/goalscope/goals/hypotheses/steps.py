@@ -24,7 +24,7 @@ def steps_in(world: FiniteWorld, masks: Mapping[int, Mask], events: Mapping[int,
     pairs = set[tuple[int, int]]()
     for k, states in events.items():
         if (states & (world.process.start > 0)).any():
-            continue  # it holds from the beginning: nobody has to reach it
+            continue  # it holds from the beginning, so no agent has to reach it
         for h, goal in masks.items():
             blocked = states & ~goal
             if h != k and blocked.any() and (goal & world.reached).any() and not (goal & around(world, blocked)).any():
