@@ -224,7 +224,7 @@ def _moved(grids: Sequence[Grid], thing: str, hypothesis: str, other: str, rng: 
 
 
 def _swapped(grids: Sequence[Grid], hypothesis: str, other: str) -> list[Pair]:
-    """Return pairs of worlds that differ in all moves of the hypothesis, but not of the other; no world is used twice."""
+    """Return pairs of worlds that differ in all moves of the hypothesis, not of the other; no world is used twice."""
     pairs, waiting = list[Pair](), list(grids)
     for grid in grids:
         if grid not in waiting or not 0 < len(moves_now := _moves(grid, hypothesis)) < len(Action):

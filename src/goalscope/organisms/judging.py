@@ -348,13 +348,14 @@ def held_against(
     kinds: Sequence[str] = (),
     bank: Sequence[str] = (),
 ) -> Outcome:
-    """Return how a claim fares against a card that may leave open which rule is followed, or whether any is.
+    """Return the outcome of a claim if the card may leave open which rule is followed, or whether any is.
 
-    False is what is false of each rule that the card leaves open, right what is right of each, or names all of them.
+    The claim is right (or false) if it is right (or false) for every rule that the card leaves open. A set that names
+    all of these rules is right as well.
 
     Args:
-        said, card, same, bank: as in `outcome`.
-        kinds: of worlds, whose shares count; empty for all.
+        attribution, card, equivalent, bank: as in `outcome`.
+        kinds: kinds of worlds whose shares count; empty for all.
     """
     rules = card.possible(kinds)
     if len(rules) > 1 and attribution is not None and attribution.kind == "set" and {*rules} <= {*attribution.names}:
