@@ -81,7 +81,7 @@ class HypothesisTwin(Scripted):
         if len(solved.policy) > 1 and self.horizon is None and world.horizon is None:
             raise ValueError(
                 f"a twin of {self.hypothesis} needs the horizon, because its best actions depend on it: add "
-                "`horizon: N` (the steps of the study) to the agent"
+                "horizon: N (the steps of the study) to the agent"
             )
         state = number_of(observation)
         policy = solved.policy[min(observation.step, len(solved.policy) - 1), state]
