@@ -121,8 +121,7 @@ class Finding(StrictRecord):
 
         - Yes if it is the only named hypothesis.
         - No if the overall answer is no, if other hypotheses explain all of the behaviour, or if MEG towards it
-        explains
-          nothing and does not exceed that of a random agent.
+          explains nothing and does not exceed that of a random agent.
         - Untestable if it cannot be separated from other hypotheses in these worlds.
         - Undecided otherwise.
         """

@@ -5,13 +5,13 @@ bank of hypotheses, worlds to look at, and for each organism the hash of its tru
 
     seal = SHA-256(salt, truth)          truth: its card, and the rule of the bank measured in the challenge's worlds
 
-The *key* stays with whoever sealed it: salts, truths, and the worlds that separate. A claim is frozen into the
-challenge. Opening checks every seal against the key, and writes it into `opened.json`, with the ids of the claims that
-stood there at that time; a claim that is added later is scored, too, and marked. All is in files: who wants to show to
-others that a claim came first publishes its id, which is printed.
+The *key* stays with the person who sealed the challenge. It contains the salts, the truths and the separating worlds.
+Claims are frozen in the challenge directory. Opening checks every seal against the key, and writes the key to
+`opened.json` together with the ids of the claims made so far; later claims are scored too, but marked. Everything is
+stored in files. To prove that a claim came first, publish its id, which the command prints.
 
-Weights are necessarily in the clear, so that whoever runs an organism in worlds of his own may find out all that can be
-found out so. Their form tells some families apart; the seed of a set must be one that nobody can guess, since the same
+Weights cannot be hidden, so anyone can run an organism in worlds of their own and learn what can be learned that way.
+The form of the weights distinguishes some families. Choose a seed of the set that nobody can guess, because the same
 seed trains the same organisms.
 """
 

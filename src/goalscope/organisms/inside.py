@@ -3,16 +3,17 @@
 For each organism we examine two hypotheses: the rule that it follows, and the rival that explains its training as well
 but that it ignores. For each hypothesis we measure three properties:
 
-* readable: a linear map from the activations at the last tokens of the prompt to the cell of what it speaks of, beside
-  the same map from random networks of the same shape; share of worlds where the likeliest cell is right.
-* used: that thing moved, its activations of the other grid put in: how much more likely the moves of the hypothesis in
-  the other grid become. For what is ignored only such grids are taken in which the moves of the rule that is followed
-  do not change (null pairs): an effect is then one of the ignored thing alone.
-* swappable: all activations of another world put in: how much more likely the moves of the hypothesis there become.
+* readable: does a linear probe on the activations at the last tokens of the prompt recover the cell of the hypothesis's
+  object? We report the share of worlds in which the likeliest cell is right, with random networks of the same shape as
+  a control.
+* used: we move the object and patch in the activations of its cells from the changed grid. How much more likely become
+  the moves that the hypothesis calls for in the changed grid? For the ignored rival we use only grids in which the
+  moves of the followed rule do not change (null pairs), so that an effect is due to the ignored object alone.
+* swappable: the same, after patching in all activations of another world.
 
-    effect = mean over pairs of p(S_h(other) | changed) - p(S_h(other) | unchanged)
+    effect = mean over pairs of p(S_h(other) | patched) - p(S_h(other) | not patched)
 
-Worlds are of a phase that nothing was learned in.
+The worlds belong to a phase that was not used for training.
 """
 
 from collections.abc import Iterator, Sequence

@@ -283,7 +283,7 @@ def torch_needed() -> Any:
 
 @contextmanager
 def one_thread(torch: Any) -> Any:
-    """Compute on one thread: with several, sums are added in another order."""
+    """Run PyTorch on one thread, because several threads add numbers in varying order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

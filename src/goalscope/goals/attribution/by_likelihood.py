@@ -1,23 +1,26 @@
-"""Inverse planning: the posterior over hypotheses of agents that are rational up to a temperature, and whether it fits.
+"""Attribution by inverse planning: the posterior over hypotheses for soft-optimal agents, with a test of fit.
 
     P(a | t, s; h, beta) = exp(beta Q_h(t, s, a)) / sum over a' of the same          soft optimal in finite time
     P(h | answers)       proportional to P(h) sum over beta of P(beta) prod P(a | t, s; h, beta)
 
-P(beta) is uniform over `RATIONALITIES`, nats per unit of utility (a place pays 1 for each decision that begins there);
-of a hypothesis that is a policy, the lapse rate is uniform over `LAPSES` in its place. P(h) is uniform over the bank
-and `NONE`: actions that do not depend on what is seen, with an unknown distribution (Dirichlet, all parameters 1).
+P(beta) is uniform over `RATIONALITIES`, in nats per unit of utility (a place pays 1 for each decision that begins
+there). For a hypothesis that is a policy, a lapse rate, uniform over `LAPSES`, replaces beta. P(h) is uniform over the
+bank and `NONE`: actions that do not depend on the observation, with an unknown distribution (Dirichlet, all parameters
+1).
 
-A posterior is certain of the nearest hypothesis long before that one is true. So what it names must *fit*: with second
-answers, p the probabilities at the best beta or lapse rate, q the agent's own, unknown, both summed up over actions
-that p holds for equal (ties broken alike do no harm), m actions offered,
+The posterior concentrates on the nearest hypothesis even if that hypothesis is wrong, so a named hypothesis must also
+*fit*. Let p be its probabilities at the best beta or lapse rate, q the agent's own unknown probabilities, both summed
+over actions that p considers equal (so that consistent tie-breaking does no harm), and m the number of offered actions.
+Then
 
     fit(h) = 1 - sum |p - q|^2 / sum |q - 1/m|^2        1 for the agent's own probabilities, whatever its noise
 
-estimated without bias from pairs of answers. A name needs a fit of `FITS`; *partly* takes its place where the fit is
-shown to be less in the worlds (of at least six clusters) in which some rival of the bank acts differently: what an
-agent does where all act alike says nothing for a name. *None*: no name has that fit, and all are shown to have less.
-Without second answers there is no such test, and the bank is never rejected. Hypotheses that call for the same actions
-wherever the agent was seen stand in a set together: only what is supposed of an agent's errors would tell them apart.
+which we estimate without bias from pairs of answers. A name needs a fit of `FITS`. The verdict is *partly* if the fit
+is significantly lower in the worlds (at least six clusters) in which some rival of the bank acts differently, because
+moves on which all hypotheses agree do not support a name. The verdict is *none* if no hypothesis fits and all are shown
+not to. Without second answers there is no test of fit, and the bank is never rejected. Hypotheses that call for the
+same actions in all visited states are returned as a set, since only assumptions about the agent's errors could separate
+them.
 
 Source: Baker, Saxe and Tenenbaum (2009), Action understanding as inverse planning, Cognition 113, section 2, here with
 utilities of states and one rationality for all worlds; Ziebart (2010) for the soft-optimal policy in finite time;
@@ -58,7 +61,7 @@ def by_likelihood(trial: Trial) -> Attribution:
     for answers, solved in trial.solved():
         counts = answers.first + (0.0 if answers.second is None else answers.second)
         for name in trial.bank:
-            # Undefined in this world, a hypothesis says what knowing nothing says.
+            # A hypothesis that is undefined in this world predicts uniformly random actions.
             solution = solved.get(name)
             chances = (
                 np.stack([answers.world.even[answers.state]] * len(RATIONALITIES))
@@ -122,7 +125,7 @@ def by_likelihood(trial: Trial) -> Attribution:
 
 
 def _differing_clusters(trial: Trial, strict: Mapping[str, Sequence[Array]]) -> dict[str, dict[str, Mask]]:
-    """Return name -> rival -> ``[G]`` in which clusters the two act differently somewhere, both followed strictly."""
+    """Return name -> rival -> ``[G]`` mask of the clusters in which the two, followed strictly, act differently."""
     clusters = list(dict.fromkeys(answers.cluster for answers in trial.answers))
     differing = {
         name: {rival: np.zeros(len(clusters), dtype=bool) for rival in strict if rival != name} for name in strict
@@ -138,14 +141,15 @@ def _differing_clusters(trial: Trial, strict: Mapping[str, Sequence[Array]]) -> 
 def _fits(
     trial: Trial, fitted: Sequence[Array], strict: Sequence[Array], differing: Mapping[str, Mask], *, silent: bool
 ) -> dict[str, tuple[float, float]]:
-    """Return the fit of a hypothesis and its upper end: "" for all worlds, and by rival in those in which it differs.
+    """Return the fit of a hypothesis and its upper end: under "" in all worlds, by rival in the worlds that differ.
 
     Args:
-        trial: answers that were given twice.
-        fitted: world by world ``[N, A]`` the probabilities of the hypothesis.
-        strict: the same, were it followed as strictly as can be: what is alike to it.
-        differing: rival -> ``[G]`` where it acts differently.
-        silent: whether it says nothing where all actions are alike to it, else that they are equally likely.
+        trial: the trial, with two answers per step.
+        fitted: world by world ``[N, A]`` probabilities of the hypothesis at its best beta or lapse rate.
+        strict: world by world ``[N, A]`` its strictest probabilities, which define ties.
+        differing: rival -> ``[G]`` clusters in which it acts differently.
+        silent: whether the hypothesis makes no prediction where all actions are tied; otherwise it predicts that they
+            are equally likely.
     """
     number = {cluster: at for at, cluster in enumerate(dict.fromkeys(answers.cluster for answers in trial.answers))}
     sums = np.zeros((len(number), 2))
@@ -166,7 +170,7 @@ def _fits(
     weights, fits = np.concatenate([np.ones((1, len(sums))), drawn]), dict[str, tuple[float, float]]()
     for rival, counted in {"": np.ones(len(sums), dtype=bool), **differing}.items():
         off, scale = (weights @ np.where(counted[:, None], sums, 0.0)).T
-        # Where nothing is repeated of what the hypothesis speaks of, it is not named, and not shown to fail either.
+        # If the agent repeats nothing where the hypothesis makes predictions, we neither name nor reject it.
         value = np.where(scale > 0, 1 - off / np.where(scale > 0, scale, 1.0), np.inf)
         if not rival or counted.sum() >= FEWEST:
             high = float(np.quantile(value[1:], 1 - trial.level, method="higher"))
@@ -175,7 +179,7 @@ def _fits(
 
 
 def _chances(answers: Answers, solved: Solved) -> Array:
-    """Return ``[B, N, A]`` the probabilities of actions at each rationality, or lapse rate."""
+    """Return the action probabilities at each rationality or lapse rate, ``[B, N, A]``."""
     if solved.utility is None:
         policy = solved.policy[np.minimum(answers.time, len(solved.policy) - 1), answers.state]
         even = answers.world.even[answers.state]
@@ -186,7 +190,7 @@ def _chances(answers: Answers, solved: Solved) -> Array:
 
 
 def _blind(trial: Trial) -> float:
-    """Return the log evidence of actions that do not depend on what is seen."""
+    """Return the log evidence of actions that do not depend on the observation."""
     from scipy.special import gammaln
 
     counts: dict[int, Array] = defaultdict(lambda: np.zeros(1))

@@ -1,16 +1,18 @@
-"""All methods together: one claim that none of those which know the agent's own noise contradicts.
+"""Combine the verdicts of all methods into one claim that no method which measures the agent's noise contradicts.
 
-Methods that compare with what an agent would repeat (`STRICT`) can say that their bank is wrong; the others cannot, and
-yield where they have nothing in common with them. In this order:
+Strict methods (`STRICT`) measure how much of its behaviour an agent repeats, so they can reject the whole bank. The
+other methods cannot, and strict methods take precedence over them. The rules, in this order:
 
-1. Score or counterfactual behaviour says *none*, *random* or *habit*: so it is. A habit does not contradict the name of
-   a habit. The likelihood alone says *none*: so it is, unless one of these two names something; then it is undecided.
-2. The names that all methods share; where there are none, those that all strict ones share. What the likelihood alone
-   names, with score or counterfactual behaviour undecided, is undecided.
-3. *Partly* h by a strict method leaves the name of a rule that h is a part of, such as h under a condition, and a name
-   that two other strict methods give; any other name becomes *partly*.
-4. Every hypothesis of the bank is added that acts like a name in all states in which the agent was seen, but for those
-   that counterfactual behaviour told from it: no method has seen anything that speaks for one of them.
+1. If score or counterfactual answers *none*, *random* or *habit*, the claim is the same (a habit is compatible with
+   naming a habit). If only the likelihood answers *none*, the claim is none unless score or counterfactual names
+   something; then it is undecided.
+2. Otherwise the claim has the names that all methods share, or if there are none, those that all strict methods share.
+   If only the likelihood names something and score or counterfactual is undecided, the claim is undecided.
+3. If a strict method answers *partly* h, a name survives only if it is a rule that contains h (such as h under a
+   condition) or if two other strict methods give it; other names become *partly*.
+4. We add every hypothesis of the bank that acts like a named one in all visited states, unless the counterfactual
+method
+   separated the two: no method has evidence for one of them over the other.
 """
 
 from collections.abc import Sequence
@@ -28,7 +30,12 @@ REFUSED: Final = ("none", "random", "habit")
 
 
 def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
-    """Return the joint claim of some methods about one trial; see the module."""
+    """Combine the verdicts of several methods on one trial into a joint claim, see the module.
+
+    Args:
+        attributions: the verdicts of the methods.
+        trial: the trial that they are about.
+    """
     strict = {attribution.method: attribution for attribution in attributions if attribution.method in STRICT}
     names = {
         attribution.method: {name for name in attribution.names if name in trial.bank}
@@ -79,7 +86,7 @@ def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
 
 
 def parts_of(rule: Hypothesis) -> set[str]:
-    """Return the written forms of all places and hypotheses within a rule."""
+    """Return the written forms of all hypotheses nested in a rule."""
     flat = [part for member in rule.parts for part in (member if isinstance(member, tuple) else (member,))]
     inner = [part for part in flat if isinstance(part, Hypothesis)]
     return {part.text for part in inner}.union(*(parts_of(part) for part in inner))
@@ -90,7 +97,7 @@ def _common(sets: Sequence[set[str]]) -> list[str]:
 
 
 def _acts_like(name: str, chosen: Sequence[str], trial: Trial, counterfactual: Attribution | None) -> bool:
-    """Return whether a hypothesis acts like a chosen one wherever the agent was seen, and no move told them apart."""
+    """Return whether a hypothesis acts like a chosen one in all visited states and no counterfactual separated them."""
     sums = trial.evidence
     row = sums.names.index(name)
     for other in (sums.names.index(chosen_name) for chosen_name in chosen):
@@ -121,7 +128,7 @@ def _claim(
     trial: Trial,
     refusal: Attribution | None,
 ) -> Attribution:
-    """Return the claim, which predicts what the likelihood does of what is named, else what the score does."""
+    """Build the claim; it predicts as the likelihood does for the named hypotheses, otherwise as the score does."""
     parts: dict[str, PredictedPart] = {}
     for attribution in sorted(attributions, key=lambda attribution: attribution.method == "likelihood"):
         parts |= {part.hypothesis: part for part in attribution.predicts} if attribution.method in STRICT else {}

@@ -276,16 +276,16 @@ class _Step:
 
 
 class _Law:
-    """The law of the sums of an agent after hypothesis h of K.
+    """The distribution of the score's sums for an agent that follows hypothesis h of K.
 
-    Sums are K of R2(k) > HALF, that of h the consistency; K contrasts; K of ``E(h, k) + E(k, h) - 2 APART size(h)``;
-    and the strength.
+    The 3K + 1 sums are: K for R2(k) > HALF (that of h is the consistency), K contrasts, K for
+    ``E(h, k) + E(k, h) - 2 APART size(h)``, and the strength.
 
     Attributes:
         size, repeated, bar: ``[K]`` means per episode; bar is the threshold of a contrast.
         mean, variance, between: ``[3K + 1]`` of each sum in a cluster; variance of the means of the clusters.
-        differs, compared: ``[K]`` probability that in a cluster the agent comes to where a rival differs, or is
-            compared; ``said`` to where h has a say.
+        differs, compared, said: ``[K]`` probability that in a cluster the agent visits a state in which a rival
+            differs, in which it is compared, and (a single number) in which h makes a prediction.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class _Law:
         return total
 
     def _moments(self, walk: _Walk) -> tuple[Array, Array, Array]:
-        """Return ``[3K + 1]`` mean and variance of each sum in an episode, and the probabilities of coming there."""
+        """Return mean and variance of each sum per episode, ``[3K + 1]``, and the probabilities of the visits."""
         values, reached = np.zeros((3 * self.count + 1, len(walk.states))), np.zeros((1, len(walk.states)))
         variance, last_step, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
         for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):

@@ -46,13 +46,13 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
         return None
     aim = (
         hypothesis if hypothesis.kind in ("place", "event") else parts[0]
-    )  # that it flees, goes straight to, or is after when near
+    )  # the place that it flees, heads straight for, or pursues when near
     try:
         steps = world.steps_to(aim.where(world))
         masks[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
         if aim.kind == "place":
             down, right = world.further(aim.cell(world)).T
             masks[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
-    except Undefined:  # chance, or a world without cells: the regions that are not known stay empty
+    except Undefined:  # stochastic, or not a grid: unknown regions stay empty
         return masks
     return masks

@@ -15,7 +15,7 @@ from goalscope.goals.hypotheses.views import Undefined, number_of
 from goalscope.goals.hypotheses.written import bind, depends_on_worlds, parse
 from goalscope.worlds.world import View, World
 
-_LONG = 200  # decisions of an episode where no horizon is given: what pays by decision needs one
+_LONG = 200  # decisions per episode if no horizon is given
 
 
 def _written(name: str, text: Any) -> str:
