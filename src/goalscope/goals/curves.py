@@ -60,10 +60,10 @@ def random_p(value: float, null: Array) -> float:
 
 
 def p_value(resampled: Array, value: float, grids: int) -> float:
-    """Return the level at which `interval` begins to contain 0, two-sided; NaN with fewer than two grids.
+    """Return the two-sided p value that corresponds to `interval`; NaN with fewer than two grids.
 
-    Where too few resamples lie beyond 0 to be counted, the tail of Student's t at the value in units of the resamples'
-    deviation stands in, so that small p values survive a correction for many tests.
+    If too few resamples lie beyond 0 to be counted, we use the tail of Student's t at the value divided by the standard
+    deviation of the resamples, so that small p values survive a correction for many tests.
     """
     if grids < 2:
         return math.nan

@@ -5,8 +5,7 @@
    (`goals.hypotheses.score`). It knows how much of its behaviour the agent itself would repeat, so it can also conclude
    that the agent follows none of the hypotheses.
 3. Otherwise MEG decides. A hypothesis *explains* the agent if the lower end of its share of an optimal agent's MEG,
-minus
-   the share of the agent's state-blind baseline, exceeds `EXPLAINS`. Among these we take the hypothesis with the
+   minus the share of the agent's state-blind baseline, exceeds `EXPLAINS`. Among these we take the hypothesis with the
    greatest MEG. It is named if its MEG exceeds that of every rival by `MARGIN` of its own MEG in the worlds that
    separate the two, after Holm's correction. Hypotheses whose share has its upper end below `EXPLAINS` are not rivals.
    Against an intermediate step, what the agent does after the step must exceed `MARGIN` of what an agent with the same
@@ -158,7 +157,7 @@ def findings(
 
 
 class _Measuring:
-    """Measures the MEG of some agents in a group of worlds once, when it is called for the first time."""
+    """Measures the MEG of agents in a group of worlds when first called, and caches it."""
 
     def __init__(self, states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int) -> None:
         seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]

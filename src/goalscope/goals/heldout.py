@@ -83,7 +83,7 @@ def held_out_goals(
 
 
 class _Halves:
-    """Scores of held-out halves, world by world."""
+    """Collects the scores of held-out halves, world by world."""
 
     def __init__(self, invalid: Invalid, confidence: float, seed: int, ridge: float) -> None:
         if not (np.isfinite(ridge) and ridge > 0):

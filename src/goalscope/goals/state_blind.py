@@ -20,7 +20,7 @@ Array = npt.NDArray[np.float64]
 
 
 def moves_by_episode(table: StepTable) -> Array:
-    """Return ``[E, A]`` how often each action was taken in each episode; turns without an action do not count."""
+    """Count the actions of each episode, ``[E, A]``; turns without an action do not count."""
     return counted_moves(table.episode, table.action, table.once(recorded_policies), len(table.length))
 
 

@@ -74,7 +74,7 @@ def by_counterfactual(trial: Trial) -> Attribution:
 
 
 def _first_step(answers: Answers) -> Answers | None:
-    """Return the answers to the first step in a grid that shows its agent and its goal, None where there are none."""
+    """Return the answers to the first step in a grid that shows its agent and a reachable goal, or None."""
     world = answers.world.world
     first = np.flatnonzero(answers.time == 0)[:1]
     if not isinstance(world, GridWorld) or world.grid.start is None or not len(first) or not best_actions(world.grid):
@@ -92,7 +92,7 @@ def _first_step(answers: Answers) -> Answers | None:
 
 
 def _versions(answers: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]]:
-    """Yield what was moved and the world with it elsewhere, of the cluster of the first."""
+    """Yield each moved object and the changed world, which keeps the cluster of the original."""
     for thing in MOVED:
         rng = stream(seed, "moved", answers.world.world.id, thing)
         for grid in changed_grids(answers.world.grid, thing, CHANGES, rng=rng):
@@ -100,6 +100,6 @@ def _versions(answers: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]
 
 
 def _side(answers: Answers, exact: bool) -> WorldTurns:
-    """Return both answers of one step as turns; ``exact``: they are the probabilities of moves."""
+    """Convert both answers of one step to `WorldTurns`; ``exact`` means that they are move probabilities."""
     assert answers.second is not None
     return WorldTurns(counts=answers.first[0] + answers.second[0], policy=answers.first[0] if exact else None)

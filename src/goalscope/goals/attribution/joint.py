@@ -11,8 +11,7 @@ other methods cannot, and strict methods take precedence over them. The rules, i
 3. If a strict method answers *partly* h, a name survives only if it is a rule that contains h (such as h under a
    condition) or if two other strict methods give it; other names become *partly*.
 4. We add every hypothesis of the bank that acts like a named one in all visited states, unless the counterfactual
-method
-   separated the two: no method has evidence for one of them over the other.
+   method separated the two: no method has evidence for one of them over the other.
 """
 
 from collections.abc import Sequence

@@ -250,11 +250,11 @@ class _Step:
         return np.asarray(np.where(self.by_set, self.mean(self.over) ** 2 * self.scale, agreed) * self.said)
 
     def added(self, linear: Array, repeats: Array) -> tuple[Array, Array]:
-        """Return mean by first answer ``[J, n, A]`` and variance by the second ``[J, n]`` of ``J = K + rest`` sums.
+        """Return the mean by first answer, ``[J, n, A]``, and the variance by second answer, ``[J, n]``, of J sums.
 
         Args:
-            linear: ``[J, n, A]`` f of sums ``(f(a) + f(a')) / 2``.
-            repeats: ``[K]`` w of what is repeated of the first K of them, which is added w times.
+            linear: ``[J, n, A]`` function f of sums of the form ``(f(a) + f(a')) / 2``.
+            repeats: ``[K]`` weight with which the repeated behaviour enters the first K sums.
         """
         count = len(repeats)
         middle = self.mean(linear)
