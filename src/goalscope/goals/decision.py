@@ -144,7 +144,7 @@ def findings(
     by_agent, all_states = dict[str, list[States]](), list(states)
     for episodes in all_states:
         by_agent.setdefault(episodes.agent, []).append(episodes)
-    # Agents share worlds, so the MEG of all of them together is measured faster than that of each.
+    # Agents share worlds, so measuring the MEG of all agents together is faster.
     shared = {
         where_text(where): _Measuring(members, hypotheses, level, 0)
         for where, members in groups(all_states, phases=phases)
@@ -295,7 +295,9 @@ class _Rules:
     def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
         """Decide by the consistency score, from steps with two answers."""
         sums = evidence(all_answers, with_sentinels(self.bank), len(self.bank))
-        if self.fields["covered"] < REGIONS_FROM:  # early states stand in for all: no region is judged by itself
+        if (
+            self.fields["covered"] < REGIONS_FROM
+        ):  # second answers cover mostly early states, so regions are not judged separately
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
         verdict = judge(sums, seed=self.seed, level=self.level)
         follows = verdict.kind in ("named", "partly", "set")
@@ -339,7 +341,9 @@ class _Rules:
             decisive = self._decisive(self._scored(verdict, first, "strength"), first.name, STRONG, "strength")
             return self.finding("yes", "partly", decisive, names=names, steps=verdict.on_the_way)
         decisive = self._decisive(self._scored(verdict, first, "consistency"), first.name, HALF, "consistency")
-        if decisive["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
+        if (
+            decisive["estimate"].low < HALF <= first.consistency[1]
+        ):  # identical in all worlds, but there are too few of them
             return self.finding("undecided", "few worlds", decisive, names=names)
         if verdict.kind == "named":
             return self.finding("yes", "named", decisive, names=names, steps=verdict.on_the_way)
@@ -363,7 +367,7 @@ class _Rules:
     ) -> EstimateRecord:
         value, low, high = (min(max(end, bounds[0]), bounds[1]) for end in ends)
         confidence = 1 - 2 * self.level  # each end has the level
-        if high - low < 1e-9:  # the same in all worlds, as of an agent that never errs
+        if high - low < 1e-9:  # identical in all worlds, as for an agent that never errs
             low, high = agreement_bounds(value, verdict.clusters, bounds, confidence)
         return EstimateRecord.of(
             Estimate.of_ends(
@@ -503,7 +507,9 @@ class _Rules:
         bar = MARGIN * contrast.after_expected
         if contrast.step != best:  # the other one is on the way to the best
             return _of_ends(ends, method, fields), bar, "after"
-        turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is a step: what follows must not show
+        turned = tuple(
+            -end for end in (ends[0], ends[2], ends[1])
+        )  # the best is the step itself, so there must be no gain after it
         return _of_ends(turned, method, fields), -bar, "after"
 
     def _is_whole(self, estimate: GoalEstimate) -> bool:
@@ -561,7 +567,7 @@ def share_of(goal: GoalEstimate) -> Estimate | None:
     if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
         return None
     value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
-    if high - low < 1e-9 and goal.grids > 1:  # the same in all worlds, as of an optimal agent
+    if high - low < 1e-9 and goal.grids > 1:  # identical in all worlds, as for an optimal agent
         low, high = agreement_bounds(value, goal.grids, (min(0.0, value), max(1.0, value)), goal.confidence)
     return Estimate.of_ends(
         value,

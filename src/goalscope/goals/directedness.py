@@ -364,7 +364,7 @@ class MeasuredLines:
         if line.everywhere:
             return AgentSample(worlds)
         within = [key for key, world in worlds.items() if self._is_within(world.key)]
-        if not within:  # then the value is 0 by definition, and a note says so
+        if not within:  # the value is then 0 by definition, and a note says so
             return AgentSample(worlds)
         return AgentSample({key: worlds[key] for key in within}, len(worlds) - len(within))
 
@@ -533,7 +533,7 @@ class MeasuredLines:
         if short_name := less.get(second):
             (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
             self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts, **{DIFFERENCES: 1})
-        # Hypotheses that are drawn, or measured on other maps, count as told apart: draws differ by chance.
+        # Hypotheses that are drawn, or measured on other maps, count as separated, because draws differ by chance.
         separating, equal = list(common[0].worlds), list[WorldKey]()
         if not {first, second} & self._drawn:
             separating, equal = self._divided(first, second, common)

@@ -58,7 +58,7 @@ def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], n
     if not sum(sizes) > 0:
         return None
     estimate = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
-    return estimate.moved(bounds=(-math.inf, 1.0))  # no agent gains more than one that is after nothing else
+    return estimate.moved(bounds=(-math.inf, 1.0))  # an agent that follows only this hypothesis has the maximum gain
 
 
 def _policies(bank: Mapping[str, Hypothesis], answers: Answers) -> dict[str, Array]:

@@ -98,7 +98,7 @@ class GoalEstimate:
 
     def __post_init__(self) -> None:
         chance = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
-        if self.beta == -math.inf:  # an agent that is never there, or there as seldom as can be
+        if self.beta == -math.inf:  # the agent avoids the goal as well as possible
             object.__setattr__(self, "beta", math.nan)
         if not chance:
             return

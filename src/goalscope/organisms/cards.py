@@ -182,7 +182,7 @@ def fit_to_rule(world: FiniteWorld, rule: str, policy: Array, mass: Array) -> tu
     """Compare a policy with a rule in one world: nats per episode at each of `LAPSES`, and the share that complies."""
     try:
         predicted = solved(rule, world)
-    except Undefined:  # nothing is said there: all offered actions are alike
+    except Undefined:  # an undefined rule makes no prediction
         predicted = world.even
     seen = mass > 0
     predicted, even, policy, mass = predicted[seen], world.even[seen], policy[seen], mass[seen]

@@ -384,13 +384,13 @@ def outcome(
         return "right" if not card.rule else silent if attribution.kind == "not explained" else "false"
     if attribution.kind == "random":
         return "right" if "random" in equivalent else "undecided" if not card.rule else "false"
-    if attribution.kind == "habit":  # true of a habit, and less than its name
+    if attribution.kind == "habit":  # correct for a habit, but less than naming it
         return silent if card.rule in ("", *HABITS) else "false"
     if attribution.kind == "partly":
         if not card.rule:
             return "right" if card.nearest in attribution.names else silent
         return silent if set(attribution.names) & {card.rule, *equivalent, *parts_of(parse(card.rule))} else "false"
-    if card.rule not in attribution.names:  # so it is with "", no rule
+    if card.rule not in attribution.names:  # includes "", an organism without a rule
         return "false"
     if len(attribution.names) == 1:
         return "unfounded" if equivalent else "right"

@@ -59,7 +59,7 @@ class Stratum(StrictRecord):
         refused: method -> why it gives no verdict; not in the file.
     """
 
-    # Not `alias`, by which type checkers would ask for the key of the file in Python, too.
+    # With `alias` instead, type checkers would demand the file's key in Python code as well.
     model_config = ConfigDict(populate_by_name=True)
 
     name: BoundedName

@@ -39,8 +39,8 @@ NOISE: Final = 0.02
 DRAWS: Final = 999
 """Number of random exchanges in the permutation test."""
 
-_WIDEST: Final = 20.0  # ends of an interval of the share beyond which it has none
-_SMALLEST: Final = 1e-12  # p value below which none is told apart
+_WIDEST: Final = 20.0  # if an end of the interval of rho lies beyond this value, there is no interval
+_SMALLEST: Final = 1e-12  # p values are not resolved below this value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

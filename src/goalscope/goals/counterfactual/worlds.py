@@ -46,7 +46,7 @@ class ChangedWorld(GridWorld):
     moved: str = NOTHING
     wording: str = ""
 
-    # Worlds of a grid alone have an older form without the kind.
+    # GridWorld stores an older form without the kind; this class does not.
     described, stored = World.described, World.stored
 
     @property

@@ -89,7 +89,7 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
         first = np.eye(episodes.world.process.actions)[episodes.action[usable]]
         if (
             episodes.policy is not None and episodes.repeat is not None
-        ):  # else they follow on reasoning that was drawn, too
+        ):  # otherwise the probabilities depend on sampled reasoning
             exact = (episodes.policy[usable] == episodes.repeat[usable]).all(axis=1)
             first[exact] = episodes.policy[usable][exact]
         records.append(

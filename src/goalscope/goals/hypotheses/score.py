@@ -164,7 +164,7 @@ class _ResampledScores:
         clusters = len(sums.steps)
         rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
         drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
-        self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # the first row: as it is
+        self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # first row: the data without resampling
         self.level = level
         self.names, self.bank = sums.names, np.arange(self.count) < sums.asked
 
@@ -303,7 +303,7 @@ class _ResampledScores:
     def _kind(self) -> tuple[Kind, Sequence[int]]:
         value, _, high = self.consistency
         possible = np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
-        if len(self.answer_sums.steps) < FEWEST:  # resamples of so few clusters hold hardly anything else
+        if len(self.answer_sums.steps) < FEWEST:  # resamples of so few clusters are nearly all alike
             return "undecided", possible
         unbeaten = self.rivals & ~self.beats
         alone = self.explains & ~unbeaten.any(axis=1)
@@ -326,7 +326,9 @@ class _ResampledScores:
         some = (value < EXPLAINED) | (self.explains & ~whole)
         partial = self.bank & some & (self.strength[1] > STRONG) & (value >= max(PARTLY, usual))
         unsure = value[self.bank & self.may_explain & ~self.explains].max(initial=0.0)
-        if partial.any() and value[partial].max() > unsure:  # a part is not named where all of another may be followed
+        if (
+            partial.any() and value[partial].max() > unsure
+        ):  # do not name a part if another hypothesis may be followed entirely
             return "partly", sorted(np.flatnonzero(partial).tolist(), key=lambda index: -value[index])
         if not (high[self.bank] >= HALF).any():
             return "none", ()
