@@ -295,9 +295,7 @@ class _Rules:
     def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
         """Decide by the consistency score, from steps with two answers."""
         sums = evidence(all_answers, with_sentinels(self.bank), len(self.bank))
-        if (
-            self.fields["covered"] < REGIONS_FROM
-        ):  # second answers cover mostly early states, so regions are not judged separately
+        if self.fields["covered"] < REGIONS_FROM:  # mostly early states: judge no region separately
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
         verdict = judge(sums, seed=self.seed, level=self.level)
         follows = verdict.kind in ("named", "partly", "set")
@@ -341,9 +339,7 @@ class _Rules:
             decisive = self._decisive(self._scored(verdict, first, "strength"), first.name, STRONG, "strength")
             return self.finding("yes", "partly", decisive, names=names, steps=verdict.on_the_way)
         decisive = self._decisive(self._scored(verdict, first, "consistency"), first.name, HALF, "consistency")
-        if (
-            decisive["estimate"].low < HALF <= first.consistency[1]
-        ):  # identical in all worlds, but there are too few of them
+        if decisive["estimate"].low < HALF <= first.consistency[1]:  # identical in all of too few worlds
             return self.finding("undecided", "few worlds", decisive, names=names)
         if verdict.kind == "named":
             return self.finding("yes", "named", decisive, names=names, steps=verdict.on_the_way)
@@ -507,9 +503,7 @@ class _Rules:
         bar = MARGIN * contrast.after_expected
         if contrast.step != best:  # the other one is on the way to the best
             return _of_ends(ends, method, fields), bar, "after"
-        turned = tuple(
-            -end for end in (ends[0], ends[2], ends[1])
-        )  # the best is the step itself, so there must be no gain after it
+        turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is the step: no gain may follow
         return _of_ends(turned, method, fields), -bar, "after"
 
     def _is_whole(self, estimate: GoalEstimate) -> bool:

@@ -326,9 +326,7 @@ class _ResampledScores:
         some = (value < EXPLAINED) | (self.explains & ~whole)
         partial = self.bank & some & (self.strength[1] > STRONG) & (value >= max(PARTLY, usual))
         unsure = value[self.bank & self.may_explain & ~self.explains].max(initial=0.0)
-        if (
-            partial.any() and value[partial].max() > unsure
-        ):  # do not name a part if another hypothesis may be followed entirely
+        if partial.any() and value[partial].max() > unsure:  # another hypothesis may be followed entirely
             return "partly", sorted(np.flatnonzero(partial).tolist(), key=lambda index: -value[index])
         if not (high[self.bank] >= HALF).any():
             return "none", ()
