@@ -262,7 +262,6 @@ SCENARIOS = {
             "goalscope meg runs/demo",
             "goalscope view runs/demo",
             "goalscope view runs/demo --out demo.html",
-            "report.md python 4",
             (
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
