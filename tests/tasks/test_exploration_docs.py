@@ -1,4 +1,4 @@
-"""What docs/exploration.md and docs/task-runs.md show is true as it stands there."""
+"""What docs/exploration.md shows is true as it stands there."""
 
 import contextlib
 import io
@@ -22,8 +22,8 @@ from goalscope.runs.importers import ImportLog
 from goalscope.worlds.tasks import PRESETS, Report, report_text
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "exploration.md").read_text(encoding="utf-8")
-RUNS = (DOCS / "task-runs.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "exploration.md").read_text(encoding="utf-8")
+TEXT, _, RUNS = PAGE.partition("\n## Runs in task worlds\n")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
 EXAMPLES = (DOCS.parent / "benchmarks" / "README.md").read_text(encoding="utf-8").partition("The [named examples]")[2]
 

@@ -235,7 +235,7 @@ claim(
     threshold=FIFTH,
     compared="the own reasoning given back, and a paraphrase of it: actions that are optimal in the other grid then",
     section="reasoning-edits",
-    validity="a model that reads its answer off the text, and pairs whose text is unchanged (docs/steering.md)",
+    validity="a model that reads its answer off the text, and pairs whose text is unchanged (docs/interventions.md)",
 )(lambda data: plan_followed(data, FIFTH))
 
 claim(
@@ -250,7 +250,7 @@ claim(
     threshold=MARGIN,
     compared="random networks of three kinds; plans of other grids; the commonest plan; the first action continued",
     section="plans",
-    validity="planted plans and nulls (docs/plans.md)",
+    validity="planted plans and nulls (docs/beliefs-and-plans.md)",
 )(lambda data: plan_beyond(data, FIRST, MARGIN))
 
 claim(
