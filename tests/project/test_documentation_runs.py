@@ -193,8 +193,8 @@ SCENARIOS = {
             "goalscope capture runs/baseline --untrained 0",
             "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
             "inside.md python 2",
-            "probes.md python 1",
             "probes.md python 2",
+            "probes.md python 3",
             "beliefs-and-plans.md python 1",
             "beliefs-and-plans.md python 2",
             "beliefs-and-plans.md python 3",
@@ -482,7 +482,7 @@ NOT_RUN = {
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
-    "probes.md python 3": "tests/probing/test_labelled.py runs it",
+    "probes.md python 1": "tests/probing/test_labelled.py runs it",
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
