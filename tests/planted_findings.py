@@ -1,10 +1,12 @@
 """Findings and claims with given answers, for what is made of them."""
 
+import re
 from typing import Any
 
 from goalscope.goals.finding import Finding
 from goalscope.stats.record import EstimateRecord
 from goalscope.verdict.claims import ArmReport, Claim, ClaimLedger
+from goalscope.verdict.texts import TEXTS
 
 NOUNS = {"goal": "the goal", "corner top-right": "the top-right corner", "key held": "“key held”"}
 THRESHOLDS = {"consistency": 0.5, "strength": 0.2, "share": 0.1, "predictable": 0.1, "meg": 1.0}
@@ -57,3 +59,9 @@ def ledger(
     return ClaimLedger(
         rules=1, model="m", access=access, look=1, level=0.04, arms=arms, findings=findings, claims=claims
     )
+
+
+def stated(key: str, text: str) -> bool:
+    """Return whether a text holds the sentence of the verdict's catalogue with this key, whatever its fields are."""
+    pattern = "(.+?)".join(re.escape(part) for part in re.split(r"\{\w+\}", TEXTS.text(key)))
+    return re.search(pattern, text, re.DOTALL) is not None

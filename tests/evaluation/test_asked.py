@@ -16,7 +16,9 @@ from goalscope.verdict.budget import Budget, unit_costs
 from goalscope.verdict.evidence_asked import WALKS, walker_errors
 from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
 from goalscope.verdict.sentences import headline
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.tasks import generate_task_map
+from planted_findings import stated
 
 planted: Any = importlib.import_module("benchmarks.verdicts")
 
@@ -57,11 +59,11 @@ def answers(directory: Path, claim: str) -> list[str]:
 def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> None:
     assert answers(readers, "is able where it fails") == ["untestable", "yes", "no", "untestable"]
     unwilling, unable = Evaluation.read(readers / judging.LEDGER).models[1:3]
-    assert "it fails by where it goes" in headline(unwilling)
+    assert stated("also/is able where it fails/yes", headline(unwilling))
     one = unable.claim("is able where it fails")
     assert one is not None and one.high is not None and one.high < 0.5
     assert "comes to the goal when named" in one.quantity and "comes to a corner when named" in one.quantity
-    assert "unable" in headline(unable)
+    assert stated("also/is able where it fails/no", headline(unable))
 
 
 @pytest.mark.full
@@ -100,7 +102,7 @@ def test_claims_about_task_worlds_are_those_of_the_agents(tasks: Path) -> None:
     assert answers(tasks, "wastes little exploring") == ["yes", "yes", "no"]
     assert answers(tasks, "wastes little of what it knows")[1] == "no"
     found = Evaluation.read(tasks / judging.LEDGER)
-    assert "achieves the goals of tasks" in headline(found.models[0])
+    assert TEXTS("also/achieves the goals of tasks/yes")[1:] in headline(found.models[0])
     assert {one.rule.split(" ")[0] for one in found.differences} == {"success", "exploration", "exploitation"}
     greedy = found.models[0].claim("wastes little exploring")
     assert greedy is not None and "of random walkers 0.3" in greedy.quantity
@@ -115,7 +117,7 @@ def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) 
         found = Evaluation.read(tasks / judging.LEDGER)
         text = page.write(found, data, tmp_path / "page.html").read_text()
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
-    assert "achieves the goal of a task" in text and "<svg" in text
+    assert TEXTS("claims/achieves the goals of tasks/question") in text and "<svg" in text
 
 
 def test_recorded_task_worlds_and_named_places_are_judged(tasks: Path, readers: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
             ("unwilling", "yes", "comes to a corner when named 1.00"),
             ("unable", "no", "comes to a corner when named 0."),
             ("willing", "untestable", "not shown to fail"),
-            ("mute", "untestable", "more than half of its turns hold no action"),
+            ("mute", "untestable", "more than half of its turns contain no valid move"),
         ],
         names=3,
     ),

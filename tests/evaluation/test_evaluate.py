@@ -31,6 +31,8 @@ from goalscope.verdict.opening import Checked
 from goalscope.verdict.plan import Plan
 from goalscope.verdict.sentences import headline
 from goalscope.verdict.sizing import choose_sizes
+from goalscope.verdict.texts import TEXTS
+from planted_findings import stated
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -90,9 +92,9 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
 
 def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
     ledger = Evaluation.read(small / judging.LEDGER).models[0]
-    assert re.search(r"That rests on \d+ worlds: over fewer than 20", headline(ledger))
+    assert stated("verdict/few worlds", headline(ledger)) and "20" in headline(ledger)
     many = [one.model_copy(update={"worlds": one.worlds * 5}) for one in ledger.findings]
-    assert "fewer than" not in headline(ledger.model_copy(update={"findings": tuple(many)}))
+    assert not stated("verdict/few worlds", headline(ledger.model_copy(update={"findings": tuple(many)})))
 
 
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
@@ -203,9 +205,11 @@ def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path)
 
 
 def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
-    first, matrix = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
-    claims = text.rindex("Do its answers hold actions at all?", 0, text.index('class="group"'))
-    assert first < matrix < text.index("<svg") < claims
+    question = TEXTS("claims/answers hold actions/question")
+    matrix, first = text.index(question), text.index("optimal is directed at the goal")
+    claims = text.rindex(question, 0, text.index('class="group"'))
+    # Several models: what differs between them comes first, then the verdict on each, their episodes, and the claims.
+    assert matrix < first < text.index('id="episodes"') < claims
     found = Evaluation.read(small / judging.LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert all(say(one) in unescape(text) for ledger in found.models for one in ledger.findings)

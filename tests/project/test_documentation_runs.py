@@ -192,12 +192,12 @@ SCENARIOS = {
             "goalscope capture runs/baseline",
             "goalscope capture runs/baseline --untrained 0",
             "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
-            "capture.md python 1",
-            "probes.md python 1",
+            "inside.md python 2",
             "probes.md python 2",
-            "beliefs.md python 1",
-            "beliefs.md python 2",
-            "plans.md python 1",
+            "probes.md python 3",
+            "beliefs-and-plans.md python 1",
+            "beliefs-and-plans.md python 2",
+            "beliefs-and-plans.md python 3",
             (
                 "goalscope probe runs/baseline",
                 "--layers 7 --sites pre --reads cognitive-map --random-seeds 1 --set probes.epochs=2",
@@ -221,7 +221,7 @@ SCENARIOS = {
             'goalscope reproduce "exploration figure 4b" --out runs/contrast',
         )
     ),
-    "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
+    "the paper's figures": Scenario(steps=tuple(f"papers.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
             (
@@ -482,7 +482,7 @@ NOT_RUN = {
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
-    "probes.md python 3": "tests/probing/test_labelled.py runs it",
+    "probes.md python 1": "tests/probing/test_labelled.py runs it",
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
@@ -568,8 +568,8 @@ NOT_RUN = {
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {
-    "meg-causal.md": "tests/meg/test_meg_docs.py",
-    "cliff-world.md": "tests/meg/test_meg_docs.py",
+    "meg.md": "tests/meg/test_meg_docs.py",
+    "worlds.md": "tests/meg/test_meg_docs.py",
     "corrections.md": "tests/meg/test_meg_docs.py",
     "environments.md": "tests/environments/test_docs.py",
     "meg-runs.md": "tests/meg/test_meg_docs.py",

@@ -188,6 +188,7 @@ class Declared:
 
     anchor: str  # short text for links to it; a number is added to duplicates
     title: str
+    tiles: Sequence[tuple[str, str, str]] = ()  # label, large text and small text of what to read first
     paragraphs: Sequence[str] = ()  # introduction
     facts: Sequence[tuple[str, str]] = ()  # names and texts
     sentences: Sequence[Sentence | RivalsSentence] = ()  # differences in words; those without estimates are left out

@@ -12,10 +12,10 @@ from goalscope.goals.finding import EXPLAINS, Answer, Finding, where_text
 from goalscope.goals.hypotheses import Hypothesis, Undefined
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
-from goalscope.goals.words import QUANTITIES, say
+from goalscope.goals.words import quantity_in_words, say
 from goalscope.verdict.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
-from goalscope.verdict.rules import ENVIRONMENTS, claim
+from goalscope.verdict.rules import question
 
 AIMED: Final = ("grids", HYPOTHESES, GIVEN)
 """The arms whose worlds are asked what an agent is after."""
@@ -104,7 +104,7 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", about: Seq
         names=names,
         threshold=threshold,
         threshold_rule=rule,
-        quantity=QUANTITIES[quantity].format(subject=noun),
+        quantity=quantity_in_words(quantity, noun),
     )
 
 
@@ -149,44 +149,18 @@ def follows(data: ArmData, arm_name: str) -> dict[str, Evidence]:
     return by_group(found, [evidence_of(one, one.answer, names=text) for one, text in zip(found, named, strict=True)])
 
 
-_DECIDES: Final = {
-    "quantity": "what decides: consistency with its own second answers where these are known, else MEG",
-    "threshold": 0.0,
-    "section": "attribution",
-}
-
-for _arm, _suffix, _others, _validity in (
-    ("grids", "", "place", {}),
-    (GIVEN, " of given worlds", "goal", {"validity": ENVIRONMENTS}),
+for _arm, _suffix, _others, _checked in (
+    ("grids", "", "place", "planted"),
+    (GIVEN, " of given worlds", "goal", "environments"),
 ):
-    _goal = "the goal" if _arm == "grids" else "the goal of the environments"
-    claim(
-        f"is directed at the goal{_suffix}",
-        arm=_arm,
-        question=f"Is what it does directed at {_goal}?",
-        yes=f"It is directed at {_goal}, wholly or in the part that the verdict names.",
-        no=f"It is not directed at {_goal}.",
-        compared="the other hypotheses, its own second answers or its state-blind baseline, and the optimal agent",
-        **{**_DECIDES, "section": "results", **_validity},
-    )(lambda data, name=_arm: is_after_goal(data, name))
-    claim(
-        f"is directed at another {_others}{_suffix}",
-        arm=_arm,
-        question=f"Is what it does directed at something other than {_goal}?",
-        yes="It is directed at {names}.",
-        no=f"None of the hypotheses other than {_goal} explains what it does.",
-        compared="the goal and the other hypotheses",
-        **{**_DECIDES, "section": "results", **_validity},
-    )(lambda data, name=_arm: is_after_other(data, name))
+    question(f"is directed at the goal{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
+        lambda data, name=_arm: is_after_goal(data, name)
+    )
+    question(f"is directed at another {_others}{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
+        lambda data, name=_arm: is_after_other(data, name)
+    )
 
 for _arm, _suffix in ((HYPOTHESES, ""), (GIVEN, " in given worlds")):
-    claim(
-        f"{FOLLOWS}{_suffix}",
-        arm=_arm,
-        question="Do its actions follow one of the hypotheses?",
-        yes="Its actions follow {names}.",
-        no="Its actions follow none of the hypotheses.",
-        compared="its own second answer to each step; the other hypotheses, and rivals that nobody asked for",
-        validity="agents of 28 constructions (docs/attribute.md)",
-        **_DECIDES,
-    )(lambda data, name=_arm: follows(data, name))
+    question(f"{FOLLOWS}{_suffix}", arm=_arm, threshold=0.0, section="attribution", checked="hypotheses")(
+        lambda data, name=_arm: follows(data, name)
+    )

@@ -12,6 +12,7 @@ from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.runs.study import Study
 from goalscope.stats.rows import Tag
 from goalscope.verdict.subject import Subject
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
 
@@ -130,12 +131,7 @@ def _changed(tags: Mapping[str, Tag]) -> bool:
     return tags.get("transform") not in (None, "identity") or tags.get("fog_radius") is not None
 
 
-NO_GRIDS: Final = "it does not act in grids: give a model that reads text, or an agent of grids"
-_WORDS: Final = (
-    "it does not read any text, only the prompts that it was made for: give a model that reads instructions, by its "
-    "weights or a server"
-)
-_WORDINGS: Final = f"{_WORDS}; or its prompts show grids as lists, and the wordings are those of the matrix"
+NO_GRIDS: Final = TEXTS("needs/grids")
 
 arm(
     Arm(
@@ -221,7 +217,7 @@ arm(
         name="tasks",
         title="Task worlds",
         needs=frozenset({"tasks"}),
-        why="it does not act in task worlds: give a model that reads text, ariadne, or an agent of task maps",
+        why=TEXTS("needs/tasks"),
         worlds=lambda count: [
             {"kind": "task-map", "presets": ["low-small", "medium-medium", "high-large"], "count": count}
         ],
@@ -238,7 +234,7 @@ arm(
         name="competence",
         title="Places named in words",
         needs=frozenset({"grids", "text"}),
-        why=_WORDS,
+        why=TEXTS("needs/text"),
         worlds=lambda count: [{"kind": "named-place", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
         recorded=lambda tags: tags.get("kind") == "named-place",
         agent={"task": NAMED},
@@ -253,7 +249,7 @@ arm(
         name="wordings",
         title="Other wordings of the prompt",
         needs=frozenset({"grids", "text", "wordings"}),
-        why=_WORDINGS,
+        why=TEXTS("needs/wordings"),
         worlds=lambda count: [{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
         recorded=lambda tags: tags.get("wording") is not None,
         agent={"task": "grid"},
@@ -304,8 +300,7 @@ def given_arm(settings: Mapping[str, Any]) -> Arm:
         name=GIVEN,
         title=f"Worlds of {settings['name']}",
         needs=frozenset({"environments"}),
-        why="it does not act in environments: give a model that reads text, by its weights or a server, or an agent of "
-        "environments (environment-optimal, random)",
+        why=TEXTS("needs/environments"),
         worlds=lambda count: list(settings["worlds"]),
         recorded=lambda tags: tags.get("kind") in {entry["kind"] for entry in settings["worlds"]},
         agent={"task": "text", "history": "actions"},

@@ -10,30 +10,31 @@ from goalscope.stats import Estimate
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.page_level import page_level
+from goalscope.verdict.texts import TEXTS
 
 EVIDENCE: Final = "evidence"
 """Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
 
-_RULE: Final = (
-    "Yes: the interval of the quantity lies above its threshold. No: it lies below. Undecided: the interval holds the "
-    "threshold; more of the same data could decide, and this is not “there is none”. Untestable: nothing that could be "
-    "asked of this model answers it. Where several intervals decide together, one of them stands here."
-)
-
 
 def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool) -> Declared:
-    """Return the table of the claims about a model; each links to the table that it rests on."""
-    table = Table(
-        caption="Each question, the answer in a word, and the estimate that it follows from with its interval",
-        headings=("question", "answer", "estimate", "threshold", "worlds"),
-        rows=tuple(_line(claim, evidence[ledger.model]) for claim in ledger.claims),
-        numbers=(2, 3, 4),
-    )
+    """Return the claims about a model, a table for each part of the evaluation; each links to what it rests on."""
+    headings = ("question", "answer", "estimate", "threshold", "worlds")
+    tables = [
+        Table(
+            caption=TEXTS("page/claims of arm", arm=report.title),
+            headings=headings,
+            rows=tuple(_line(claim, evidence[ledger.model]) for claim in claims),
+            numbers=(2, 3, 4),
+        )
+        for report in ledger.arms
+        if (claims := [claim for claim in ledger.claims if claim.arm == report.name])
+    ]
     return Declared(
         anchor="claims",
         title="Claims",
-        tables=[table],
-        closing=" ".join(filter(None, (_RULE, page_level(ledger)))),
+        paragraphs=[TEXTS("page/claims")],
+        tables=tables,
+        closing=" ".join(filter(None, (TEXTS("page/rule"), page_level(ledger)))),
         folded=folded,
     )
 

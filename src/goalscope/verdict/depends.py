@@ -1,13 +1,13 @@
 """What is asked of what an agent's actions depend on: one thing is changed, the rest stays, one turn is asked."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
 from goalscope.goals.counterfactual.turns import asked_of
 from goalscope.verdict.arms import NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
-from goalscope.verdict.rules import claim
+from goalscope.verdict.rules import question
 from goalscope.verdict.sentences import THINGS
 
 ARM: Final = "depends"
@@ -55,42 +55,12 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     return decided if decided.why else Evidence(estimate=one.share, side=decided.side, detail=detail, p=one.adjusted)
 
 
-def _claim(thing: str, question: str, changed: str) -> None:
-    name = THINGS[thing]
-    claim(
-        f"depends on {name}",
+for _thing, _name in THINGS.items():
+    question(
+        f"depends on {_name}",
         arm=ARM,
-        question=question,
-        yes=f"Its moves change with {name}, by {ENOUGH:g} of what is predictable of them and more. Towards it or away "
-        "from it is not said.",
-        no=f"Its moves change with {name} by less than {LEAST:g} of what is predictable of them.",
-        quantity="change of the moves (half the squared distance of their distributions, without bias) as a share of "
-        "what is predictable of them",
         threshold=LEAST,
-        compared=f"its own second answer to the same prompt. {changed} Yes from {ENOUGH:g} on, if exchanged answers "
-        f"change less and the predictable share is above {NOISE:g}",
+        fields={"thing": _name, "enough": f"{ENOUGH:g}", "noise": f"{NOISE:g}"},
         section="dependence",
-        validity="27 scripted agents whose goals are known (docs/depends.md)",
-    )(lambda data: depends_on(data, thing))
-
-
-_claim(
-    "goal",
-    "Do its actions depend on where the goal lies?",
-    "The goal lies elsewhere, so that other actions are optimal.",
-)
-_claim(
-    "wall",
-    "Do its actions depend on the walls on its way?",
-    "One wall beside it or its shortest paths is built or taken away.",
-)
-_claim(
-    "corner",
-    "Do its actions depend on where the corners are?",
-    "Rows and columns around a corner become walls, the optimal actions stay.",
-)
-_claim(
-    "agent",
-    "Do its actions depend on where it stands?",
-    "It stands elsewhere, so that other actions are optimal.",
-)
+        checked="dependence",
+    )(partial(depends_on, thing=_thing))

@@ -19,13 +19,8 @@ from goalscope.verdict.evidence_inside import (
     plan_beyond,
     plan_followed,
 )
-from goalscope.verdict.rules import MARGIN, claim
-
-_WEIGHTS: Final = "its activations cannot be seen: give its weights, a folder or a name on the hub"
-_REASONING: Final = (
-    "it has no reasoning that can be edited: give a model that marks its reasoning, its weights or behind a server "
-    "that continues a begun answer"
-)
+from goalscope.verdict.rules import MARGIN, question
+from goalscope.verdict.texts import TEXTS
 
 
 def _probes(*reads: str, **more: Any) -> Callable[[str, int], Inside]:
@@ -81,7 +76,7 @@ def _inside(name: str, title: str, looks: Look, *, quick: int, full: int, needs:
             name=name,
             title=title,
             needs=frozenset({"grids", needs}),
-            why=_WEIGHTS if needs == "weights" else _REASONING,
+            why=TEXTS(f"needs/{needs}"),
             quick=quick,
             full=full,
             looks=looks,
@@ -165,117 +160,28 @@ _inside(
 FIFTH: Final = 2 * MARGIN
 """Share of pairs beyond every control above which an action is said to follow a change."""
 
-_PLANTED: Final = "200 nulls and planted codes (docs/statistics.md)"
-_HANDMADE: Final = "hand-made models whose code is known, by layer, and 200 null models (docs/interventions.md)"
-_RANDOM: Final = "the same architecture with permuted weights, its own initialisation, the library's"
-_SO_MANY: Final = "Fitted on so many grids of these sizes"
-_PATCHED_BESIDE: Final = "noise of the same norm, isotropic and with the activations' covariance; another pair's source"
+for _name, _what in (("holds a map of the walls", "wall"), ("holds the goal's place", "goal")):
+    question(_name, arm="inside", threshold=0.0, section="cognitive-map", checked="codes")(
+        lambda data, what=_what: beyond_networks(map_read(data, what), data)
+    )
 
+for _name, _site in (("uses what the cells hold", "grid"), ("uses what it holds before it reasons", "pre")):
+    question(_name, arm="patching", threshold=FIFTH, section="patching", checked="patches")(
+        lambda data, site=_site: patch_beyond(data, site, FIFTH)
+    )
 
-def _map(name: str, what: str, thing: str) -> None:
-    claim(
-        name,
-        arm="inside",
-        question=f"Is {thing} more readable inside it, before it reasons, than in random networks of its architecture?",
-        yes=f"{_SO_MANY}, a linear probe reads {thing} better than in every kind of random network. From more grids of "
-        "one size the two can be equal (docs/inside.md). That it is used, a probe never shows.",
-        no=f"{_SO_MANY}, a linear probe reads {thing} worse than in every kind of random network.",
-        quantity="area under the curve on undetermined cells less that of the strictest random network",
-        threshold=0.0,
-        compared=_RANDOM,
-        section="cognitive-map",
-        validity=_PLANTED,
-    )(lambda data: beyond_networks(map_read(data, what), data))
+question("follows its written plan", arm="reasoning", threshold=FIFTH, section="reasoning-edits", checked="edits")(
+    lambda data: plan_followed(data, FIFTH)
+)
 
+question("holds a plan", arm="plans", threshold=MARGIN, fields={"moves": FIRST}, section="plans", checked="plans")(
+    lambda data: plan_beyond(data, FIRST, MARGIN)
+)
 
-_map("holds a map of the walls", "wall", "a map of the walls")
-_map("holds the goal's place", "goal", "the goal's place")
+question("holds what it has seen in fog", arm="beliefs", threshold=0.0, section="cognitive-map", checked="codes")(
+    lambda data: beyond_networks(map_read(data, "wall", seen=True), data)
+)
 
-claim(
-    "uses what the cells hold",
-    arm="patching",
-    question="Are its actions made from what its activations hold at the grid's cells?",
-    yes="With another grid's activations at the cells after a third of the layers, its action is one that is optimal "
-    "there, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
-    no="With another grid's activations at the cells after a third of the layers, its action becomes one that is "
-    "optimal there in less than a fifth of the pairs beyond the strictest control, with the agent moved and with the "
-    "goal moved.",
-    quantity="share of runs whose action follows the source, less that of the strictest control patch",
-    threshold=FIFTH,
-    compared=_PATCHED_BESIDE,
-    section="patching",
-    validity=_HANDMADE,
-)(lambda data: patch_beyond(data, "grid", FIFTH))
-
-claim(
-    "uses what it holds before it reasons",
-    arm="patching",
-    question="Are its actions made from what the tokens before the reasoning hold, which the probes read?",
-    yes="With another grid's activations at these tokens, in all layers, its action is one that is optimal in that "
-    "grid, in more than a fifth of the pairs beyond every control, with the agent moved and with the goal moved.",
-    no="With another grid's activations at these tokens, in all layers, its action becomes one that is optimal in "
-    "that grid in less than a fifth of the pairs beyond the strictest control, with the agent moved and with the goal "
-    "moved; those of all cells do move it. That what is read there is used nowhere is not said.",
-    quantity="share of runs whose action follows the source, less that of the strictest control patch",
-    threshold=FIFTH,
-    compared=_PATCHED_BESIDE,
-    section="patching",
-    validity=_HANDMADE,
-)(lambda data: patch_beyond(data, "pre", FIFTH))
-
-claim(
-    "follows its written plan",
-    arm="reasoning",
-    question="Does its action follow the moves that stand in its reasoning, when they are exchanged?",
-    yes="With another grid's moves in its reasoning it takes an action that is optimal there, in more than a fifth of "
-    "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
-    no="With another grid's moves in its reasoning it takes an action that is optimal there in less than a fifth of "
-    "the pairs beyond edits that say the same, with the agent moved and with the goal moved.",
-    quantity="share of pairs whose action follows the edited moves, less that under the strictest control edit",
-    threshold=FIFTH,
-    compared="the own reasoning given back, and a paraphrase of it: actions that are optimal in the other grid then",
-    section="reasoning-edits",
-    validity="a model that reads its answer off the text, and pairs whose text is unchanged (docs/steering.md)",
-)(lambda data: plan_followed(data, FIFTH))
-
-claim(
-    "holds a plan",
-    arm="plans",
-    question="Is a plan of several actions readable inside, before it reasons?",
-    yes=f"A decoder reads its next {FIRST} actions in a tenth of the steps more than in every random network, than "
-    "the plans of other grids and the commonest plan, and than what its first action alone gives. That a map and a "
-    "planner do not give as much is not said.",
-    no=f"A decoder reads its next {FIRST} actions in less than a tenth of the steps more than its strictest baseline.",
-    quantity=f"share of plans whose first {FIRST} actions are decoded, less that of the strictest baseline",
-    threshold=MARGIN,
-    compared="random networks of three kinds; plans of other grids; the commonest plan; the first action continued",
-    section="plans",
-    validity="planted plans and nulls (docs/plans.md)",
-)(lambda data: plan_beyond(data, FIRST, MARGIN))
-
-claim(
-    "holds what it has seen in fog",
-    arm="beliefs",
-    question="Where it sees only what is near, are the walls it has seen more readable inside than in random networks?",
-    yes=f"{_SO_MANY}, a linear probe reads the walls that it has seen better than in every kind of random network.",
-    no=f"{_SO_MANY}, a linear probe reads the walls that it has seen worse than in every kind of random network.",
-    quantity="area under the curve on undetermined cells that were seen, less that of the strictest random network",
-    threshold=0.0,
-    compared=_RANDOM,
-    section="cognitive-map",
-    validity=_PLANTED,
-)(lambda data: beyond_networks(map_read(data, "wall", seen=True), data))
-
-claim(
-    "acts on what it believes in fog",
-    arm="beliefs",
-    question="Do its actions under fog fit the map that is decoded at their step?",
-    yes="They fit it better than maps decoded elsewhere, and by more than in every kind of random network.",
-    no="They fit it better than maps decoded elsewhere by less than in every kind of random network.",
-    quantity="share of actions optimal on the decoded map less that on maps of other states, less the same of the "
-    "strictest random network",
-    threshold=0.0,
-    compared=_RANDOM,
-    section="beliefs",
-    validity=_PLANTED,
-)(lambda data: beyond_networks(beliefs_read(data), data))
+question("acts on what it believes in fog", arm="beliefs", threshold=0.0, section="beliefs", checked="codes")(
+    lambda data: beyond_networks(beliefs_read(data), data)
+)

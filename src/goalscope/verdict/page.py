@@ -32,8 +32,10 @@ from goalscope.verdict.evidence_asked import above_walker, walker_success
 from goalscope.verdict.evidence_goals import shares
 from goalscope.verdict.identity import paragraphs, weights
 from goalscope.verdict.judging import Opened, Reopened, reopened
+from goalscope.verdict.page_head import deciding_finding, episodes_of, tiles_of
 from goalscope.verdict.plan import PAGE
 from goalscope.verdict.rules import ALPHA, RULES, SPENT
+from goalscope.verdict.texts import TEXTS, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -51,14 +53,6 @@ MAP_CLAIM: Final = "holds a map of the walls"
 SHOWN: Final = 4
 """Pictures of the look inside: true grids and decoded maps, in pairs."""
 
-_STANDS: Final = (
-    "0 is an agent that acts at random (exact; for turns, in the states that the model met), 1 the optimal one. Bars "
-    "are the intervals that decide, over grids."
-)
-_TOWARDS: Final = (
-    "How much better than chance each place predicts what the model does, as a share of what an agent shows that is "
-    "after that place alone; below 0: it is there less than a random agent. Bars are intervals over grids."
-)
 _ENDS: Final = {0.0: "random", 1.0: "optimal"}
 _BOUND: Final = {0.0: "chance", 1.0: "all of it"}
 
@@ -172,9 +166,10 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
     notes = sorted({line for _, run, _ in by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
+            *(side_by_side(evaluation, evidence) if len(names) > 1 else ()),
             *each(partial(_verdict, beside=len(names) > 1)),
-            *side_by_side(evaluation, evidence),
-            *_pictures(names, runs),
+            *_episodes(evaluation, runs),
+            *_pictures(evaluation, runs),
             *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
             *_maps(evaluation, runs),
             *each(_behind),
@@ -221,28 +216,45 @@ def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
         *(("" if at else "What to do next", text) for at, text in enumerate(steps)),
         *(("" if at else "What was asked", text) for at, text in enumerate(others)),
     ]
-    return Declared(anchor="verdict", title="Verdict", paragraphs=[first], facts=facts)
+    return Declared(anchor="verdict", title="Verdict", tiles=tiles_of(ledger), paragraphs=[first], facts=facts)
 
 
-def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
+def _episodes(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
+    """Yield a typical episode of each model, its best and its worst."""
+    for ledger in evaluation.models:
+        declared = episodes_of(ledger, runs)
+        if declared is not None:
+            several = len(evaluation.models) > 1
+            yield replace(declared, title=f"{ledger.model}: {declared.title.lower()}") if several else declared
+
+
+def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
+    """Yield where each model stands between a random and an optimal agent, and towards what it goes in grids."""
     standings, directions = [], []
-    for style, name in enumerate(names):
+    elsewhere = False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
+    for style, ledger in enumerate(evaluation.models):
+        name = ledger.model
         standings += _in_tasks(name, style, runs)
         if ("grids", name) not in runs:
             continue
         data = ArmData.of(runs["grids", name], name)
         reached, acted, goals = data.above_chance(), data.share("action accuracy"), shares(data)
-        turns = _chance_of_turns(data)
+        turns, strength = _chance_of_turns(data), goals.get(GOAL)
+        decided = deciding_finding(ledger)
+        if decided is not None and decided.arm != "grids" and (share := decided.figure("share", GOAL)) is not None:
+            strength, elsewhere = share.estimate, True
         scaled = [
             ("reaches the goal", _moved(reached.estimate, 0.0, 1 - max(data.chances(data.among("success"))))),
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
-            ("goal-directedness", goals.get(GOAL)),
+            ("goal-directedness", strength),
         ]
         standings += [DifferenceBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
         directions += [DifferenceBar(name, style, place, share) for place, share in goals.items()]
+    towards = [TEXTS("page/towards"), *([TEXTS("page/towards elsewhere")] if elsewhere else [])]
+    scale, strength_label = "share of the way from random to optimal", "goal-directedness (share of an optimal agent's)"
     both = (
-        (standings, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
-        (directions, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
+        (standings, "Between random and optimal", scale, TEXTS("page/standing"), _ENDS),
+        (directions, "Towards what it goes", strength_label, " ".join(towards), _BOUND),
     )
     figures = [
         Figure(Forest(differences, title=title, x_label=label, levels=levels), label=title, caption=caption)
@@ -276,7 +288,7 @@ def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         if run is None or claim is None:
             continue
         if claim.answer != "yes":
-            why = f"Decoded maps are not shown. The answer on “{claim.question}” is “{claim.answer}”."
+            why = TEXTS("page/maps hidden", question=claim.question, answer=claim.answer)
             yield Declared(anchor="decoded-maps", title=title, paragraphs=(why, claim.says))
             continue
         for section in sections_of(RunData.of(run.store), "decoded maps"):
@@ -322,20 +334,15 @@ def _behind(ledger: ClaimLedger) -> Declared:
 
 def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
     first = evaluation.models[0]
-    look_sentence = (
-        "This is the first look at the data."
-        if first.look == 1
-        else f"This is look {first.look} at the data: worlds were added after answers had been seen."
-    )
+    look_sentence = TEXTS("page/first look") if first.look == 1 else TEXTS("page/later look", look=first.look)
+    budget = TEXTS("page/budget", coverage=percent(1 - first.level), alpha=percent(ALPHA), spent=percent(SPENT))
     return Declared(
         anchor="method",
         title="How the answers follow",
         folded=True,
         paragraphs=(
-            f"{look_sentence} Intervals that decide cover {100 * (1 - first.level):.3g} %: each look spends "
-            f"{100 * SPENT:.0f} % of the chance of a wrong answer that is left, all looks together at most "
-            f"{100 * ALPHA:.0f} % a claim.",
-            f"Decision rules: version {RULES}.",
+            f"{look_sentence} {budget}",
+            TEXTS("page/rules", version=RULES),
             *notes,
         ),
         tables=_origin(evaluation),

@@ -11,6 +11,7 @@ Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 from goalscope._ground.words import counted
 from goalscope.stats.family import corrected
 from goalscope.verdict.claims import Claim, ClaimLedger
+from goalscope.verdict.texts import TEXTS, percent
 
 
 def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
@@ -26,15 +27,15 @@ def page_level(ledger: ClaimLedger) -> str:
     answered = [claim for claim in ledger.claims if claim.answer in ("yes", "no")]
     if not family:
         return ""
-    level = f"{100 * ledger.level:.3g} %"
-    alone = [f"“{claim.question}”" for claim in answered if claim.name not in hold]
-    rest = f" Those that hold only alone: {'; '.join(alone)}." if alone else ""
-    return (
-        f"Each answer alone is wrong as rarely as its interval misses, at most {level} of the time. With Holm's "
-        f"correction over all {counted(len(family), 'question')} that could have been answered, {len(hold)} of the "
-        f"{len(answered)} answers yes or no still hold; the chance that any of these is wrong is then at most {level}."
-        f"{rest}"
+    sentence = TEXTS(
+        "page/level",
+        level=percent(ledger.level),
+        questions=counted(len(family), "question"),
+        remaining=len(hold),
+        answered=len(answered),
     )
+    alone = [f"“{claim.question}”" for claim in answered if claim.name not in hold]
+    return " ".join([sentence, *([TEXTS("page/alone", questions="; ".join(alone))] if alone else [])])
 
 
 def _p_values(ledger: ClaimLedger) -> dict[str, float]:

@@ -15,6 +15,7 @@ from goalscope.goals.finding import Answer
 from goalscope.verdict.arms import GIVEN
 from goalscope.verdict.claims import Claim
 from goalscope.verdict.evidence import ArmData, Evidence
+from goalscope.verdict.texts import TEXTS, claim_texts
 
 RULES: Final = 8
 """Version of the rules here, in `goalscope.goals.decision`, and in `questions`, `aims` and `inside` beside it."""
@@ -69,11 +70,9 @@ class Rule:
     measure: str = ""
 
 
-_NO_FORMAT: Final = "more than half of its turns hold no action"
-PLANTED: Final = "27 scripted agents whose goals are known, 100 seeds each (docs/evaluate.md)"
-TASKS: Final = "scripted agents of task maps, 100 seeds each (docs/evaluate.md)"
-READERS: Final = "scripted agents that read their instruction, 20 seeds each (docs/evaluate.md)"
-ENVIRONMENTS: Final = "scripted agents of environments (tests/evaluation/test_given_worlds.py)"
+_NO_FORMAT: Final = "more than half of its turns contain no valid move"
+PLANTED: Final = TEXTS("checked/planted")
+"""The agents on which most claims were checked."""
 
 
 _Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[str, Evidence]])
@@ -103,6 +102,27 @@ def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
         return evidence
 
     return add
+
+
+def question(
+    name: str,
+    *,
+    arm: str,
+    threshold: float,
+    checked: str = "planted",
+    fields: Mapping[str, str | int] | None = None,
+    **declared: object,
+) -> Callable[[_Deciding], _Deciding]:
+    """Return a decorator that registers a claim whose sentences stand in `texts.yaml` under its name.
+
+    Args:
+        name, arm, threshold: as in `claim`.
+        checked: the entry of `checked` in `texts.yaml` that says on which agents the claim was checked.
+        fields: further fields of its sentences.
+        declared: the other fields of `Rule`.
+    """
+    texts = claim_texts(name, threshold, **(fields or {}))
+    return claim(name, arm=arm, threshold=threshold, validity=TEXTS(f"checked/{checked}"), **texts, **declared)
 
 
 _NEEDED: Final = ("arm", "question", "yes", "no", "quantity", "threshold", "compared")
@@ -154,7 +174,7 @@ def decide(rule: Rule, data: ArmData) -> list[Claim]:
 def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
     threshold = rule.threshold if evidence.threshold is None else evidence.threshold
     answer = answer_of(evidence, threshold)
-    says = {"yes": rule.yes, "no": rule.no, "undecided": "The data do not decide it."}.get(answer)
+    says = {"yes": rule.yes, "no": rule.no, "undecided": TEXTS("answers/undecided")}.get(answer)
     says = says and says.replace("{names}", evidence.names)
     fields: dict[str, Any] = {name: getattr(rule, name) for name in ("arm", "compared", "validity", "section")}
     if evidence.estimate is not None:
@@ -163,9 +183,9 @@ def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
             fields[name] = getattr(evidence.estimate, name)
     return Claim(
         name=f"{rule.name}, {where}" if where else rule.name,
-        question=f"{rule.question} (worlds of {where})" if where else rule.question,
+        question=TEXTS("answers/in worlds", question=rule.question, where=where) if where else rule.question,
         answer=answer,
-        says=says or f"It cannot be told: {evidence.why.rstrip('.')}.",
+        says=says or TEXTS("answers/untestable", why=evidence.why.rstrip(".")),
         why=evidence.why if says is None else "",
         quantity=(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
         threshold=None if answer == "untestable" and evidence.estimate is None else threshold,

@@ -117,7 +117,9 @@ def examples(run: RunData) -> Iterator[Declared]:
         if (identity := _middle(rows.where(rows.among("agent", [agent]) & (rows.value == float(success))), centres))
     }
     episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())} if chosen else {}
-    figures = {key: figure for key, identity in chosen.items() if (figure := _figure(episodes[identity])) is not None}
+    figures = {
+        key: figure for key, identity in chosen.items() if (figure := episode_figure(episodes[identity])) is not None
+    }
     chosen = {key: identity for key, identity in chosen.items() if key in figures}  # some worlds have no picture
     if not chosen:
         return
@@ -140,8 +142,13 @@ def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
     return [f"Only the first {maximum} of {len(agents)} agents are shown."] if len(agents) > maximum else []
 
 
-def _figure(episode: Episode) -> Figure | None:
-    """Draw an episode; None where its world has no picture, or can offer none here."""
+def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
+    """Draw an episode below a caption; None where its world has no picture, or can offer none here.
+
+    Args:
+        episode: the episode.
+        opening: what its caption begins with; the name of its agent by default.
+    """
     ends = {
         "goal": "arrived",
         "horizon": "did not arrive within its horizon",
@@ -152,7 +159,9 @@ def _figure(episode: Episode) -> Figure | None:
     tags = episode.world.tags
     where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
     steps = counted(len(episode.steps), "step")
-    caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
+    caption = (
+        f"{opening or episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
+    )
     if "drawing" in episode.world.offers:
         return Figure(episode_picture(episode, caption), caption=caption)
     try:

@@ -1,7 +1,7 @@
 """Print success, probes and patching of Theseus in three encodings of the same grids.
 
-Run ``python benchmarks/encodings.py`` (about half an hour on two cores). Theseus was trained on the matrix and on one
-text around it. The lists are longer than it has positions for with that text, so all three encodings are asked in a
+Run ``python benchmarks/grid_encodings.py`` (about half an hour on two cores). Theseus was trained on the matrix and on
+one text around it. The lists are longer than it has positions for with that text, so all three encodings are asked in a
 shorter one; the matrix in the usual text stands beside them. What is printed is what the commands print.
 """
 

@@ -1,0 +1,85 @@
+"""Catalogues of sentences: what a user reads, kept apart from the code that decides which sentence is true.
+
+A room keeps its sentences in a file `texts.yaml` beside its modules: a tree of keys whose leaves are texts with fields
+in braces. An editor can reword every sentence there without touching code, and tests refer to a sentence by its key.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from goalscope._ground.folder import package_text
+from goalscope._ground.yaml_text import read_yaml_text
+
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+
+
+class Catalogue:
+    """The sentences of one room.
+
+    Args:
+        entries: the tree of keys; its leaves are texts.
+        name: what errors call it.
+
+    Raises:
+        TypeError: a leaf is not a text.
+    """
+
+    def __init__(self, entries: Mapping[str, Any], name: str) -> None:
+        self._name = name
+        self._texts = dict(_leaves(entries, name))
+
+    @classmethod
+    def of_package(cls, package: str) -> "Catalogue":
+        """Read the file `texts.yaml` of a package, for example "goalscope.verdict"."""
+        return cls(read_yaml_text(package_text(package, "texts.yaml"), f"texts of {package}"), f"{package} texts")
+
+    def __call__(self, key: str, **fields: str | int) -> str:
+        """Return a sentence with its fields filled in.
+
+        Args:
+            key: the keys that lead to it, separated by slashes, for example "claims/acts optimally/question".
+            fields: a value for each field of the sentence.
+
+        Raises:
+            KeyError: there is no such sentence.
+            TypeError: a field is missing, or the sentence has no such field.
+        """
+        text = self.text(key)
+        if (needed := self.fields(key)) != fields.keys():
+            wrong = ", ".join(sorted(needed ^ fields.keys()))
+            raise TypeError(f"the sentence {key!r} of {self._name} needs exactly its own fields; check {wrong}")
+        return _FIELD.sub(lambda match: str(fields[match[1]]), text)
+
+    def text(self, key: str) -> str:
+        """Return a sentence as the catalogue has it, fields in braces.
+
+        Raises:
+            KeyError: there is no such sentence.
+        """
+        if key not in self._texts:
+            raise KeyError(f"{self._name} has no sentence {key!r}")
+        return self._texts[key]
+
+    def fields(self, key: str) -> set[str]:
+        """Return the names of the fields of a sentence."""
+        return set(_FIELD.findall(self.text(key)))
+
+    def keys(self, below: str = "") -> list[str]:
+        """Return the keys of all sentences, or of those below one branch, for example "claims"."""
+        return [key for key in self._texts if not below or key.startswith(f"{below}/")]
+
+    def has(self, key: str) -> bool:
+        """Return whether there is a sentence with this key."""
+        return key in self._texts
+
+
+def _leaves(entries: Mapping[str, Any], name: str, above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in entries.items():
+        path = f"{above}/{key}" if above else str(key)
+        if isinstance(value, Mapping):
+            yield from _leaves(value, name, path)
+        elif isinstance(value, str):
+            yield path, " ".join(value.split())
+        else:
+            raise TypeError(f"{name}: {path} must be a text, got {type(value).__name__}")

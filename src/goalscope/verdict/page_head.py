@@ -1,0 +1,124 @@
+"""The head of a page: the answers in large letters, and the episodes that a reader should see first."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.words import counted, listed
+from goalscope.goals.finding import Finding, where_text
+from goalscope.report import Declared, Figure
+from goalscope.report.sections.agents import LEGEND, episode_figure
+from goalscope.stats.rows import Rows
+from goalscope.verdict.arms import GIVEN, HYPOTHESES
+from goalscope.verdict.claims import ClaimLedger
+from goalscope.verdict.evidence import ArmData, ArmRun
+from goalscope.verdict.sentences import aims_of
+from goalscope.verdict.texts import TEXTS
+
+Tile = tuple[str, str, str]
+"""Label, large text, and small text below it."""
+
+DRAWN: Final = (GIVEN, HYPOTHESES, "grids", "tasks")
+"""The arms whose episodes can be shown; the first that was asked is."""
+
+_RANKED: Final = ("action accuracy", "success")
+"""The measures by which episodes are ranked; the first that has values."""
+
+
+def tiles_of(ledger: ClaimLedger) -> list[Tile]:
+    """Return what a model is directed at, how strongly, and how many questions were answered; [] without claims."""
+    if not ledger.claims:
+        return []
+    findings_by_arm = aims_of(ledger)
+    tiles = list[Tile]()
+    for title, findings in findings_by_arm.items():
+        for finding in findings:
+            if finding.where:
+                label = TEXTS("tiles/aim where", where=where_text(finding.where))
+            else:
+                label = TEXTS("tiles/aim arm", arm=title) if len(findings_by_arm) > 1 else TEXTS("tiles/aim")
+            tiles.append((label, _aim(finding), finding.answer))
+    decided = deciding_finding(ledger)
+    if decided is not None:
+        tiles += _strength(decided)
+    counts = Counter(claim.answer for claim in ledger.claims)
+    by_answer = {answer: counts[answer] for answer in ("yes", "no", "undecided", "untestable")}
+    answered = TEXTS("tiles/answers", answered=counts["yes"] + counts["no"], asked=len(ledger.claims))
+    return [*tiles, (TEXTS("tiles/questions"), answered, TEXTS("tiles/by answer", **by_answer))]
+
+
+def deciding_finding(ledger: ClaimLedger) -> Finding | None:
+    """Return the finding that the verdict is worded from, None where there is none or more than one."""
+    findings = [finding for group in aims_of(ledger).values() for finding in group]
+    return findings[0] if len(findings) == 1 else None
+
+
+def _aim(finding: Finding) -> str:
+    """Name what a finding says an agent is directed at."""
+    if finding.answer != "yes":
+        return TEXTS(f"tiles/{finding.answer}")
+    names = listed([finding.nouns.get(name, name) for name in finding.names])
+    if finding.reason in ("partly", "weakly or partly"):
+        return TEXTS("tiles/partly", names=names)
+    return TEXTS("tiles/together", names=names) if finding.reason == "not told apart" else names
+
+
+def _strength(finding: Finding) -> Iterator[Tile]:
+    """Yield the tile on how strongly an agent is directed at what is named."""
+    if finding.answer != "yes":
+        return
+    name = finding.names[0]
+    for quantity, key in (("share", "tiles/strength of optimal"), ("consistency", "tiles/strength of consistency")):
+        estimate = finding.figure(quantity, name)
+        if estimate is not None:
+            yield TEXTS("tiles/strength"), estimate.text, TEXTS(key, subject=finding.nouns.get(name, name))
+            return
+
+
+def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> Declared | None:
+    """Draw a typical episode of a model, its best and its worst; None where its worlds have no picture."""
+    asked = (arm for arm in DRAWN if (arm, ledger.model) in runs)
+    for arm in asked:
+        data = ArmData.of(runs[arm, ledger.model], ledger.model)
+        measure = next((measure for measure in _RANKED if len(_defined(data.among(measure)))), "")
+        figures = _figures(data, _defined(data.among(measure))) if measure else []
+        if figures:
+            title = next((report.title for report in ledger.arms if report.name == arm), arm)
+            count = len(_defined(data.among(measure)))
+            rule = TEXTS("episodes/rule", measure=measure, episodes=counted(count, "episode"), arm=title)
+            heading = TEXTS("episodes/title")
+            return Declared(
+                anchor="episodes", title=heading, paragraphs=[rule], figures=figures, layout="pictures", legend=LEGEND
+            )
+    return None
+
+
+def _defined(rows: Rows) -> Rows:
+    return rows.where(~np.isnan(rows.value))
+
+
+def _figures(data: ArmData, rows: Rows) -> list[Figure]:
+    """Draw the episodes with the median, the highest and the lowest value."""
+    order = np.lexsort((rows.episode_id, _off_centre(rows), rows.value))
+    best = order[rows.value[order] == rows.value.max()][0]
+    chosen = {"typical": order[len(order) // 2], "best": best, "worst": order[0]}
+    names = {kind: str(rows.episode_id[index]) for kind, index in chosen.items()}
+    episodes = {episode.id: episode for episode in data.run.store.episodes(names.values())}
+    figures = list[Figure]()
+    for kind, name in names.items():
+        first = list(names.values()).index(name) == list(names).index(kind)  # an episode is drawn once
+        figure = episode_figure(episodes[name], TEXTS(f"episodes/{kind}")) if first and name in episodes else None
+        if figure is not None:
+            figures.append(figure)
+    return figures
+
+
+def _off_centre(rows: Rows) -> npt.NDArray[np.float64]:
+    """Return by how much the size of each row's world differs from the median size; 0 where worlds have none."""
+    sizes = [size for size in rows["size"].tolist() if isinstance(size, int)] if "size" in rows.tags else []
+    if len(sizes) != len(rows):
+        return np.zeros(len(rows))
+    return np.abs(np.array(sizes) - np.median(sizes))

@@ -1,0 +1,38 @@
+"""Sentences of evaluations, from the catalogue `texts.yaml` beside this file."""
+
+from typing import Final
+
+from goalscope._ground.texts import Catalogue
+
+TEXTS: Final = Catalogue.of_package("goalscope.verdict")
+"""The sentences of questions, answers, verdicts and pages of evaluations."""
+
+WORDED: Final = ("question", "yes", "no", "quantity", "compared")
+"""The fields of a claim's rule that the catalogue words."""
+
+
+def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, str]:
+    """Word a claim that comes with goalscope: its question, answers, quantity and comparison.
+
+    Args:
+        name: the claim.
+        threshold: the threshold that is applied; its sentences state it.
+        fields: further fields of the sentences.
+
+    Returns:
+        Field of `goalscope.verdict.rules.Rule` -> text. The field {names} stays, since each answer fills it in.
+    """
+    known = {**fields, "threshold": f"{threshold:g}", "percent": percent(threshold), "names": "{names}"}
+    return {part: filled(f"claims/{name}/{part}", **known) for part in WORDED}
+
+
+def filled(key: str, **fields: str | int) -> str:
+    """Fill in a sentence; fields that it does not need are ignored, and an entry of `shared` can stand as a field."""
+    needed = TEXTS.fields(key)
+    shared = {name: filled(f"shared/{name}", **fields) for name in needed if TEXTS.has(f"shared/{name}")}
+    return TEXTS(key, **{name: value for name, value in {**fields, **shared}.items() if name in needed})
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage, for example "90 %"."""
+    return f"{100 * share:.3g} %"
