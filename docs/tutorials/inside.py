@@ -38,4 +38,4 @@ for found in estimate_rows(rows.select(measure="cell accuracy"), by=("head", "co
 
 # %% [markdown]
 # That a probe reads a wall does not show that the model uses it. [Interventions](../interventions.md) ask that. More:
-# [probes](../probes.md), [random networks](../capture.md#which-model).
+# [probes](../probes.md), [random networks](../inside.md#which-model).

@@ -159,7 +159,7 @@ SCENARIOS = {
         ),
     ),
     "a study": Scenario(
-        files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
+        files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("studies.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
             "goalscope measure --help",
@@ -173,7 +173,7 @@ SCENARIOS = {
             "README.md python 1",
             "measures.md python 1",
             "measures.md python 2",
-            "runs.md python 1",
+            "studies.md python 1",
             "goalscope report RUN --out report.html --ledger ledger.json",
             "report.md python 1",
             "goalscope figure RUN --list",
@@ -192,12 +192,12 @@ SCENARIOS = {
             "goalscope capture runs/baseline",
             "goalscope capture runs/baseline --untrained 0",
             "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
-            "capture.md python 1",
-            "probes.md python 1",
+            "inside.md python 2",
             "probes.md python 2",
-            "beliefs.md python 1",
-            "beliefs.md python 2",
-            "plans.md python 1",
+            "probes.md python 3",
+            "beliefs-and-plans.md python 1",
+            "beliefs-and-plans.md python 2",
+            "beliefs-and-plans.md python 3",
             (
                 "goalscope probe runs/baseline",
                 "--layers 7 --sites pre --reads cognitive-map --random-seeds 1 --set probes.epochs=2",
@@ -221,7 +221,7 @@ SCENARIOS = {
             'goalscope reproduce "exploration figure 4b" --out runs/contrast',
         )
     ),
-    "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
+    "the paper's figures": Scenario(steps=tuple(f"papers.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
             (
@@ -262,7 +262,6 @@ SCENARIOS = {
             "goalscope meg runs/demo",
             "goalscope view runs/demo",
             "goalscope view runs/demo --out demo.html",
-            "view.md python 1",
             (
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
@@ -472,6 +471,7 @@ _POLICIES = "needs a policy that was trained; tests/environments/test_policies.p
 _ENVIRONMENTS = "needs an extra; tests/environments/test_environment_adapters.py runs it"
 _MAZES = "tests/inspect_logs/test_known_worlds.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
+_VERIFIERS = "needs an extra; tests/verifiers_worlds/test_verifiers_worlds.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
 _TEMPLATES = "needs a model with several chat templates; tests/models/test_tokenizer_contract.py has such models"
 NOT_RUN = {
@@ -482,7 +482,7 @@ NOT_RUN = {
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
-    "probes.md python 3": "tests/probing/test_labelled.py runs it",
+    "probes.md python 1": "tests/probing/test_labelled.py runs it",
     "exploration.md json 2": "tests/tasks/test_graphs.py scores it",
     "goalscope organisms make --seed 1 --at organisms": "takes ten minutes; tests/organisms makes few",
     **dict.fromkeys(
@@ -560,22 +560,20 @@ NOT_RUN = {
     "inspect eval-set goalscope/grids -T sizes=7 -T count=2 --model goalscope/theseus,goalscope/ariadne --temperature "
     "0 --log-dir set": _INSPECT,
     "goalscope import set --out runs/set": _INSPECT,
-    "inspect.md python 1": "needs an extra; tests/inspect_logs/test_meg_in_inspect.py runs it",
-    "inspect.md python 2": _INSPECT,
-    "inspect.md python 3": "needs an extra; tests/inspect_logs/test_known_worlds.py runs it",
+    "integrations.md python 1": "needs an extra; tests/inspect_logs/test_meg_in_inspect.py runs it",
+    "integrations.md python 2": _INSPECT,
+    "integrations.md python 3": "needs an extra; tests/inspect_logs/test_known_worlds.py runs it",
+    **dict.fromkeys(("integrations.md python 4", "integrations.md python 5"), _VERIFIERS),
+    "integrations.md python 6": "needs an extra; tests/openenv_worlds/test_openenv_worlds.py runs it",
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {
-    "meg-causal.md": "tests/meg/test_meg_docs.py",
-    "cliff-world.md": "tests/meg/test_meg_docs.py",
+    "meg.md": "tests/meg/test_meg_docs.py",
+    "worlds.md": "tests/meg/test_meg_docs.py",
     "corrections.md": "tests/meg/test_meg_docs.py",
     "environments.md": "tests/environments/test_docs.py",
     "meg-runs.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
-    "oracle.md": "tests/environments/test_oracle.py",
-    "policies.md": "tests/environments/test_policies.py",
-    "openenv.md": "tests/openenv_worlds/test_openenv_worlds.py",
-    "verifiers.md": "tests/verifiers_worlds/test_verifiers_worlds.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }
 """Pages whose Python is run by another test, which also compares what it prints, or its source, with the page."""

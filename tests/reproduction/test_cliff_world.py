@@ -157,7 +157,7 @@ def test_unknown_limits_against_the_literal_score(study: CliffStudy) -> None:
 
 @pytest.mark.full
 def test_the_gap_to_unknown_utility_is_mostly_the_tie_break_as_the_page_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cliff-world.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "worlds.md").read_text(encoding="utf-8")
     table = page[page.index("| k | known, every optimal policy") :].split("\n\n")[0].splitlines()[2:]
     for goal_length, line in zip(GOAL_LENGTHS, table, strict=True):
         mdp = cliff_world(goal_length)

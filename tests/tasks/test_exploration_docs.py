@@ -1,4 +1,4 @@
-"""What docs/exploration.md and docs/task-runs.md show is true as it stands there."""
+"""What docs/exploration.md shows is true as it stands there."""
 
 import contextlib
 import io
@@ -22,8 +22,8 @@ from goalscope.runs.importers import ImportLog
 from goalscope.worlds.tasks import PRESETS, Report, report_text
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "exploration.md").read_text(encoding="utf-8")
-RUNS = (DOCS / "task-runs.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "exploration.md").read_text(encoding="utf-8")
+TEXT, _, RUNS = PAGE.partition("\n## Runs in task worlds\n")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
 EXAMPLES = (DOCS.parent / "benchmarks" / "README.md").read_text(encoding="utf-8").partition("The [named examples]")[2]
 
@@ -75,7 +75,7 @@ def test_the_study_of_the_page_on_runs_is_a_study_and_its_arms_are_known() -> No
 
 def test_what_the_page_calls_ours_stands_in_every_prompt_or_observation() -> None:
     rows = [line.split("|")[1:-1] for line in RUNS.splitlines() if line.startswith("|")]
-    start = next(index for index, row in enumerate(rows) if row[0].strip() == "told")
+    start = next(index for index, row in enumerate(rows) if row[0].strip() == "what the agent is told")
     ours = [row[2] for row in rows[start + 1 : start + 9]]
     quoted = [phrase for cell in ours for phrase in re.findall(r'"([^"]+)"', cell)]
     assert len(quoted) == 5 and "the facts are those of the paper" not in RUNS
