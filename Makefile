@@ -40,7 +40,7 @@ LONG := attribution dependence needs verdicts
 bench: $(VENV)/.installed-dev
 	for script in $(filter-out $(LONG:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Exact versions, each file by its hash, come from requirements/*.lock (docs/install.md). A lock is complete, so nothing is
+# Exact versions, each file by its hash, come from requirements/*.lock (docs/start.md). A lock is complete, so nothing is
 # resolved; no source distribution is taken, since what would build it has no hash. `make LOCKED=no ...` installs within
 # constraints.txt instead, for a platform that the locks do not serve; PyTorch then goes in first and by exact version:
 # with an open range another package would bring gigabytes of CUDA builds.

@@ -128,7 +128,8 @@ def commands_page() -> str:
     """Return all commands with arguments and options, as ``--help`` says them."""
     program: Any = typer.main.get_command(app)
     names = program.list_commands(None)
-    lines = ["# All commands and options", "", "What each is for: [the command line](../command-line.md).", ""]
+    purpose = "What each command is for: [the command line](../studies.md#the-command-line)."
+    lines = ["# All commands and options", "", purpose, ""]
     for name in sorted(names):
         command = program.commands[name]
         if command.hidden:

@@ -29,7 +29,7 @@ from goalscope.worlds.environments.world import EnvironmentView
 from tampered import resealed_policy
 
 torch = pytest.importorskip("torch", reason="the extra lm is not installed")
-PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
 LAKE = {"kind": "gymnasium", "environments": ["FrozenLake-v1"], "options": {"is_slippery": False}}
 
 
@@ -215,11 +215,11 @@ def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
     pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
     monkeypatch.chdir(tmp_path)
-    (code, *_) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    study, training = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = (one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "first.policy" in one)
+    study, training = (one for one in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "room.policy" in one)
     assert len(code.splitlines()) <= 30
     names: dict[str, Any] = {}
-    exec(compile(code, "policies.md", "exec"), names)
+    exec(compile(code, "environments.md", "exec"), names)
     model, network = names["model"], read_policy("room.policy")
     shown, _ = names["env"].reset(seed=1)
     for action in (2, 1, 2, 0, 2):

@@ -22,7 +22,7 @@ from goalscope.runs import Store, Study, run
 from goalscope.worlds import Grid, GridWorld
 from goalscope.worlds.planning import shortest_length
 
-PAGE = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 ROOM = GridWorld(grid=Grid.parse("A _ _\n_ # _\n_ _ G"))
 
 

@@ -211,7 +211,7 @@ def test_a_log_of_somebody_elses_task_has_no_score(tmp_path: Path) -> None:
 def test_the_script_and_the_command_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
     [script] = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "meg_in_inspect" in one]
     assert len(script.splitlines()) <= 30
     monkeypatch.chdir(tmp_path)

@@ -405,7 +405,7 @@ def test_a_reader_of_ten_lines_imports_it(foreign: Path, tmp_path: Path) -> None
 
 
 def test_the_page_runs_as_it_stands_there(foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
     lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
     [asked] = [line for line in lines if line.startswith("inspect eval ")]
     [of_a_set] = [line for line in lines if line.startswith("inspect eval-set ")]

@@ -18,8 +18,8 @@ from goalscope.worlds.planning import shortest_length, solve
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "openenv.md").read_text(encoding="utf-8")
-(SCRIPT,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+(SCRIPT,) = (one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "openenv" in one)
 STUDY = """
 name: mazes
 worlds: [{kind: grid, sizes: [5, 7], densities: [0.3], count: 1}]
@@ -45,7 +45,7 @@ def test_models_whose_behaviour_is_known_get_the_rewards_that_are_due(tmp_path: 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     names: dict[str, Any] = {}
-    exec(compile(SCRIPT, "openenv.md", "exec"), names)
+    exec(compile(SCRIPT, "integrations.md", "exec"), names)
     server = names["serve"](str(tmp_path / "mazes.yaml"), port)
     for number, world in enumerate(Study.parse(yaml.safe_load(STUDY)).worlds()):
         length = shortest_length(world.grid)

@@ -159,7 +159,7 @@ SCENARIOS = {
         ),
     ),
     "a study": Scenario(
-        files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
+        files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("studies.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
             "goalscope measure --help",
@@ -173,7 +173,7 @@ SCENARIOS = {
             "README.md python 1",
             "measures.md python 1",
             "measures.md python 2",
-            "runs.md python 1",
+            "studies.md python 1",
             "goalscope report RUN --out report.html --ledger ledger.json",
             "report.md python 1",
             "goalscope figure RUN --list",
@@ -262,7 +262,6 @@ SCENARIOS = {
             "goalscope meg runs/demo",
             "goalscope view runs/demo",
             "goalscope view runs/demo --out demo.html",
-            "view.md python 1",
             (
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
@@ -472,6 +471,7 @@ _POLICIES = "needs a policy that was trained; tests/environments/test_policies.p
 _ENVIRONMENTS = "needs an extra; tests/environments/test_environment_adapters.py runs it"
 _MAZES = "tests/inspect_logs/test_known_worlds.py runs it"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
+_VERIFIERS = "needs an extra; tests/verifiers_worlds/test_verifiers_worlds.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
 _TEMPLATES = "needs a model with several chat templates; tests/models/test_tokenizer_contract.py has such models"
 NOT_RUN = {
@@ -560,9 +560,11 @@ NOT_RUN = {
     "inspect eval-set goalscope/grids -T sizes=7 -T count=2 --model goalscope/theseus,goalscope/ariadne --temperature "
     "0 --log-dir set": _INSPECT,
     "goalscope import set --out runs/set": _INSPECT,
-    "inspect.md python 1": "needs an extra; tests/inspect_logs/test_meg_in_inspect.py runs it",
-    "inspect.md python 2": _INSPECT,
-    "inspect.md python 3": "needs an extra; tests/inspect_logs/test_known_worlds.py runs it",
+    "integrations.md python 1": "needs an extra; tests/inspect_logs/test_meg_in_inspect.py runs it",
+    "integrations.md python 2": _INSPECT,
+    "integrations.md python 3": "needs an extra; tests/inspect_logs/test_known_worlds.py runs it",
+    **dict.fromkeys(("integrations.md python 4", "integrations.md python 5"), _VERIFIERS),
+    "integrations.md python 6": "needs an extra; tests/openenv_worlds/test_openenv_worlds.py runs it",
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {
@@ -572,10 +574,6 @@ ELSEWHERE = {
     "environments.md": "tests/environments/test_docs.py",
     "meg-runs.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
-    "oracle.md": "tests/environments/test_oracle.py",
-    "policies.md": "tests/environments/test_policies.py",
-    "openenv.md": "tests/openenv_worlds/test_openenv_worlds.py",
-    "verifiers.md": "tests/verifiers_worlds/test_verifiers_worlds.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }
 """Pages whose Python is run by another test, which also compares what it prints, or its source, with the page."""

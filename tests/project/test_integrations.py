@@ -32,16 +32,16 @@ class Integration:
 
 INTEGRATIONS = {
     "training": Integration(
-        ("oracle.md", "policies.md", "environments.md"),
+        ("environments.md",),
         "lm,gymnasium,minigrid,sb3,export",
         tuple(f"tests/environments/test_{name}.py" for name in ("oracle", "policies", "policies_with_memory", "docs")),
         ("sb3-contrib",),
     ),
     "inspect": Integration(
-        ("inspect.md",), "lm,inspect", ("tests/inspect_logs",), further=",api,export,textworld,gymnasium,minigrid"
+        ("integrations.md",), "lm,inspect", ("tests/inspect_logs",), further=",api,export,textworld,gymnasium,minigrid"
     ),
-    "verifiers": Integration(("verifiers.md",), "verifiers", ("tests/verifiers_worlds",), ("uv",)),
-    "openenv": Integration(("openenv.md",), "openenv", ("tests/openenv_worlds",)),
+    "verifiers": Integration(("integrations.md",), "verifiers", ("tests/verifiers_worlds",), ("uv",)),
+    "openenv": Integration(("integrations.md",), "openenv", ("tests/openenv_worlds",)),
 }
 
 

@@ -72,8 +72,8 @@ def test_every_question_of_a_verdict_stands_on_its_page(pages: dict[str, str]) -
 
 
 def test_links_and_cells_become_those_of_the_site(tmp_path: Path) -> None:
-    text = "[a](../SECURITY.md#b) [c](runs.md) `x` [d](../src/goalscope/_ground/own.py) ![e](images/f.svg)\n"
-    shown = "[a](security.md#b) [c](runs.md) `x` d (`src/goalscope/_ground/own.py`) ![e](images/f.svg)\n"
+    text = "[a](../SECURITY.md#b) [c](studies.md) `x` [d](../src/goalscope/_ground/own.py) ![e](images/f.svg)\n"
+    shown = "[a](security.md#b) [c](studies.md) `x` d (`src/goalscope/_ground/own.py`) ![e](images/f.svg)\n"
     assert site.linked(text, "docs/start.md") == shown
     (tmp_path / "one.py").write_text("# %% [markdown]\n# # Title\n#\n# Words.\n\n# %%\nvalue = 1  # said\n")
     assert site.cells_of(tmp_path / "one.py") == [("markdown", "# Title\n\nWords."), ("code", "value = 1  # said")]

@@ -20,8 +20,8 @@ from goalscope.worlds.planning import solve
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "verifiers.md").read_text(encoding="utf-8")
-MODULE, SCRIPT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+MODULE, SCRIPT = (one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "WorldsEnv" in one)
 STUDY = """
 name: mazes
 seed: 1
@@ -85,7 +85,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     names: dict[str, Any] = {}
-    exec(compile(SCRIPT, "verifiers.md", "exec"), names)
+    exec(compile(SCRIPT, "integrations.md", "exec"), names)
 
     def play(rule: Any) -> list[Any]:
         server.rule = rule  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from goalscope.environments import Observed, environment_kind
 from goalscope.measures import StepTable, measure
+from goalscope.worlds import Drawing
 
 SIDE = 5
 MOVES = {"north": (-1, 0), "south": (1, 0), "west": (0, -1), "east": (0, 1)}
@@ -44,6 +45,10 @@ class GemField:
 
     def observe(self, state: State) -> Observed:
         return Observed(text=f"You are at {state}. Go to the exit at {self.exit}. Gems: {self.gem_a}, {self.gem_b}.")
+
+    def drawing(self, state: State) -> Drawing:
+        labels = ((*self.exit, "exit"), (*self.gem_a, "gem a"), (*self.gem_b, "gem b"))
+        return Drawing(rows=("_" * SIDE,) * SIDE, agent=state, labels=labels)
 
     def describe(self) -> Mapping[str, Any]:
         return {"name": "gem-field", "exit": list(self.exit), "gems": [list(self.gem_a), list(self.gem_b)]}

@@ -170,7 +170,7 @@ class _Log:
             if not is_ours and self.context.reader is None:
                 raise UntrustedError(
                     "a log of a task that is not ours must be read by a function of yours: add --reader "
-                    "module:function, ten lines (docs/inspect.md)",
+                    "module:function, ten lines (docs/integrations.md)",
                     f"the task {shorten(self.header.eval.task)}",
                 )
             with self.ledger.reporting(self.source, position, count="trajectories not imported"):
