@@ -122,6 +122,7 @@ def cells(page: Any) -> dict[str, str]:
 def test_a_run_is_filtered_stepped_and_addressed(run_directory: Path, folder: Path, page: Any, most: int) -> None:
     path = write_view([run_directory], folder / f"page-{most}.html", most=most).page
     page.goto(path.as_uri())
+    page.locator("details.fold > summary").click()  # filters are folded until somebody uses them
     page.locator("[data-filter=agent]").select_option("random")
     wanted = episodes_of(run_directory, agent="random")
     assert page.locator(".count").get_attribute("data-count") == str(len(wanted))
@@ -334,6 +335,7 @@ def test_the_first_actions_in_changed_versions_of_a_state_are_beside_each_other(
     )
     run(study, folder / "changed")
     page.goto(write_view([folder / "changed"], folder / "changed.html").page.as_uri())
+    page.locator("details.fold > summary").click()
     page.locator("[data-filter=agent]").select_option("optimal")
     page.locator("[data-filter=turned]").select_option("goal")
     reader = Run(folder / "changed")
@@ -405,6 +407,7 @@ def test_a_decoded_map_stands_beside_that_of_a_random_network_and_a_wrong_one_is
                 assert found.maps[key].own == tuple(line[:7] for line in decoded.text(at)[:7])
     assert found.maps and "permuted" in found.about["cells"]
     page.goto(write_view([place], folder / "inside.html").page.as_uri())
+    page.locator("details.fold > summary").click()
     page.locator("[data-filter=belief]").select_option("decoded")
     assert page.locator(".count").get_attribute("data-count") == str(len({episode for episode, _ in found.maps}))
     page.locator("[data-filter=order]").select_option("belief")

@@ -76,10 +76,30 @@ function episodesOf(index: Index, run: number): Partial<Address> {
   return read ? { q: `${filter};belief:decoded`, o: "belief" } : { q: filter };
 }
 
+/** The first episode to look at: one that decides the strongest claim, those on what the agent is directed at first. */
+function first(index: Index): string {
+  const known = new Set(index.table.columns.id);
+  const answered = index.claims.filter((claim) => claim.answer === "yes" || claim.answer === "no");
+  const rank = (claim: Claim) => (/directed|hypothesis/.test(claim.name) ? 0 : /goal/.test(claim.name) ? 1 : 2) + (claim.answer === "yes" ? 0 : 3);
+  for (const claim of [...answered].sort((one, two) => rank(one) - rank(two))) {
+    const deciding = claim.answer === "no" && claim.low.length ? claim.low : claim.high;
+    const there = deciding.find(([id]) => known.has(id));
+    if (there) return there[0];
+  }
+  return "";
+}
+
 const SIGNS: Record<string, string> = { yes: "✓", no: "✗", undecided: "~", untestable: "?" };
 
 function Viewer({ index }: { index: Index }) {
   const [address, change] = useAddress();
+  useEffect(() => {
+    // A page that is opened without an address begins with the episode that decides most; on narrow screens with the list.
+    if (!location.hash && !address.e && innerWidth > 800) {
+      const id = first(index);
+      if (id) change({ e: short(id), s: "0" });
+    }
+  }, [index]);
   const rows = useMemo(() => select(index, readFilters(address.q), address.o), [index, address.q, address.o]);
   const at = find(index, address.e);
   const opened = useOpened(index, at);

@@ -5,10 +5,11 @@ import { type Address, hrefOf, short } from "./address";
 import { type Episode, type Index, type Opened, type Step, textOf } from "./data";
 import { Beliefs, Exchanged, Plan, Reactions, Tokens } from "./inside";
 import { cellOf, Cells, ErrorCurves, Graph } from "./picture";
+import { endOf } from "./list";
 import { Changes, Foreign, visible } from "./text";
 import { arrowsOf, WhatIf } from "./whatif";
 
-const ENDS: Record<string, string> = {
+const ENDS: Record<string, string> = { question: "one turn of a changed world",
   goal: "reached the goal", horizon: "did not reach the goal within its horizon", failure: "ended by a turn without an action",
   stopped: "its record stops before the goal", ended: "ended without the goal",
 };
@@ -19,13 +20,13 @@ export const named = (episode: Episode, action: number | null) =>
 const isWrong = (step: Step) => step.a !== null && step.best !== null && !step.best.includes(step.a);
 
 export function Head({ index, opened }: { index: Index; opened: Opened }) {
-  const { columns, agents, outcomes, runs } = index.table;
+  const { columns, agents, runs } = index.table;
   const { at, episode } = opened;
   const tags = Object.entries(episode.tags).filter(([name, value]) => value !== "None" && value.length < 40 && name !== "model");
   return (
     <header class="episode-head">
       <h2><span class="agent-name">{visible(agents[columns.agent[at]])}</span>{" "}
-        <span class={`end ${outcomes[columns.outcome[at]]}`}>{ENDS[outcomes[columns.outcome[at]]]}</span></h2>
+        <span class={`end ${endOf(index, at)}`}>{ENDS[endOf(index, at)]}</span></h2>
       <p class="tags">
         {runs.length > 1 && <span>run {visible(runs[columns.run[at]])}</span>}
         {tags.map(([name, value]) => <span>{visible(name)} {visible(value)}</span>)}

@@ -56,6 +56,10 @@ export function select(index: Index, filters: Filters, order: string): Uint32Arr
   if (filters.belief === "decoded") tests.push((at) => columns.belief[at] !== null);
   if (filters.belief === "follows") tests.push((at) => columns.follows[at] > 0);
   if (filters.belief === "off") tests.push((at) => (columns.belief[at] ?? 0) > MANY_WRONG);
+  // One-turn questions, which ask a single move of a changed world, are shown where they are asked for.
+  const chosen = filters.run || filters.turned || filters.find || columns.state.every((state) => state >= 0);
+  if (filters.turns === "one") tests.push((at) => columns.state[at] >= 0);
+  else if (filters.turns !== "all" && !chosen) tests.push((at) => columns.state[at] < 0);
   if (filters.find) {
     const wanted = filters.find.toLowerCase();
     tests.push((at) => columns.id[at].includes(wanted) || index.table.worlds[columns.world[at]].includes(wanted));
@@ -104,6 +108,10 @@ export function List({ index, address, rows, at, change, children }: Props) {
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
   const box = useRef<HTMLDivElement>(null);
+  const folded = useRef(!(address.q || address.o)); // filters are folded until somebody uses them
+  const questions = useMemo(() => columns.state.filter((state) => state >= 0).length, [index]);
+  const whole = !(filters.run || filters.turned || filters.find || filters.turns) && questions < columns.id.length;
+  const hidden = whole ? questions : 0;
   useEffect(() => {
     const watch = new ResizeObserver(([entry]) => setHeight(entry.contentRect.height));
     watch.observe(box.current!);
@@ -120,6 +128,8 @@ export function List({ index, address, rows, at, change, children }: Props) {
   return (
     <section class="list" aria-label="episodes">
       {children}
+      <details class="fold" open={folded.current === false} onToggle={(event) => { folded.current = !event.currentTarget.open; }}>
+        <summary>Filter and order{address.q || address.o ? " (in use)" : ""}</summary>
       <div class="filters">
         {runs.length > 1 && <Choice name="run" value={filters.run ?? ""} values={runs} set={(value) => set("run", value)} />}
         {agents.length > 1 && <Choice name="agent" value={filters.agent ?? ""} values={agents} set={(value) => set("agent", value)} />}
@@ -159,9 +169,11 @@ export function List({ index, address, rows, at, change, children }: Props) {
           <input type="search" value={filters.find ?? ""} data-filter="find" onInput={(event) => set("find", event.currentTarget.value)} />
         </label>
       </div>
+      </details>
       <p class="count" data-count={rows.length}>
         {rows.length.toLocaleString("en")} of {columns.id.length.toLocaleString("en")} episodes
         {address.q && <button onClick={() => change({ q: "" })}>clear filters</button>}
+        {hidden > 0 && <button data-show="one" onClick={() => set("turns", "all")}>{`show ${hidden.toLocaleString("en")} one-turn questions`}</button>}
       </p>
       <div class="row head" aria-hidden="true">
         <span>agent</span><span>end</span><span>steps</span><span>wrong</span><span>world</span>
@@ -173,7 +185,7 @@ export function List({ index, address, rows, at, change, children }: Props) {
               style={{ transform: `translateY(${(first + place) * ROW}px)` }}
               onClick={() => change({ e: short(columns.id[row]), s: "0", b: "" }, true)}>
               <span title={visible(agents[columns.agent[row]])}>{visible(agents[columns.agent[row]])}</span>
-              <span class={`end ${outcomes[columns.outcome[row]]}`}>{END[outcomes[columns.outcome[row]]] ?? outcomes[columns.outcome[row]]}</span>
+              <span class={`end ${endOf(index, row)}`}>{END[endOf(index, row)] ?? endOf(index, row)}</span>
               <span>{columns.steps[row]}{columns.shortest[row] !== null && <small> / {columns.shortest[row]}</small>}</span>
               <span>{columns.wrong[row] ?? "–"}{columns.invalid[row] > 0 && <small title="turns without an action"> +{columns.invalid[row]}∅</small>}</span>
               <span class="id">{columns.id[row] && index.table.worlds[columns.world[row]].replace(/^[a-z]+-/, "").slice(0, 8)}</span>
@@ -185,7 +197,12 @@ export function List({ index, address, rows, at, change, children }: Props) {
   );
 }
 
-const END: Record<string, string> = { goal: "✓ goal", horizon: "✗ horizon", failure: "∅ failure", stopped: "… stopped", ended: "✗ ended" };
+/** How an episode ended; a one-turn question has no end to judge. */
+export function endOf(index: Index, at: number): string {
+  return index.table.columns.state[at] >= 0 ? "question" : index.table.outcomes[index.table.columns.outcome[at]];
+}
+
+const END: Record<string, string> = { question: "one turn", goal: "✓ goal", horizon: "✗ horizon", failure: "∅ failure", stopped: "… stopped", ended: "✗ ended" };
 
 function sorted(values: string[]): string[] {
   return [...values].sort((one, two) => Number(one) - Number(two) || (one < two ? -1 : 1));

@@ -160,14 +160,23 @@ for _arm, _suffix, _rival, _checked in (
     ("grids", "", "place", "planted"),
     (GIVEN, " of given worlds", "goal", "environments"),
 ):
-    question(f"is directed at the goal{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
+    question(f"is directed at the goal{_suffix}", arm=_arm, threshold=0.0, checked=_checked, measure="action accuracy")(
         lambda data, name=_arm: is_after_goal(data, name)
     )
-    question(f"is directed at another {_rival}{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
-        lambda data, name=_arm: is_after_other(data, name)
-    )
+    question(
+        f"is directed at another {_rival}{_suffix}",
+        arm=_arm,
+        threshold=0.0,
+        checked=_checked,
+        measure="action accuracy",
+    )(lambda data, name=_arm: is_after_other(data, name))
 
 for _arm, _suffix in ((HYPOTHESES, ""), (GIVEN, " in given worlds")):
-    question(f"{FOLLOWS}{_suffix}", arm=_arm, threshold=0.0, section="attribution", checked="hypotheses")(
-        lambda data, name=_arm: follows(data, name)
-    )
+    question(
+        f"{FOLLOWS}{_suffix}",
+        arm=_arm,
+        threshold=0.0,
+        section="attribution",
+        checked="hypotheses",
+        measure="action accuracy",
+    )(lambda data, name=_arm: follows(data, name))
