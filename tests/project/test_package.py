@@ -96,7 +96,7 @@ def test_the_description_has_no_link_that_is_dead_on_an_index(metadata: Message)
     assert re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     linked = re.findall(r"\]\(([^)\s]+)\)", text)
     assert not [target for target in linked if not target.startswith(("http", "#"))]
-    assert "Where to start (`docs/start.md`)" in text and "`docs/studies.md`" in text
+    assert "Start (`docs/start.md`)" in text and "`docs/studies.md`" in text
     assert text.index("files of the source distribution") < text.index("\n## ")
     assert not re.findall(r"https?://(?!127\.0\.0\.1)\S+", text), "no address of the project is known"
 
