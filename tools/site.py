@@ -127,14 +127,14 @@ def measure_page(group: str) -> str:
         lines += [f"* Needs: {', '.join(one.needs)}"] if one.needs else []
         if named := [f"`{variant.name}`" for variant in variants if variant.base == one.name]:
             lines += [f"* Variants: {', '.join(named)}"]
-    return "\n".join([*lines, "", "Rules that hold for all of them: [measures](../measures.md).", ""])
+    return "\n".join([*lines, "", "[Measures](../measures.md) explains the rules that all of them share.", ""])
 
 
 def commands_page() -> str:
     """Return all commands with arguments and options, as ``--help`` says them."""
     program: Any = typer.main.get_command(app)
     names = program.list_commands(None)
-    purpose = "What each command is for: [the command line](../studies.md#the-command-line)."
+    purpose = "[The command line](../studies.md#the-command-line) says what each command is for."
     lines = ["# All commands and options", "", purpose, ""]
     for name in sorted(names):
         command = program.commands[name]
@@ -157,7 +157,8 @@ def _escaped(text: str) -> str:
 
 def parts_page() -> str:
     """Return the names that are registered by kind, as studies and commands take them."""
-    lines = ["# Names of parts", "", "What is registered; a package of yours [adds to it](../plugins.md).", ""]
+    purpose = "The names that studies and commands accept. A package of yours can [add to them](../plugins.md)."
+    lines = ["# Names of parts", "", purpose, ""]
     for kind in PARTS:
         lines += [f"## {kind}", "", "\n".join(f"* `{name}`" for name in registry.names(kind)), ""]
     return "\n".join(lines)
@@ -169,7 +170,7 @@ def questions_page() -> str:
     lines = [
         "# Questions of a verdict",
         "",
-        "How an answer follows: [a verdict](../evaluate.md#how-an-answer-follows).",
+        "A question is answered by [comparing an interval with its threshold](../evaluate.md#how-an-answer-follows).",
     ]
     for arm in dict.fromkeys(rule.arm for rule in rules):
         lines += [
@@ -214,7 +215,7 @@ def interface_page(title: str, names: Mapping[str, str]) -> str:
 
 def gallery(out: Path, words: Mapping[str, Any]) -> str:
     """Run the commands of the gallery in ``out`` and return its page: each picture with the command that draws it."""
-    lines = ["# Gallery", "", "Every picture, with the commands that made it."]
+    lines = ["# Gallery", "", "Pictures that goalscope draws, each with the commands that made it."]
     program = [sys.executable, "-c", "from goalscope.cli import main; main()"]
     for name, entry in words.items():
         (out / name).mkdir(parents=True, exist_ok=True)
@@ -306,7 +307,7 @@ def first_sentence(text: str) -> str:
     paragraphs = [part.strip() for part in _FENCE.sub("", text).split("\n\n")]
     plain = [part for part in paragraphs if part and part[0] not in "#|*!:<-"]
     words = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", plain[0]).split()) if plain else ""
-    return re.split(r"(?<=[.:?]) ", words, maxsplit=1)[0]
+    return re.split(r"(?<=[.?]) ", words, maxsplit=1)[0]
 
 
 def list_of_pages(texts: Mapping[str, str]) -> str:

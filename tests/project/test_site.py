@@ -73,6 +73,18 @@ def test_every_question_of_a_verdict_stands_on_its_page(pages: dict[str, str]) -
         assert f"| {rule.question} | {rule.quantity} | {rule.threshold:g} | {rule.compared} |" in rows
 
 
+@pytest.mark.parametrize("page", ["start.md", "evaluate.md"])
+def test_questions_that_a_page_quotes_are_those_of_a_verdict_with_their_thresholds(page: str) -> None:
+    rules = [registry.resolve("claim", name) for name in registry.names("claim")]
+    thresholds = {rule.question: f"{rule.threshold:g}" for rule in rules}
+    text = "".join(re.findall(r"```text\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL))
+    rows = re.findall(r"^([A-Z][^?\n]+\?) +(.*)$", text, re.MULTILINE)
+    assert len(rows) >= 4
+    for question, rest in rows:
+        # The decision on what an agent is after brings its own threshold; it is declared as 0.
+        assert thresholds[question] in ("0", *rest.split()), question
+
+
 def test_links_and_cells_become_those_of_the_site(tmp_path: Path) -> None:
     text = "[a](../SECURITY.md#b) [c](studies.md) `x` [d](../src/goalscope/_ground/own.py) ![e](images/f.svg)\n"
     shown = "[a](security.md#b) [c](studies.md) `x` d (`src/goalscope/_ground/own.py`) ![e](images/f.svg)\n"
