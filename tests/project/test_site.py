@@ -85,6 +85,12 @@ def test_questions_that_a_page_quotes_are_those_of_a_verdict_with_their_threshol
         assert thresholds[question] in ("0", *rest.split()), question
 
 
+def test_the_guide_to_a_verdict_lists_every_arm() -> None:
+    text = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8").partition("### What is asked")[2]
+    cells = [line.split("|")[1] for line in text.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`([a-z]+)`", "".join(cells))) == set(registry.names("arm"))
+
+
 def test_links_and_cells_become_those_of_the_site(tmp_path: Path) -> None:
     text = "[a](../SECURITY.md#b) [c](studies.md) `x` [d](../src/goalscope/_ground/own.py) ![e](images/f.svg)\n"
     shown = "[a](security.md#b) [c](studies.md) `x` d (`src/goalscope/_ground/own.py`) ![e](images/f.svg)\n"
