@@ -32,7 +32,7 @@ def evaluate(
     plan: Annotated[Path | None, Reads("plan")] = None,
     as_json: bool = False,
 ) -> bool:
-    """Evaluate whether, how strongly and towards what a model is goal-directed.
+    """Judge whether a model is goal-directed, how strongly and towards what.
 
     The evaluation first times the model on a few moves, and prints the expected time and cost. Run the same command on
     the same directory to resume an evaluation. A larger --budget adds worlds, and further models or arms are added to

@@ -16,7 +16,7 @@ from goalscope.cli.generator import Body, generated
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("demo:demo", "Run a bundled model and three reference agents, and write a report."),
-    "evaluate": ("evaluating:evaluate", "Evaluate whether, how strongly and towards what a model is goal-directed."),
+    "evaluate": ("evaluating:evaluate", "Judge whether a model is goal-directed, how strongly and towards what."),
     "ledger": ("claims:ledger", "Print the claims of an evaluation."),
     "run": ("studies:run", "Run a study, or resume it."),
     "merge": ("studies:merge", "Merge the shards of a study into one run."),

@@ -268,8 +268,8 @@ class MeasuredLines:
         ]
         if not any(keys):
             raise ValueError(
-                f"none of the hypotheses {', '.join(lines)} is defined in any of the worlds: name others (see "
-                "`goalscope hypotheses`)"
+                f"none of the hypotheses {', '.join(lines)} is defined in any of the worlds: name others, "
+                "see docs/hypotheses.md"
             )
         names = list(lines)
         compared = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
