@@ -105,6 +105,7 @@ site: $(VENV)/.installed-dev $(DOCS)/.installed
 	$(BIN)/python -m tools.site
 	$(DOCS)/bin/zensical build --strict --clean 2>&1 | tee build/site/log
 	! grep -E "griffe:|mkdocstrings:|Error|Traceback" build/site/log
+	$(BIN)/python -m tools.site --markdown
 
 $(DOCS)/.installed: pyproject.toml
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)

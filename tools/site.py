@@ -4,9 +4,14 @@
 of measures, commands and the interface are written from what is registered and documented in the code;
 ``tools/site.yaml`` adds equations, pitfalls and pictures. Links to files outside of the site become their paths, for no
 address is known.
+
+After the generator, ``python -m tools.site --markdown`` adds files for people who work with an assistant: ``llms.txt``,
+which lists all pages with a sentence on each, and every page as plain Markdown. Its address is that of the page with
+``.md`` appended, such as ``start.html.md``.
 """
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -14,7 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +55,7 @@ OUTSIDE: Final = {
 PARTS: Final = ("agent", "world", "environment", "model", "head", "intervention", "attribution", "analysis", "study")
 """The kinds whose registered names are listed; measures, claims and arms have more to say."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]|\](?!\())*\])\((?!https?://|#)([^)\s#]+)(#[^)\s]*)?\)")
+_DIRECTIVE: Final = re.compile(r"^::: (\S+)\n    options: \{heading: (.+)\}$", re.MULTILINE)
 _FENCE: Final = re.compile(r"^([ ]*```.*?^[ ]*```)", re.DOTALL | re.MULTILINE)
 
 
@@ -121,14 +127,14 @@ def measure_page(group: str) -> str:
         lines += [f"* Needs: {', '.join(one.needs)}"] if one.needs else []
         if named := [f"`{variant.name}`" for variant in variants if variant.base == one.name]:
             lines += [f"* Variants: {', '.join(named)}"]
-    return "\n".join([*lines, "", "Rules that hold for all of them: [measures](../measures.md).", ""])
+    return "\n".join([*lines, "", "[Measures](../measures.md) explains the rules that all of them share.", ""])
 
 
 def commands_page() -> str:
     """Return all commands with arguments and options, as ``--help`` says them."""
     program: Any = typer.main.get_command(app)
     names = program.list_commands(None)
-    purpose = "What each command is for: [the command line](../studies.md#the-command-line)."
+    purpose = "[The command line](../studies.md#the-command-line) says what each command is for."
     lines = ["# All commands and options", "", purpose, ""]
     for name in sorted(names):
         command = program.commands[name]
@@ -151,7 +157,8 @@ def _escaped(text: str) -> str:
 
 def parts_page() -> str:
     """Return the names that are registered by kind, as studies and commands take them."""
-    lines = ["# Names of parts", "", "What is registered; a package of yours [adds to it](../plugins.md).", ""]
+    purpose = "The names that studies and commands accept. A package of yours can [add to them](../plugins.md)."
+    lines = ["# Names of parts", "", purpose, ""]
     for kind in PARTS:
         lines += [f"## {kind}", "", "\n".join(f"* `{name}`" for name in registry.names(kind)), ""]
     return "\n".join(lines)
@@ -163,7 +170,7 @@ def questions_page() -> str:
     lines = [
         "# Questions of a verdict",
         "",
-        "How an answer follows: [a verdict](../evaluate.md#how-an-answer-follows).",
+        "A question is answered by [comparing an interval with its threshold](../evaluate.md#how-an-answer-follows).",
     ]
     for arm in dict.fromkeys(rule.arm for rule in rules):
         lines += [
@@ -208,7 +215,7 @@ def interface_page(title: str, names: Mapping[str, str]) -> str:
 
 def gallery(out: Path, words: Mapping[str, Any]) -> str:
     """Run the commands of the gallery in ``out`` and return its page: each picture with the command that draws it."""
-    lines = ["# Gallery", "", "Every picture, with the commands that made it."]
+    lines = ["# Gallery", "", "Pictures that goalscope draws, each with the commands that made it."]
     program = [sys.executable, "-c", "from goalscope.cli import main; main()"]
     for name, entry in words.items():
         (out / name).mkdir(parents=True, exist_ok=True)
@@ -249,6 +256,86 @@ def pages() -> dict[str, str]:
     return found
 
 
+def navigation() -> Iterator[tuple[str, str, str]]:
+    """Yield kind, title ("" for that of the page) and path of each page, as ``mkdocs.yml`` lists them."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    for section in settings["nav"]:
+        for kind, entries in section.items():
+            for entry in entries:
+                title, path = ("", entry) if isinstance(entry, str) else next(iter(entry.items()))
+                yield kind, title, path
+
+
+def markdown_name(page: str) -> str:
+    """Return where a page lies as plain Markdown: at the address of the page with ``.md`` behind it."""
+    return f"{page.removesuffix('.md')}.html.md"
+
+
+def markdown_of(text: str) -> str:
+    """Return a page of the site as plain Markdown: docstrings written out, links to Markdown pages."""
+
+    def target(link: re.Match[str]) -> str:
+        words, path, heading = link.groups()
+        return f"{words}({markdown_name(path) if path.endswith('.md') else path}{heading or ''})"
+
+    parts = (part if part.lstrip().startswith("```") else _LINK.sub(target, part) for part in _FENCE.split(text))
+    return _DIRECTIVE.sub(lambda found: _documented(found[1], found[2]), "".join(parts))
+
+
+def _documented(name: str, heading: str) -> str:
+    """Return the heading, the signature and the docstring of an object, and of the public methods of a class."""
+    module, _, attribute = name.rpartition(".")
+    shown = getattr(import_module(module), attribute)
+    lines = [f"## {heading}", "", *_signature(heading, shown), inspect.getdoc(shown) or ""]
+    if inspect.isclass(shown):
+        for method, function in vars(shown).items():
+            if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
+                title = f"{heading}.{method}"
+                lines += ["", f"### {title}", "", *_signature(title, function), inspect.getdoc(function) or ""]
+    return "\n".join(lines)
+
+
+def _signature(title: str, shown: Any) -> list[str]:
+    try:
+        return ["```python", f"{title}{inspect.signature(shown)}", "```", ""]
+    except (TypeError, ValueError):  # not callable, or its signature is unknown
+        return []
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a page in plain words; "" for a page that begins with a table or a list."""
+    paragraphs = [part.strip() for part in _FENCE.sub("", text).split("\n\n")]
+    plain = [part for part in paragraphs if part and part[0] not in "#|*!:<-"]
+    words = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", plain[0]).split()) if plain else ""
+    return re.split(r"(?<=[.?]) ", words, maxsplit=1)[0]
+
+
+def list_of_pages(texts: Mapping[str, str]) -> str:
+    """Return ``llms.txt``: all pages by kind, each with its title and its first sentence."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    lines, last = [f"# {settings['site_name']}", "", f"> {settings['site_description']}"], ""
+    for kind, title, path in navigation():
+        if kind != last:
+            lines += ["", f"## {kind}", ""]
+            last = kind
+        heading = re.search(r"^# (.+)$", texts[path], re.MULTILINE)
+        name = title or (heading[1] if heading else path)
+        sentence = first_sentence(texts[path])
+        lines.append(f"- [{name}]({markdown_name(path)})" + (f": {sentence}" if sentence else ""))
+    return "\n".join([*lines, ""])
+
+
+def write_markdown(place: Path = OUT) -> None:
+    """Write ``llms.txt`` and every page as plain Markdown into the site that the generator built."""
+    source, built = place / "pages", place / "html"
+    texts = {path.relative_to(source).as_posix(): path.read_text(encoding="utf-8") for path in source.rglob("*.md")}
+    for page, text in texts.items():
+        path = built / markdown_name(page)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(markdown_of(text), encoding="utf-8")
+    (built / "llms.txt").write_text(list_of_pages(texts), encoding="utf-8")
+
+
 def main() -> None:
     """Write everything that the site is built from."""
     place = OUT / "pages"
@@ -267,4 +354,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--markdown" in sys.argv[1:]:
+        write_markdown()
+    else:
+        main()
