@@ -91,15 +91,15 @@ class LensSteps(Steps):
 
 
 def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -> LensSteps:
-    """Return which token began the word of the action at the steps of some labels, in their order.
+    """Return which token started the word of the action at the steps of some labels, in their order.
 
     Args:
         cells: the steps.
         episodes: the run's episodes, with the token ids of their answers; read once.
-        model: the agent's model; its tokenizer and template are used, not its weights.
+        model: the agent's model; only its tokenizer and template are used.
 
     Raises:
-        ValueError: no answer with token ids names its action, or two actions begin with one token.
+        ValueError: if no answer with token ids names its action, or two actions start with the same token.
     """
     finder, count = SiteFinder(model, ("action",)), len(cells)
     action, token = np.full((2, count), NO_ACTION, dtype=np.int64)
