@@ -66,10 +66,10 @@ class LensSteps(Steps):
     """Targets of the lens at N steps.
 
     Attributes:
-        action: ``[N]`` int64, the action taken, `NO_ACTION` without one that the answer names.
-        token: ``[N]`` int64, id of the token that begins its word in the answer.
-        optimal: ``[N, 4]`` bool, whether an action is optimal in truth.
-        tokens: for each of the four actions the ids that begin its word in the answers of the run.
+        action: ``[N]`` int64, the action taken, `NO_ACTION` if the answer names none.
+        token: ``[N]`` int64, id of the token that starts its word in the answer.
+        optimal: ``[N, 4]`` bool, whether an action is truly optimal.
+        tokens: for each of the four actions, the ids that start its word in the answers of the run.
     """
 
     SHAPES: ClassVar = {"action": "N", "token": "N", "optimal": "N 4", **Steps.SHAPES}
@@ -203,10 +203,10 @@ class Lens:
 
 
 def score_lens(data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens]) -> Rows:
-    """Return the scores of each network's lens at each place, one row for each measure and tested grid.
+    """Return the scores of each network's lens at each place, one row per measure and test grid.
 
     Args:
-        data: activations, of which the tested part is used.
+        data: activations, of which the test part is used.
         steps: the actions there, see `label_tokens`.
         lens: returns the lens of a network, by control and seed: ("none", None) is the model.
 
