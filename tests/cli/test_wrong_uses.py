@@ -113,7 +113,7 @@ def test_a_run_without_episodes_and_runs_of_two_kinds_are_told(folder: Path, tmp
         store.put_study(Study.parse(yaml.safe_load(STUDY)))
     for command in ("measure", "compare"):
         output = flat(call(command, tmp_path / "empty", status=2))
-        assert "no episodes" in output and "run its study" in output
+        assert "no episodes" in output
     tasks = {
         "worlds": [{"kind": "task-map", "presets": ["low-small"], "count": 1}],
         "agents": [{"kind": "task-greedy"}],

@@ -492,7 +492,7 @@ def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) 
         "seed 7 stored, not given": (tmp_path / "optimal", other.directory),
         "different models": (tmp_path / "optimal", tmp_path / "both"),
         "at least two": (tmp_path / "optimal",),
-        "got both": (tmp_path / "optimal", tmp_path / "optimal" / "arms" / "grids"),
+        "shards": (tmp_path / "optimal", tmp_path / "optimal" / "arms" / "grids"),
     }
     for reason, given in refusals.items():
         assert reason in " ".join(call("merge", tmp_path / "new", *given, status=2).split())

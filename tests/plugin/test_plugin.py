@@ -156,7 +156,7 @@ def test_its_attribution_method_stands_beside_the_others_and_is_scored(site: Pat
     asked = ("attribute", "optimal", "--hypotheses", "goal;corner top-left", *worlds, "--out", tmp_path / "out")
     shown = goalscope(site, *asked, "--separating", "grid", "--methods", "last place,score")
     assert "last place: named: 100% of its episodes end at goal" in shown
-    assert "last place" in shown.partition("nats an action")[2]
+    assert "last place" in shown.partition("nats per move")[2]
     assert "last place" in call(*asked, "--methods", "last place", status=2)
 
 

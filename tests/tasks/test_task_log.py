@@ -234,7 +234,7 @@ def test_a_scored_log_ends_in_a_run_with_its_report(tmp_path: Path) -> None:
             assert grouped.estimate.value == pytest.approx(group["exploration_error"]["mean"]["value"])
         assert {episode.outcome for episode in store.episodes()} == {"goal", "horizon", "stopped"}
     again = CliRunner().invoke(app, ["score", str(path), "--report", str(folder)])
-    assert again.exit_code == 2 and "new run directory" in again.stderr
+    assert again.exit_code == 2 and "new directory" in again.stderr
     other = CliRunner().invoke(app, ["score", str(path), "--report", str(tmp_path / "b"), "--distances", "map"])
     assert other.exit_code == 2 and not (tmp_path / "b").exists()
 

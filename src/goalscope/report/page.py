@@ -97,7 +97,7 @@ def not_measured(store: Store) -> str:
     """
     episodes = store.episode_ids()
     if not episodes:
-        raise ValueError(f"a run must hold episodes, but {store.path} holds none: run its study, or import, first")
+        raise ValueError(f"{store.path} contains no episodes: run its study, or import, first")
     missing, gone = set(episodes), set[str]()
     for measure, names in store.row_labels("episode_id"):
         if measure == "success":

@@ -1,7 +1,7 @@
 """Changes of activations inside a forward pass: the edits, and the hooks that make them.
 
 An edit copies activations from another row of the same pass, or writes given vectors. Nothing is captured beforehand,
-so that a patch from a row to itself is bit-equal: activations of two differently shaped passes differ by rounding.
+so a patch from a row to itself is bit-identical; activations of two passes with different shapes differ by rounding.
 """
 
 import threading
@@ -163,7 +163,7 @@ class Editor:
 
     @contextmanager
     def hooked(self, places: Iterable[Place], *, routing: bool = False) -> Iterator[None]:
-        """Hook places for as long as the context lasts; the hooks are removed in any case."""
+        """Hook places for the duration of the context; the hooks are removed in any case."""
         handles = []
         try:
             for place in sorted(set(places)):

@@ -113,13 +113,13 @@ class ExperimentSubject:
 
     Attributes:
         store: the run, open for writing.
-        agent: the agent; it is asked at temperature 0.
-        originals: the first state of each grid that the agent was shown.
+        agent: the agent, which answers at temperature 0.
+        originals: the first state of each grid that the agent saw.
         source: prefix of the names of the experiment's rows: kind, agent and content id of its settings.
         tags: tags of all its rows.
         show: progress callback: number of finished work items, and of all.
         pair_cache: pairs by their settings.
-        by_thing: thing moved -> numbers of its pairs, found and asked for, control pairs apart.
+        by_thing: thing moved -> numbers of its pairs, found and requested, with control pairs counted separately.
     """
 
     store: Store
@@ -133,11 +133,11 @@ class ExperimentSubject:
 
     @property
     def model(self) -> LocalModel:
-        """The agent's model; a ValueError if its weights are not here."""
+        """The agent's model; a ValueError if its weights are not on this machine."""
         return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
-        """Return the pairs of some settings, found by `find_pairs` or another; they are searched for once."""
+        """Return the pairs for some settings, found by `find_pairs` or another function; they are searched once."""
         key = f"{settings.model_dump_json()} {control}"
         if key not in self.pair_cache:
             self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control, find=find)
@@ -151,7 +151,7 @@ class ExperimentSubject:
         return self.pair_cache[key]
 
     def has(self, unit: str) -> bool:
-        """Whether the rows of a work item are stored already."""
+        """Return whether the rows of a work item are stored already."""
         return f"{self.source}/{unit}" in self.store.row_sources()
 
     def keep(self, unit: str, rows: Rows) -> None:
@@ -161,7 +161,7 @@ class ExperimentSubject:
         give_back()
 
     def work(self, units: Mapping[str, tuple[Any, ...]], rows: Callable[..., Rows]) -> None:
-        """Do all work items, by name, that are not stored yet: ``rows(*item)`` returns the rows of one."""
+        """Do all work items, given by name, that are not stored yet; ``rows(*item)`` returns the rows of one."""
         for done, (unit, piece) in enumerate(units.items()):
             self.show(done, len(units))
             if not self.has(unit):
@@ -172,8 +172,8 @@ class ExperimentSubject:
 def give_back() -> None:
     """Return the memory of finished passes to the system.
 
-    Their tensors are in reference cycles, which Python collects by the number of objects, not by their size; and the C
-    library keeps the pages. Without this the resident memory grows with the number of work items.
+    Their tensors are in reference cycles, which Python collects by number, not by size, and the C library keeps the
+    pages. Without this, the resident memory grows with the number of work items.
     """
     gc.collect()
     if sys.platform == "linux":

@@ -1,7 +1,7 @@
-"""Generate and score with changed activations: rows that read from each other pass through the model together.
+"""Generate and score with changed activations; rows that read from each other pass through the model together.
 
-Edits hold in the pass of the prompt alone. Later tokens read the changed keys and values from the cache; without a
-cache the prompt would be computed again, unchanged, and nothing would be seen of them.
+Edits apply only in the pass of the prompt. Later tokens read the changed keys and values from the cache; without a
+cache, the prompt would be computed again, unchanged, and the edits would have no effect.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ class Batch:
     """Prompts that pass through the model together, and their edits.
 
     Attributes:
-        prompts: ``[N]`` ids of each prompt; the continuation is generated, or scored.
-        edits: the changes; they name prompts by their indices here.
-        clean: ``[N]`` the unchanged prompt that each one is compared with for its routing, itself by default.
+        prompts: ``[N]`` token ids of each prompt; the continuation is generated, or scored.
+        edits: the changes; they refer to prompts by their indices here.
+        clean: ``[N]`` the unchanged prompt with which each one's routing is compared; itself by default.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -35,7 +35,7 @@ class Batch:
 
 
 def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Batch:
-    """Return a prompt once for each change, whose edits name it as prompt 0; an empty change leaves it as it is."""
+    """Return a prompt once per change, whose edits refer to it as prompt 0; an empty change leaves it unchanged."""
     edits = [replace(edit, row=row) for row, change in enumerate(changes) for edit in change]
     return Batch(prompts=[prompt] * len(changes), edits=edits)
 
@@ -45,9 +45,9 @@ class Generated:
     """The outputs after each prompt of a batch.
 
     Attributes:
-        outputs: ``[N]`` token ids and how they ended.
-        rerouted: ``[N]`` fraction of (token, layer) pairs of the pass whose set of experts is another one than in the
-            unchanged prompt; None for a model without experts, or prompts of another length.
+        outputs: ``[N]`` token ids, and how they ended.
+        rerouted: ``[N]`` fraction of (token, layer) pairs of the pass with another set of experts than in the unchanged
+            prompt; None for a model without experts, or prompts of another length.
     """
 
     outputs: Sequence[Decoded]
@@ -63,15 +63,15 @@ class Scored:
 
 
 def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) -> list[Generated]:
-    """Write freely after each prompt, the most likely token at each place, with changed activations in the prompts.
+    """Generate freely (the most likely token at each position) after each prompt, with changed activations in it.
 
     Args:
         model: a local model.
         batches: each passes through the model at once; a small model computes one per core.
-        max_tokens: maximum number of tokens of an output.
+        max_tokens: maximum number of output tokens.
 
     Raises:
-        ValueError: an edit that does not fit the model or its prompt; says why.
+        ValueError: if an edit does not fit the model or its prompt; the message says why.
     """
     stop = model.stop
     with model.alone() as network, _editing(network, batches) as editor:

@@ -40,7 +40,7 @@ MOVED: Final[tuple[Moved, ...]] = get_args(Moved)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Original:
-    """A state of a grid as shown to an agent, the source of counterfactuals.
+    """A state of a grid as shown to an agent, from which counterfactuals are made.
 
     Attributes:
         view: the shown grid, without fog.
@@ -85,14 +85,14 @@ class Pair:
 
     Attributes:
         moved: the object that differs.
-        control: whether the optimal actions are the same in both; otherwise they are disjoint.
-        cluster, tags: of the original.
+        control: whether the optimal actions are the same on both sides; otherwise they are disjoint.
+        cluster, tags: those of the original.
         sides: the original and the counterfactual.
         cells: the cells that differ, (row, col).
         changed: ``[C]`` int64 positions of their tokens, the same in both prompts; no other token differs.
         tokenizer: content id of the tokenizer and chat template of the prompts.
 
-    The last three are empty where token ids are unknown.
+    The last three are empty if token ids are unknown.
     """
 
     moved: Moved
@@ -113,7 +113,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """Pairs that were kept, and the number of rejected candidates by reason."""
+    """The pairs that are used, and the number of rejected candidates by reason."""
 
     kept: tuple[Pair, ...]
     left_out: Mapping[str, int]
@@ -122,16 +122,16 @@ class Pairs:
 def counterfactuals(
     original: Original, moved: Moved, *, control: bool = False, hypothesis: str = GOAL
 ) -> list[GridView]:
-    """Return every grid that differs from an original in one object, and whose optimal actions differ (control: agree).
+    """Return every grid that differs from an original in one object and has disjoint (control: equal) optimal actions.
 
     Args:
         original: the grid.
-        moved: the object that differs; the list is empty where the grid has no such object.
-        control: whether the optimal actions must be the same; otherwise they must be disjoint.
-        hypothesis: what they are optimal for, see `goalscope.goals.hypotheses.parse`.
+        moved: the object that differs; the result is empty if the grid has no such object.
+        control: whether the optimal actions must be equal; otherwise they must be disjoint.
+        hypothesis: the goal for which they are optimal, see `goalscope.goals.hypotheses.parse`.
 
     Raises:
-        ValueError: an unknown object to move, or a grid under fog.
+        ValueError: if the object to move is unknown, or the grid is under fog.
     """
     if moved not in MOVED:
         raise ValueError(f"what is moved must be one of {', '.join(MOVED)}, got {moved!r}")
@@ -153,11 +153,11 @@ def counterfactuals(
 
 
 def best(view: GridView, hypothesis: str = GOAL) -> frozenset[Action]:
-    """Return the optimal actions in a view; none where agent or goal is hidden, or no way leads to what they are for.
+    """Return the optimal actions in a view; none if agent or goal is hidden, or no path leads to the target.
 
     Args:
         view: the view.
-        hypothesis: what they are optimal for. With others than the goal there are none once a key is carried.
+        hypothesis: the goal for which they are optimal. For goals other than G there are none once a key is carried.
     """
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()
@@ -225,7 +225,7 @@ def local_model(agent: ChatAgent) -> LocalModel:
     """Return an agent's local model.
 
     Raises:
-        ValueError: a model behind a server.
+        ValueError: if the model is behind a server.
     """
     if not isinstance(agent.model, LocalModel):
         raise ValueError(
@@ -282,7 +282,7 @@ def pairs_of(
 
 
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:
-    """Return an agent's answers at temperature 0 if it acts optimally, None elsewhere."""
+    """Return an agent's answers at temperature 0, with None for answers that are not optimal."""
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     replies = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
     sides = [side_of(view, reply, hypothesis) for view, reply in zip(views, replies, strict=True)]
@@ -290,7 +290,7 @@ def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis
 
 
 def side_of(view: GridView, reply: Reply, hypothesis: str = GOAL) -> Side | None:
-    """Return a view with the agent's answer, None if that is not optimal."""
+    """Return a view with the agent's answer, or None if the answer is not optimal."""
     action, optimal = turn(reply).action, best(view, hypothesis)
     if action not in optimal:
         return None
@@ -313,7 +313,8 @@ def align(
     """Return the positions ``[C]`` of the tokens of the cells that differ, the same in both prompts.
 
     Raises:
-        ValueError: prompts of unequal numbers of tokens, or that differ in another token; names the tokens.
+        ValueError: if the prompts have different numbers of tokens, or differ in another token; the message has the
+            tokens.
     """
     first_ids, second_ids = list(first.prompt), list(second.prompt)
     differing = [index for index, (a, b) in enumerate(zip(first_ids, second_ids, strict=False)) if a != b]

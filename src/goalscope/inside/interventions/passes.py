@@ -1,7 +1,7 @@
-"""Passes of patching: for each site of a pair one pass with both sides as they are and a copy for each patch.
+"""Passes of patching: for each site of a pair, one pass with both sides unchanged and one copy per patch.
 
 A `Condition` is one patch: its site, layers, component and the vectors that are written; `edits_of` returns its edits
-of the rows of the pass.
+for the rows of the pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,11 +39,11 @@ class Condition:
 
     Attributes:
         site: name of the site.
-        layers: the layers, a contiguous run of them.
+        layers: the layers, a contiguous range.
         component: residual, attention or mlp.
         patch: the vectors that are written.
-        everywhere: whether these are all layers, the embedding included.
-        structural: whether nothing can read it: the last layer at a site without the last token.
+        everywhere: whether these are all layers, including the embedding.
+        structural: whether nothing can read the patch: the last layer, at a site without the last token.
     """
 
     site: str
@@ -86,15 +86,15 @@ def conditions(
 ) -> Iterator[Condition]:
     """Yield all patches at a site.
 
-    Each single layer and all layers together have every control; windows and components have isotropic noise alone.
+    Each single layer, and all layers together, have every control; windows and components have only isotropic noise.
     Identity is patched at all layers.
 
     Args:
         site: its name.
-        layers: the layers, rising; all of the model where `all layers` is to be among them.
+        layers: the layers, ascending; all layers of the model if `all layers` is to be included.
         last: the model's last layer.
-        reaches_end: whether the site holds the last token of the pass.
-        windows: widths of contiguous runs of layers.
+        reaches_end: whether the site includes the last token of the pass.
+        windows: widths of contiguous ranges of layers.
         components: residual and parts of it.
         controls: patches other than that of the source.
     """
@@ -180,13 +180,13 @@ IN_OUTPUT: Final = ("post", "action")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """One pass: the sides as they are, then a copy of the target for each condition.
+    """One pass: the sides unchanged, then a copy of the target per condition.
 
     Attributes:
         site, reading: the patched site, and how the answer is obtained.
         batch: the prompts and their edits.
         conditions: ``[N]`` the patch of each copy.
-        sides: `TARGET`, `SOURCE` and, where one fits, `WRONG`: the rows that are not changed.
+        sides: `TARGET`, `SOURCE` and, if one fits, `WRONG`: the rows that are not changed.
     """
 
     site: str
@@ -255,14 +255,14 @@ class Reader:
     def read(
         self, pair: Pair, sides: Mapping[int, Side], conditions: Sequence[Condition], reading: Reading, seed: int
     ) -> Pass | None:
-        """Return the pass of some conditions at one site; None if the reasonings differ too much in length.
+        """Return the pass for some conditions at one site, or None if the reasonings differ too much in length.
 
         Args:
-            pair: the pair; its id names the noise.
-            sides: the target, the source, and a wrong source, which is left out where its length does not fit.
-            conditions: the patches, all of one site.
+            pair: the pair; its id seeds the noise.
+            sides: the target, the source, and a wrong source, which is left out if its length does not fit.
+            conditions: the patches, all at one site.
             reading: see `Reading`.
-            seed: root of the noise.
+            seed: root seed of the noise.
         """
         site = conditions[0].site
         reads = {row: self._read(pair, sides, row, site, reading) for row in sides}

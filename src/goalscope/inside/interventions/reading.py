@@ -1,4 +1,4 @@
-"""Activations at token positions of prompts, and the agent's answers after they are changed."""
+"""Activations at token positions of prompts, and an agent's answers after these are changed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,11 +35,11 @@ _ROWS: Final = 32  # sequences of one length that are read together
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
-    """A prompt, and the part of its output that is replayed so that it contains a site.
+    """A prompt, and the part of its output that is replayed so that it includes a site.
 
     Attributes:
         ids: all token ids that pass through the model before it generates.
-        replayed: how many of them are of the output.
+        replayed: how many of them belong to the output.
         places: ``[P]`` int64 token positions of the site.
     """
 
@@ -76,7 +76,7 @@ def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple
 
 
 def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
-    """Return a finder of sites in a model's prompts; a ValueError if its template has no such site."""
+    """Return a finder of sites in a model's prompts; raise a ValueError if its template has no such site."""
     names: list[Site] = [site for site in sites if site != "changed"]
     return SiteFinder(model, names or ["grid"])
 
@@ -177,14 +177,14 @@ def answers(
     *,
     max_tokens: int | None = None,
 ) -> list[list[Answer]]:
-    """Return an agent's greedy answers with changed activations, all changes of a passage in one batch.
+    """Return an agent's greedy answers with changed activations; all changes of a passage are in one batch.
 
     Args:
         agent: a chat agent with a local model.
         views: ``[N]`` shown grids.
         passages: ``[N]`` token ids that pass through the model before it generates.
-        edits: for each passage the changes that are made one at a time, each a list of edits that name the passage
-            as prompt 0; an empty list changes nothing.
+        edits: for each passage, the changes to make one at a time, each a list of edits that refer to the passage as
+            prompt 0; an empty list changes nothing.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
 
     Returns:
@@ -265,7 +265,7 @@ class ReadStates:
 def states_of(
     agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int | None = None
 ) -> ReadStates:
-    """Return states with their prompts; where a site lies in the output the agent is asked, at temperature 0.
+    """Return states with their prompts. If a site is in the output, the agent is asked, at temperature 0.
 
     Args:
         agent: a chat agent with a local model.
@@ -347,13 +347,13 @@ def pair_tags(pair: Pair) -> dict[str, Tag]:
 
 
 def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
-    """Yield a row of a pair for each measure, all shares, with its tags and further ones."""
+    """Yield one row of a pair per measure, all shares, with its tags and further ones."""
     for measure, value in values.items():
         yield Row(measure=measure, unit="share", value=value, cluster=pair.cluster, tags={**pair_tags(pair), **tags})
 
 
 def averaged(rows: Iterable[Row]) -> Rows:
-    """Return one row for each measure, grid and set of tags: the mean over random draws."""
+    """Return one row per measure, grid and set of tags: the mean over random draws."""
     groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.measure, row.cluster, tuple(row.tags.items())), []).append(row)

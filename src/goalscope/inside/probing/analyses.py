@@ -70,11 +70,11 @@ class ActivationAnalysis:
     """An analysis of activations.
 
     Attributes:
-        name: its name in studies, commands and as the source of its rows.
-        title: what reports call it.
-        headline: what commands print of it at the middle layer: a label, and the tags of its rows.
-        pick: of the forms of probe that a line of the headline leaves open, the one that is printed.
-        compute: its rows at a place.
+        name: its name in studies and commands, and the source of its rows.
+        title: its name in reports.
+        headline: what commands print about the middle layer: a label, and the tags of its rows.
+        pick: chooses the form of probe to print, if a line of the headline leaves it open.
+        compute: returns its rows at a place.
     """
 
     name: str
@@ -118,12 +118,13 @@ class ProbeDataset:
     """N steps of one agent that have every site, with their labels.
 
     Attributes:
-        captures: of the agent's model (`OWN`) and of random networks, by kind and seed.
+        captures: captures of the agent's model (`OWN`) and of random networks, by kind and seed.
         sites, layers: sites of a sequence, and sorted numbers of decoder blocks.
         rows: site -> ``[N]`` indices of the steps among those captured there.
-        cells, split: true classes of all cells; training and test grids.
+        cells: true classes of all cells.
+        split: training and test grids.
         left_out: number of captured steps that lack one of the sites.
-        doors: whether some world has a door: no class of cells stands for one.
+        doors: whether some world has a door, which no class of cells represents.
     """
 
     captures: dict[Network, Capture]
@@ -219,7 +220,7 @@ def probe_dataset(
 
 
 class AnalysisReader:
-    """Computes the readings of one run, open for writing; see `goalscope.inside.probing.pipeline.study_inside`."""
+    """Computes the analyses of a run that is open for writing; see `goalscope.inside.probing.pipeline.study_inside`."""
 
     def __init__(
         self,
@@ -284,7 +285,7 @@ class AnalysisReader:
         """Return the rows of an analysis at all sites and layers, and maps to draw; those without a site once.
 
         Raises:
-            ValueError: there is no analysis of this name.
+            ValueError: if there is no analysis of this name.
         """
         chosen: ActivationAnalysis = registry.resolve("analysis", name)
         parts = list[Rows]()
@@ -311,7 +312,7 @@ class AnalysisReader:
 
     @cached_property
     def tokens(self) -> LensSteps | None:
-        """The tokens of the actions; None if they are ambiguous and the reading was not requested by name."""
+        """The tokens of the actions; None if they are ambiguous and the analysis was not requested by name."""
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
         except ValueError as error:

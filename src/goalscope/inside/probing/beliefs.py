@@ -1,9 +1,8 @@
-"""An agent's actions against what it seems to believe: optimal on the decoded map, in truth, in both or in neither.
+"""Compare an agent's actions with its apparent beliefs: optimal on the decoded map, in truth, in both, or in neither.
 
-Every number arrives beside the same number with shuffled beliefs: the decoded map of another state of equal size and
-density, of another grid. Recovery and the likeliest candidates explain many actions by chance alone, so that only the
-difference says something. It is no draw but the exact mean over all such grids, each of which weighs alike as in all
-scores.
+Every number comes with the same number for shuffled beliefs: the decoded map of a state of another grid of equal size
+and density. Recovery and the most likely candidates explain many actions by chance, so only the difference is
+informative. It is not a draw but the exact mean over all such grids, with equal weight as in all scores.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -115,14 +114,15 @@ class Beliefs(Columns):
 def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
     """Return the optimal actions under posteriors over the classes of cells.
 
-    The layout is the likeliest class of each cell; candidate cells of agent and goal are passable whatever it says.
+    The layout is the most likely class of each cell; candidate cells of agent and goal are passable in any case.
 
     Args:
         posterior: ``[N, H, W, K]``, see `decode_maps`.
         tops: numbers of candidate cells, ascending.
 
     Raises:
-        ValueError: no probabilities, a state where agent or goal have probability 0, or numbers that do not ascend.
+        ValueError: if these are not probabilities, agent or goal have probability 0 in some state, or numbers do not
+            ascend.
     """
     probabilities = check_posterior(posterior)
     if not tops or min(tops) < 1 or list(tops) != sorted(set(tops)):
@@ -203,11 +203,11 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
     """Return a share over all actions of all grids together, as the paper counts, with an interval over grids.
 
     Args:
-        rows: from `belief_rows`, of one probe.
+        rows: result of `belief_rows` for one probe.
         measure: "accuracy against truth", or one of the shares that depend on the decoded map.
 
     Returns:
-        The estimate; ``n`` counts the actions that the share is of: all, or the wrong ones of a recovery.
+        The estimate; ``n`` counts the actions in the denominator: all actions, or the wrong ones for a recovery.
 
     Source: behavioural and representational evaluation, Table 2.
     """

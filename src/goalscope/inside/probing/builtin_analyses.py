@@ -59,7 +59,7 @@ def _decoder(heads: Sequence[str]) -> str:
     ],
 )
 def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Score all probes of cells; maps are drawn at the middle layer only, in worlds without doors."""
+    """Score all probes of cells. Maps are drawn only at the middle layer, in worlds without doors."""
     middle = place[1] == reader.dataset.middle
     entries = FULL if reader.declared.table == "complete" else MIDDLE
     suite = reader.usable((*entries, *entries_of(reader.declared.heads)) if reader.full(place) else CORE_ELSEWHERE)
@@ -98,7 +98,7 @@ def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Ro
     ],
 )
 def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Compare the actions with those that decoded maps call for."""
+    """Compare the actions with those that are optimal on decoded maps."""
     suite = reader.usable(BELIEF_SUITE if reader.full(place) else CORE_ELSEWHERE)
     suite = suite if reader.is_first(place) else without(suite, *COUNTED)
     fitted = reader.fit(place, data, suite, scored=False)
@@ -120,7 +120,7 @@ def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     pick=_decoder,
 )
 def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Decode the next actions, beside what decoded maps tell of them."""
+    """Decode the next actions, and compare with what decoded maps predict."""
     decoders = reader.declared.decoders
     layers, settings = decoders.layers, reader.fit_settings(PlanSettings, decoders)
     main = (sorted(layers)[(len(layers) - 1) // 2],)
@@ -143,7 +143,7 @@ def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     ],
 )
 def distance(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Decode the distance to the goal, beside that on decoded maps."""
+    """Decode the distance to the goal, and compare with the distance on decoded maps."""
     extra = [head for head in reader.declared.heads if "distance" in registry.resolve("head", head).targets]
     heads = (*NUMBER_HEADS, *extra) if reader.full(place) else NUMBER_HEADS
     settings = reader.fit_settings(FitSettings, reader.declared.probes)
@@ -177,7 +177,7 @@ def _score_with_maps(
     ],
 )
 def logit_lens(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Score the actions that the unembedding reads out of a layer; nothing where their tokens are ambiguous."""
+    """Score the actions that the unembedding reads from a layer; nothing if their tokens are ambiguous."""
     if reader.tokens is None:
         return Rows.concatenate([])
     with reader.stage(f"logit lens at {place_name(place)}") as show:

@@ -132,9 +132,9 @@ class CurveEnd:
 
     Attributes:
         key: measure, and the tags that identify the curve.
-        grids: numbers of training grids before and after it.
-        gain: increase of the score, with its interval over tested grids and draws.
-        flattened: whether the whole interval of the gain is below the margin; a falling curve has flattened, too.
+        grids: numbers of training grids before and after the doubling.
+        gain: increase of the score, with its interval over test grids and draws.
+        flattened: whether the whole interval of the gain is below the margin; a falling curve counts as flattened.
     """
 
     key: Mapping[str, Tag]
@@ -146,15 +146,15 @@ class CurveEnd:
 def curve_ends(
     rows: Rows, by: Sequence[str] = ("site", "layer", "head", "class"), *, margin: float = MARGIN
 ) -> list[CurveEnd]:
-    """Return for each learning curve the gain of its last doubling, and whether it has flattened.
+    """Return, for each learning curve, the gain of its last doubling and whether it has flattened.
 
     Args:
-        rows: of `learning_curve`.
+        rows: result of `learning_curve`.
         by: the tags that identify a curve.
         margin: the maximum gain that counts as none, > 0; a fraction.
 
     Returns:
-        One for each measure and curve; none where no number of grids is at most half of the greatest.
+        One entry per measure and curve; none if no number of grids is at most half of the greatest.
     """
     if not margin > 0:
         raise ValueError(f"the margin of a gain must be > 0, got {margin!r}: no curve is shown to be exactly flat")
@@ -185,23 +185,23 @@ def description_length(
 ) -> Rows:
     """Return the length of the online code of every grid's map, for each head and control.
 
-    Blocks are whole grids of both parts of the split; each but the first is as long as all before it together. A cell
-    of class k costs ``-log2 ((1 - e) p_k / sum_j p_j + e / 4)`` bits, with the natural probabilities of the four
-    classes of a grid's cells and ``e`` `UNIFORM`; cells outside of the grid cost nothing.
+    Blocks are whole grids from both parts of the split; each block after the first is as long as all before it
+    together. A cell of class k costs ``-log2 ((1 - e) p_k / sum_j p_j + e / 4)`` bits, with the natural probabilities
+    of the four classes of a grid's cells and ``e`` `UNIFORM`; cells outside of the grid cost nothing.
 
     Args:
-        data: what is read, and the truth; heads that read no activation are coded once.
-        heads, controls: of the probes.
+        data: activations and truth; heads that read no activations are coded once.
+        heads, controls: those of the probes.
         blocks: number of blocks, >= 2; the first has a share of 2^(1 - blocks) of the grids, at least two.
         orders: seeds of the orders of the grids, tag "order".
         settings: how probes are trained.
         progress: called with (done, total) blocks.
 
     Returns:
-        Rows "description length" in bits: of each grid and order the mean over its states.
+        Rows "description length" in bits: for each grid and order the mean over its states.
 
     Raises:
-        ValueError: too few grids for so many blocks.
+        ValueError: if there are too few grids for so many blocks.
     """
     fit_settings, cells = settings or FitSettings(), data.cells
     names = set(cells.cluster.tolist())

@@ -113,11 +113,11 @@ def probe_distances(
 def score_distance(
     predicted: npt.NDArray[np.float64], distances: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]
 ) -> Rows:
-    """Return the errors of predicted distances ``[N]`` for each tested grid.
+    """Return the errors of predicted distances ``[N]`` for each test grid.
 
-    Rows of "distance error" (absolute, steps) and of the squared error and the squared deviation from the mean of the
-    tested grids, whose ratio gives R^2; each once over all steps of a grid, and "distance error" once more by distance
-    (tag `distance`, None for all).
+    Rows: "distance error" (absolute, in steps), the squared error, and the squared deviation from the mean of the test
+    grids, whose ratio gives R^2; each over all steps of a grid, and "distance error" also by distance (tag `distance`,
+    None for all).
     """
     for name, values in (("predicted", predicted), ("distances", distances)):
         check_shape(name, values, "N", {"N": len(cells)})
@@ -143,9 +143,9 @@ def score_distance(
 
 
 def summarise_distance(rows: Rows, by: Sequence[str] = BY) -> list[Grouped]:
-    """Return mean absolute error and R^2 of each probe and baseline with their intervals over grids.
+    """Return mean absolute error and R^2 of each probe and baseline, with their intervals over grids.
 
-    R^2 is one minus the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
+    R^2 is 1 minus the ratio of the mean squared error to the mean squared deviation, with equal weight per grid.
     """
     by_distance = rows.known("distance")
     selected = rows.where(by_distance if "distance" in by else ~by_distance)
@@ -167,10 +167,10 @@ def r_squared(
     clusters: Sequence[Any] | npt.NDArray[Any],
     draws: npt.NDArray[np.object_] | None = None,
 ) -> Estimate:
-    """Return one minus the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
+    """Return 1 minus the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
 
-    With several ``draws``, the seeds of a random control, each grid has a pair for each of them, and the interval is
-    that of the linearised ratio over grids and seeds.
+    With several ``draws`` (the seeds of a random control) there is a pair per grid and draw, and the interval is that
+    of the linearised ratio over grids and seeds.
     """
     squared, deviations = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
     maximum = float(np.fmax.reduce(deviations, initial=0.0))
@@ -195,7 +195,7 @@ def r_squared(
 
 
 def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> tuple[float, float]:
-    """Return slope and offset of the line of least squares; where x does not vary, 0 and the mean of y."""
+    """Return slope and offset of the least-squares line; if x does not vary, 0 and the mean of y."""
     values, target = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     check_shape("y", target, "N", check_shape("x", values, "N"))
     check_finite("x", values)
@@ -240,19 +240,19 @@ def cross_fitted(
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> dict[tuple[str, int], DecodedMaps]:
-    """Return the decoded maps of all N steps at each place, none of them from a probe that was fitted on its grid.
+    """Return the decoded maps of all N steps at each place, none from a probe that was fitted on its grid.
 
-    Steps of each of `FOLDS` folds of the training grids are decoded by the probe of the other folds (scope "fold 1 of
-    5" etc.), all others by the probe of all training grids, at natural class frequencies.
+    Steps in each of `FOLDS` folds of the training grids are decoded by the probe fitted on the other folds (scope "fold
+    1 of 5" etc.), all other steps by the probe fitted on all training grids, at natural class frequencies.
 
     Args:
-        data: what is read, the truth and the split.
+        data: activations, truth and split.
         head: registered head of cells.
-        settings: how probes are trained; their seed decides the folds.
-        callbacks: source of stored probes, which are not fitted again, and receiver of each fitted one.
+        settings: how probes are trained; their seed determines the folds.
+        callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
 
     Raises:
-        ValueError: fewer than two training grids, or what `probe_cells` refuses.
+        ValueError: if there are fewer than two training grids, or `probe_cells` refuses.
     """
     fit_settings = settings or FitSettings()
     fold = grid_folds(data.cells, data.split.train, folds=FOLDS, seed=fit_settings.seed)

@@ -35,16 +35,17 @@ HEAD: Final = "mlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FirstSteps:
-    """The posteriors of N first steps in tested grids.
+    """The posteriors at N first steps in test grids.
 
     Attributes:
         site, layer, agent: origin of the activations.
         episode_id: ``[N]`` text.
         posteriors: control ("none", and the strictest kind of random network that was captured, see `STRICTEST`) ->
             ``[N, n, n, K]`` probabilities of the classes of all cells at natural frequencies.
-        probes, fitted: control -> content id of the probe; controls whose probe was fitted now.
-        settings: settings of the fit: fraction tested, seed, how probes are trained, numbers of steps and grids.
-        missing: why there is no random network, and the command that makes it possible; "" if there is one.
+        probes: control -> content id of the probe.
+        fitted: controls whose probe was fitted in this call.
+        settings: settings of the fit: fraction tested, seed, training, numbers of steps and grids.
+        missing: why there is no random network, and the command to add one; "" if there is one.
     """
 
     site: str
@@ -59,18 +60,19 @@ class FirstSteps:
 
 
 def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) -> FirstSteps:
-    """Decode maps from the activations of a site and layer before the first action, on grids that are not trained on.
+    """Decode maps from the activations of a site and layer before the first action, on grids not used for training.
 
     Steps, split and probes are those of the last `goalscope probe` (or study) at this site and layer, else those that
-    the run's study declares, else the defaults of `Inside`. Probes are stored with the run and used again.
+    the run's study declares, else the defaults of `Inside`. Probes are stored with the run and reused.
 
     Args:
-        run: a run directory; nobody else may write to it meanwhile.
+        run: a run directory; no other process may write to it meanwhile.
         site, layer: the place; it must have been captured.
-        stage: called at the beginning of each work item with its name; returns a progress callback.
+        stage: called with the name of each task when it starts; returns a progress callback.
 
     Raises:
-        ValueError: nothing captured there (says how), worlds without map or with a door, too few grids, no first step.
+        ValueError: if nothing was captured there (the message says how to), worlds have no map or a door, there are too
+            few grids, or there is no first step.
     """
     site_name = check_site(site)
     with Store(run) as store:

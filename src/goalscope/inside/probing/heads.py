@@ -127,9 +127,9 @@ def head(
 ) -> Callable[[Build], Build]:
     """Return a decorator that registers a class of modules, or a function that builds one, as a head.
 
-    It is called with `HeadSizes` and its settings by name; their defaults must stand in its signature. A setting with
-    the name of one of `FitSettings` has its value there. A function can import torch when it is called: a module that
-    registers heads should not.
+    It is called with `HeadSizes` and its settings by name; their defaults must be in its signature. A setting with the
+    name of one of `FitSettings` gets its value from there. A function can import torch when it is called; a module that
+    registers heads should not import it.
 
     Args:
         name: its name in studies, rows and reports.

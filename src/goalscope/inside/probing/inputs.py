@@ -175,9 +175,9 @@ def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
 
 
 def known_walls(cells: Cells, split: Split) -> float:
-    """Return the fraction of the test grids whose wall map is in the training split too (empty rooms, 7x7 mazes).
+    """Return the fraction of test grids whose wall map also occurs in the training split (empty rooms, 7x7 mazes).
 
-    Such grids differ in their ids but share their walls: a probe may have memorised them.
+    Such grids have different ids but the same walls, so a probe may have memorised them.
     """
     packed = [row.tobytes() for row in np.packbits(cells.labels == WALL, axis=1)]
     trained = {packed[row] for row in np.flatnonzero(split.train)}
@@ -198,18 +198,18 @@ def check_sizes(cells: Cells, split: Split) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeInputs:
-    """Activations of several sites and layers of the same N steps, with the truth there and a split.
+    """Activations of several sites and layers at the same N steps, with the truth there and a split.
 
     Attributes:
-        activations: one for each site and layer.
+        activations: one entry per site and layer.
         cells: the truth at these steps, see `label_cells`.
-        split: which steps are trained on and which tested, see `split_by_grid`.
+        split: which steps are used for training and testing, see `split_by_grid`.
         random: kind (one of `RANDOM_WEIGHTS`) and seed of a random network -> the same sites, layers and steps from a
             capture of it; empty without that control.
 
     Raises:
-        ValueError: no activations, two of one site and layer, an unknown kind, or other steps; names the first that
-            differs.
+        ValueError: if there are no activations, two for one site and layer, an unknown kind, or other steps; the
+            message names the first that differs.
     """
 
     activations: Sequence[Activations]

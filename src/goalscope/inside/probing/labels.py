@@ -1,8 +1,8 @@
-"""Labels of the steps of some activations: the true class of every cell, the action, the plan and the distance.
+"""Labels for the steps of some activations: the true class of every cell, the action, the plan and the distance.
 
-A plan of horizon T is the next T actions that the agent executed. Where it arrives sooner, the end token fills the
-rest. Where the recording stops before (the horizon of the episode, a failure that ends it), the remaining tokens are
-unknown: they are neither learned nor scored. A turn without an action executes nothing and is no part of a plan.
+A plan of horizon T is the next T actions that the agent executed. If it arrives sooner, the end token fills the rest.
+If the recording stops before (at the horizon of the episode, or at a failure that ends it), the remaining tokens are
+unknown: they are neither learned nor scored. A turn without a valid move executes nothing and is not part of a plan.
 
 Source: behavioural and representational evaluation, section 5.3.
 """
@@ -80,7 +80,7 @@ class Cells(Steps):
         labels: ``[N, frame * frame]`` int8, indices in `CLASSES`, cells by row.
         shape: ``[N, 2]`` int64, height and width of the grid.
         density: ``[N]`` float64, wall density with which the world was generated, NaN if unknown.
-        reasoning: ``[N]`` text before the answer, "" without any.
+        reasoning: ``[N]`` text before the answer, "" if there is none.
     """
 
     SHAPES: ClassVar = {"labels": "N C", "shape": "N 2", "density": "N", "reasoning": "N", **_STEP}
@@ -100,7 +100,7 @@ class Cells(Steps):
             )
 
     def framed(self, frame: int) -> Self:
-        """Return the same grids in a frame of another size, e.g. their own for a probe of one size."""
+        """Return the same grids in a frame of another size, e.g. their own size for a probe of one size."""
         square = np.full((len(self), frame, frame), PADDING, dtype=np.int8)
         side = min(frame, self.frame)
         square[:, :side, :side] = self.labels.reshape(-1, self.frame, self.frame)[:, :side, :side]
@@ -118,7 +118,7 @@ class Cells(Steps):
         return np.asarray((row[:, :, None] & col[:, None, :]).reshape(len(self), -1))
 
     def check_aligned(self, other: Activations | Steps, what: str = "activations") -> None:
-        """Raise a ValueError unless these are the same steps in the same order; names the first that differs."""
+        """Raise a ValueError unless these are the same steps in the same order; it names the first that differs."""
         if len(other) != len(self):
             raise ValueError(f"{what} must belong to the {len(self)} steps of the labels, got {len(other)}")
         differs = np.any([getattr(other, name) != getattr(self, name) for name in _STEP], axis=0)
@@ -135,13 +135,13 @@ Undetermined = Mapping[tuple[int, int], npt.NDArray[np.bool_]]
 
 
 def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
-    """Return which cells hold a class in some training states and not in others, by shape of the grid.
+    """Return which cells have a class in some training states but not in others, by shape of the grid.
 
-    Border and regular pillars follow from the position alone: a score over them measures the position.
+    Border and regular pillars follow from the position alone, so a score over them would only measure the position.
 
     Args:
         cells: N steps.
-        train: ``[N]``, which of them are for training.
+        train: ``[N]`` which of them are for training.
 
     Returns:
         (height, width) -> ``[C, K]``, cells of the frame by row, classes in the order of `CLASSES`. Shapes without a
@@ -161,12 +161,12 @@ class Decisions(Steps):
     """Actions at N steps, with the true states in which they were taken.
 
     Attributes:
-        action: ``[N]`` int64, `NO_ACTION` for a turn without one.
+        action: ``[N]`` int64, `NO_ACTION` for a turn without a valid move.
         optimal: ``[N, 4]`` bool, whether an action is optimal in the true grid.
-        place, goal: ``[N, 2]`` int64, (row, col) where the agent stands and where the goal lies in truth.
+        place, goal: ``[N, 2]`` int64, true (row, col) of the agent and of the goal.
         agent: ``[N]`` text, short name of the agent.
         shape: ``[N, 2]`` int64, height and width of the grid.
-        density: ``[N]`` float64, NaN if it is not known.
+        density: ``[N]`` float64, NaN if unknown.
     """
 
     SHAPES: ClassVar = {
@@ -261,7 +261,7 @@ def check_tokens(name: str, tokens: npt.NDArray[Any]) -> None:
 def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
     """Return the class of each cell of a frame, ``[frame, frame]`` int8.
 
-    A key lies on an open cell, a locked door is a wall, a goal beneath the agent is the agent.
+    A key counts as an open cell, a locked door as a wall, and a goal beneath the agent as the agent.
     """
     if max(grid.height, grid.width) > frame:
         raise ValueError(f"a grid must fit into a frame of {frame} x {frame}, got {grid.height} x {grid.width}")
@@ -300,7 +300,7 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
 
 
 def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool_]:
-    """Return which cells an agent had been shown by the steps of some labels, ``[N, C]``; all without fog."""
+    """Return which cells an agent had seen by the steps of some labels, ``[N, C]``; all cells without fog."""
     seen = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
     for row, episode, number in steps_of(cells, episodes):
         grid = next(islice(grids_seen(episode), number, None))
@@ -335,9 +335,9 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
 
 
 def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON) -> Plans:
-    """Return the plans of T = ``horizon`` actions executed from some steps on; episodes as in `label_cells`.
+    """Return the plans of T = ``horizon`` actions executed from some steps onwards; episodes as in `label_cells`.
 
-    Plans that are longer than the horizon are truncated, not dropped.
+    Plans longer than the horizon are truncated, not dropped.
     """
     tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
     for row, episode, number in steps_of(cells, episodes):
@@ -348,9 +348,9 @@ def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HOR
 
 
 def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
-    """Return the optimal path length from the state of each step to the goal, steps, ``[N]``.
+    """Return the optimal path length in steps from the state of each step to the goal, ``[N]``.
 
-    Keys and doors count: the path includes the key where a door requires it. NaN if the goal cannot be reached.
+    Keys and doors count: if a door requires the key, the path includes it. NaN if the goal cannot be reached.
     """
     distances = np.full(len(cells), np.nan)
     for row, episode, number in steps_of(cells, episodes):

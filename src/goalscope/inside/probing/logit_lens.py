@@ -66,10 +66,10 @@ class LensSteps(Steps):
     """Targets of the lens at N steps.
 
     Attributes:
-        action: ``[N]`` int64, the action taken, `NO_ACTION` without one that the answer names.
-        token: ``[N]`` int64, id of the token that begins its word in the answer.
-        optimal: ``[N, 4]`` bool, whether an action is optimal in truth.
-        tokens: for each of the four actions the ids that begin its word in the answers of the run.
+        action: ``[N]`` int64, the action taken, `NO_ACTION` if the answer names none.
+        token: ``[N]`` int64, id of the token that starts its word in the answer.
+        optimal: ``[N, 4]`` bool, whether an action is truly optimal.
+        tokens: for each of the four actions, the ids that start its word in the answers of the run.
     """
 
     SHAPES: ClassVar = {"action": "N", "token": "N", "optimal": "N 4", **Steps.SHAPES}
@@ -91,15 +91,15 @@ class LensSteps(Steps):
 
 
 def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -> LensSteps:
-    """Return which token began the word of the action at the steps of some labels, in their order.
+    """Return which token started the word of the action at the steps of some labels, in their order.
 
     Args:
         cells: the steps.
         episodes: the run's episodes, with the token ids of their answers; read once.
-        model: the agent's model; its tokenizer and template are used, not its weights.
+        model: the agent's model; only its tokenizer and template are used.
 
     Raises:
-        ValueError: no answer with token ids names its action, or two actions begin with one token.
+        ValueError: if no answer with token ids names its action, or two actions start with the same token.
     """
     finder, count = SiteFinder(model, ("action",)), len(cells)
     action, token = np.full((2, count), NO_ACTION, dtype=np.int64)
@@ -203,10 +203,10 @@ class Lens:
 
 
 def score_lens(data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens]) -> Rows:
-    """Return the scores of each network's lens at each place, one row for each measure and tested grid.
+    """Return the scores of each network's lens at each place, one row per measure and test grid.
 
     Args:
-        data: activations, of which the tested part is used.
+        data: activations, of which the test part is used.
         steps: the actions there, see `label_tokens`.
         lens: returns the lens of a network, by control and seed: ("none", None) is the model.
 

@@ -38,8 +38,8 @@ from goalscope.inside.probing.labels import (
 class Prediction:
     """Predicted probabilities of the K classes in the C cells of each of N states, ``[N, C, K]`` float32.
 
-    ``balanced`` as if all were equally frequent, as the training is weighted; ``natural`` the same evidence at the
-    frequencies of the training split (prior-corrected).
+    ``balanced`` assumes that all classes are equally frequent, as the training is weighted; ``natural`` is the same
+    evidence at the frequencies of the training split (prior-corrected).
     """
 
     balanced: npt.NDArray[np.float32]
@@ -116,11 +116,11 @@ _SYMBOLS: Final = {WALL: "#", OPEN: "_", GOAL: "g", AGENT: "a", PADDING: " "}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodedMaps(Columns):
-    """The maps of N states.
+    """The decoded maps of N states.
 
     Attributes:
-        layout: ``[N, H, W]`` int8, likeliest class of each cell, an index in `CLASSES`; the first of equals.
-        agent, goal: ``[N, 2]`` int64, (row, col) where an agent and a goal are likeliest; the first of equals by row.
+        layout: ``[N, H, W]`` int8, the most likely class of each cell, an index in `CLASSES`; of ties the first.
+        agent, goal: ``[N, 2]`` int64, (row, col) of the most likely cells of agent and goal; of ties the first by row.
             Both cells count as passable.
     """
 
@@ -146,13 +146,13 @@ class DecodedMaps(Columns):
 
     @property
     def manhattan(self) -> npt.NDArray[np.int64]:
-        """Manhattan distance between agent and goal in cells, ``[N]``, without regard to walls."""
+        """Manhattan distance between agent and goal in cells, ``[N]``, ignoring walls."""
         return np.asarray(np.abs(self.agent.astype(np.int64) - self.goal).sum(axis=1))
 
     def text(self, index: int) -> tuple[str, ...]:
-        """Return one map as lines of symbols: # wall, _ open, blank padding, A and G where agent and goal are decoded.
+        """Return one map as lines of symbols: # wall, _ open, blank padding, A and G for the decoded agent and goal.
 
-        Other cells whose likeliest class is agent or goal are a and g; an agent and a goal in one cell are G.
+        Other cells whose most likely class is agent or goal are a and g; an agent and a goal in one cell are G.
         """
         lines = [[_SYMBOLS[int(label)] for label in row] for row in self.layout[index]]
         for symbol, cell in (("A", self.agent[index]), ("G", self.goal[index])):
@@ -165,10 +165,10 @@ def decode_maps(posterior: npt.ArrayLike) -> DecodedMaps:
 
     Args:
         posterior: ``[N, H, W, K]`` probabilities of the K classes of `CLASSES` in each cell, e.g. a reading of a
-            `Prediction` of a frame n as ``[N, n, n, K]``.
+            `Prediction` with frame n as ``[N, n, n, K]``.
 
     Raises:
-        ValueError: no probabilities, or a state whose probability of an agent or of a goal is 0 everywhere.
+        ValueError: if these are not probabilities, or an agent or goal has probability 0 everywhere in some state.
     """
     checked = check_posterior(posterior)
     agent, goal = (
@@ -231,10 +231,14 @@ def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
 def optimal_sets(
     closed: npt.NDArray[np.bool_], agent: npt.NDArray[np.integer], goal: npt.NDArray[np.integer]
 ) -> npt.NDArray[np.bool_]:
-    """Return which actions are optimal for every pair of a candidate cell of the agent and one of the goal.
+    """Return which actions are optimal for every pair of candidate cells of agent and goal.
 
-    ``[N, P, Q, 4]`` bool from cells that are closed ``[N, H, W]`` and candidates ``row * W + col`` ``[N, P]`` and ``[N,
-    Q]``; no action where the goal cannot be reached or is the agent's own cell: no plan.
+    Args:
+        closed: ``[N, H, W]`` impassable cells.
+        agent, goal: ``[N, P]`` and ``[N, Q]`` candidate cells ``row * W + col``.
+
+    Returns:
+        ``[N, P, Q, 4]`` bool; no action if the goal cannot be reached or is the agent's own cell.
     """
     sizes = check_shape("closed", closed, "N H W")
     agent_sizes = check_shape("agent", agent, "N P", sizes)
@@ -256,7 +260,7 @@ def expected_optimality(
 ) -> npt.NDArray[np.float64]:
     """Return the probability that each action is optimal, ``[N, 4]``; pairs without a plan count as not optimal.
 
-    Agent and goal have the given distributions over cells ``[N, H * W]``, independent of one another.
+    Agent and goal are distributed independently over cells, ``[N, H * W]`` each.
     """
     sizes = check_shape("closed", closed, "N H W")
     height, width = sizes["H"], sizes["W"]

@@ -54,13 +54,13 @@ _LINK_WORDS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return whether the first 1 to T tokens are all right, ``[N, T]``, NaN from the first unknown position on."""
+    """Return whether the first 1 to T tokens are all right, ``[N, T]``, NaN from the first unknown position onwards."""
     check_tokens("predicted", predicted)
     return _mask_unknown(np.logical_and.accumulate(predicted == tokens, axis=1).astype(np.float64), tokens)
 
 
 def chance_matches(probabilities: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the probability that the first 1 to T tokens are right, from conditional probabilities, ``[N, T]``."""
+    """Return the probability that the first 1 to T tokens are right, given conditional probabilities, ``[N, T]``."""
     return _mask_unknown(np.cumprod(probabilities, axis=1, dtype=np.float64), tokens)
 
 
@@ -80,11 +80,11 @@ def score_prefixes(
     *,
     long: npt.NDArray[np.float64] | None = None,
 ) -> Rows:
-    """Return prefix accuracy for each tested grid and N.
+    """Return the prefix accuracy for each test grid and N.
 
     Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN if a grid has no such
-    plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline; ``long`` holds those for
-    the long plans where the baseline's guess for them differs.
+    plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline; ``long`` are those for the
+    long plans, if the baseline's guess for them differs.
     """
     by_subset = {"all": matches, "long": matches if long is None else long}
     for values in by_subset.values():
@@ -102,16 +102,16 @@ def score_prefixes(
 
 
 def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
-    """Return which plans are scored at N, ``[N]``: those known up to N; of the long ones those with N actions."""
+    """Return which plans are scored at N, ``[N]``: those known up to N; among the long ones, those with N actions."""
     token = plans.tokens[:, number - 1]
     return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
 
 
 def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return the scores of decoded plan lengths, for each tested grid; plans of unknown length are left out.
+    """Return the scores of decoded plan lengths for each test grid; plans of unknown length are left out.
 
-    The bias "length error" is predicted less executed, "median length error" that of the absolute error over the
-    grid's steps. ``predicted`` ``[N]`` is at most T, NaN without a prediction.
+    "length error" is the bias, predicted minus executed length; "median length error" is the median of the absolute
+    error over the grid's steps. ``predicted`` ``[N]`` is at most T, NaN without a prediction.
     """
     cells.check_aligned(plans, "plans")
     lengths, true = np.asarray(predicted, dtype=np.float64), plans.length
@@ -135,7 +135,7 @@ def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, 
 def summarise_plans(
     rows: Rows, by: Sequence[str] = (*BY, "plans", "N"), *, horizon: int = 10, confidence: float = 0.95
 ) -> list[Grouped]:
-    """Return every score, or difference of scores, with its interval over grids; a median is that of the grids."""
+    """Return every score, or difference of scores, with its interval over grids; a median is taken over grids."""
     bounds: dict[str, tuple[float, float]] = {}
     different = rows.known(DIFFERENCES).tolist()
     for measure, unit, difference in set(zip(rows.measure.tolist(), rows.unit.tolist(), different, strict=True)):
@@ -157,9 +157,10 @@ def summarise_plans(
 def median_over_grids(
     values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any], *, unit: str, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate the median over grids of the medians of values ``[N]`` within each; NaN is left out.
+    """Estimate the median over grids of the medians of values ``[N]`` within each grid; NaN is left out.
 
-    The interval ends at two of the grids' own values; it is undefined with too few grids, or where both ends are equal.
+    The ends of the interval are two of the grids' own values; it is undefined with too few grids, or if both ends are
+    equal.
 
     Source: the exact interval from the binomial distribution (sign test); Conover, Practical Nonparametric Statistics.
     """
@@ -322,9 +323,9 @@ def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 
 
 def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int) -> npt.NDArray[np.int8]:
-    """Return the plans in N texts, ``[N, T]``: the longest list of actions in each, the last of equally long ones.
+    """Return the plans in N texts, ``[N, T]``: the longest list of actions in each text; of ties, the last one.
 
-    A list is names of actions (any case) with nothing but signs, numbers and words such as "then" between them. A
+    A list consists of names of actions (in any case) with only signs, numbers and words such as "then" between them. A
     shorter list is filled with the end token.
     """
     plans = np.full((len(reasoning), horizon), END, dtype=np.int8)

@@ -231,7 +231,7 @@ class Probe:
         return self._registered.module(sizes, self.settings, seed=seed)
 
     def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float32]:
-        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies minus the log prior."""
+        """Return the scores, ``[N, C, K]``; for ``position``, the log frequencies minus the log prior."""
         features = Features.of(given)
         self.source.check_same(features.source)
         if self.target == "plan" and features.positions != self.positions:
@@ -249,7 +249,7 @@ class Probe:
         """Return the probabilities of the classes of all cells.
 
         Args:
-            given: N steps of the probe's own source.
+            given: N steps from the probe's own source.
             device: where to compute.
         """
         self._check_target("cells")
@@ -257,7 +257,7 @@ class Probe:
         return replace(prediction, balanced=prediction.natural) if self.head == "majority" else prediction
 
     def predict_number(self, given: Activations | Features, *, device: str = "cpu") -> npt.NDArray[np.float64]:
-        """Return the predicted number of each step, ``[N]`` in the unit that it was fitted in."""
+        """Return the predicted number for each step, ``[N]``, in the unit of the training data."""
         self._check_target("distance")
         mean, std = self.scale
         with np.errstate(over="ignore"):
@@ -289,7 +289,7 @@ class Probe:
         return content_id(self._file_format.kind, {**self.describe(), "arrays": digest.hexdigest()})
 
     def describe(self) -> dict[str, Any]:
-        """Return everything but the arrays as plain values, as stored in its file."""
+        """Return everything except the arrays as plain values, as stored in its file."""
         common = {**asdict(self.source), "tags": dict(self.tags)}
         settings = {name: value for name, value in self.settings.items() if name not in self._settings_in_weights}
         if self.target == "plan":
@@ -305,7 +305,7 @@ class Probe:
         return {**prior, **fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
 
     def save(self, path: str | Path) -> int:
-        """Write it as one safetensors file and return its size in bytes; equal probes make equal files."""
+        """Write it as one safetensors file, and return its size in bytes; equal probes make equal files."""
         return write_shard(Path(path), Shard(header=self._header(), arrays=self.arrays()))
 
     def _header(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class Probe:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote; a damaged file, or one of another kind, is a ValueError."""
+        """Read what `save` wrote; raise a ValueError for a damaged file, or one of another kind."""
         path = Path(path)
         if not NamedFile(path).is_there():
             raise FileNotFoundError(f"a probe must be a file, got {path}: there is none")

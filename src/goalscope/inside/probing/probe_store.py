@@ -1,4 +1,4 @@
-"""Storage of fitted probes with a run: safetensors files in `probes/`, entered into the index."""
+"""Storage of fitted probes with a run: safetensors files in `probes/`, listed in the index."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
@@ -27,17 +27,17 @@ REFORMED: Final[Mapping[str, int]] = {"percell": 3}
 
 
 def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Probe]]:
-    """Return the probes that are stored with a run, each with its row of the index; decoders of plans come last.
+    """Return the probes stored with a run, each with its row of the index; plan decoders come last.
 
-    Probes of an earlier format, which the same settings no longer give, are left out.
+    Probes of an earlier format, which the same settings no longer produce, are left out.
 
     Args:
         run: a run directory.
         tags: tags that they must have: head, control, site, layer, agent, target ("cells", "distance", "plan"), ...
 
     Raises:
-        FileNotFoundError: no run there, or a file is missing.
-        ValueError: a damaged file; says so.
+        FileNotFoundError: if there is no such run, or a file is missing.
+        ValueError: if a file is damaged.
     """
     with Store(run) as store:
         for kind in (PROBE, DECODER):
@@ -48,18 +48,20 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
 
 @dataclass(kw_only=True)
 class ProbeStore:
-    """The probes of one set of steps in a run directory, identified by the content of all that decides their fit.
+    """The probes for one set of steps in a run directory, identified by everything that determines their fit.
 
-    The index is read once: nobody else writes to the run meanwhile.
+    The index is read only once, because no other process writes to the run meanwhile.
 
     Attributes:
-        decisive, settings: inputs common to all fits (steps, split, ...); target -> settings of its probes.
+        decisive: inputs common to all fits (steps, split, ...).
+        settings: target -> settings of its probes.
         models: control and seed of a random network (None without) -> content id of the model that it reads; other
             controls read that of ("none", None).
-        first: the place ("SITE/LAYER") that is the source of heads that read no activation: their keys do not have it.
-        tags: kept with each in the index.
-        pool: trains probes in other processes, None if this one does.
-        fitted, reused: how many were fitted, and how many were there already.
+        first: the place ("SITE/LAYER") that stands for heads that read no activations, whose keys have no place.
+        tags: stored with each probe in the index.
+        pool: trains probes in other processes; None to train in this one.
+        fitted: number of probes fitted in this call.
+        reused: number of probes that were stored before.
     """
 
     store: Store
@@ -96,7 +98,7 @@ class ProbeStore:
         return content_id("fit", tags)
 
     def find(self, key: ProbeKey) -> Probe | None:
-        """Return the stored probe of a key, or None; a damaged or exchanged file is refused."""
+        """Return the stored probe for a key, or None; a damaged or exchanged file is an error."""
         row = self._index.get(self._id(key))
         if row is None or not self.store.folder.has_file(row.path):
             return None
@@ -104,13 +106,13 @@ class ProbeStore:
         probe = Probe.load(path)
         if probe.id != row.tags.get("content"):
             raise ValueError(
-                f"{path} must hold {row.tags.get('content')}, it holds {probe.id}: delete the file, it is fitted again"
+                f"{path} must hold {row.tags.get('content')}, but holds {probe.id}: delete the file to fit it again"
             )
         self.reused += 1
         return probe
 
     def keep(self, probes: Mapping[ProbeKey, Probe]) -> None:
-        """Write one file for each, and enter all into the index at once: where a fit ends here, none is there."""
+        """Write one file per probe, and add all of them to the index at once; an earlier interruption leaves none."""
         rows = [self._written(key, probe) for key, probe in probes.items()]
         put_artifacts(self.store, *rows)
         self._index.update({row.id: row for row in rows})

@@ -48,18 +48,18 @@ class FitSettings:
 
     Attributes:
         epochs: passes over the training split.
-        rate: learning rate of AdamW at the beginning; it falls linearly to 0. The authors' scripts: 3e-4, constant.
+        rate: initial learning rate of AdamW, which decreases linearly to 0. The authors' scripts use 3e-4, constant.
         decay: weight decay of AdamW.
-        batch: activations of one step.
-        hidden: width of the hidden layer of a perceptron; the paper: 1024.
-        width: of bottleneck and layers of a decoder of plans, a multiple of the heads.
+        batch: number of activations per step.
+        hidden: width of the hidden layer of a perceptron; the paper uses 1024.
+        width: width of the bottleneck and layers of a plan decoder, a multiple of ``heads``.
         feedforward: width of the perceptrons in its layers.
-        heads: attention heads of each of its layers.
+        heads: number of attention heads per layer.
         validation: fraction of the training grids that selects the pass to keep, in [0, 1); 0 keeps the last one.
-            Linear heads choose their penalty on these grids, on a fifth of them where it is 0.
-        penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9
-            to 1e4. Where they are given, heads that are trained choose their ``decay`` from them, too: the one
-            with the least loss on these grids.
+            Linear heads choose their penalty on these grids, or on a fifth of the grids if it is 0.
+        penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9 to
+            1e4. If they are given, trained heads also choose their ``decay`` from them: the one with the least loss on
+            these grids.
         seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
     """
@@ -91,19 +91,20 @@ class FitSettings:
             raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
 
     def for_laptop(self) -> Self:
-        """Return the same with a smaller hidden layer and fewer passes, for two cores."""
+        """Return smaller settings (hidden layer, number of passes) that suit two cores."""
         return replace(self, hidden=128, epochs=30, rate=1e-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings(FitSettings):
-    """How decoders of plans are trained; the defaults are the paper's sizes.
+    """How plan decoders are trained; the defaults are the sizes in the paper.
 
-    The paper does not give the hidden width of their perceptrons: the library's default. Validation: 600 of 3,600
-    trajectories.
+    The paper does not give the hidden width of their perceptrons, so it is the library's default. Validation: 600 of
+    3,600 trajectories.
 
     Source: behavioural and representational evaluation, section 5.3 (sizes, validation set); the authors' scripts
-    (AdamW, learning rate 1e-4, batch 32).
+    (AdamW,
+    learning rate 1e-4, batch 32).
     """
 
     rate: float = 1e-4
@@ -111,16 +112,16 @@ class PlanSettings(FitSettings):
     validation: float = 1 / 6
 
     def for_laptop(self) -> Self:
-        """Return the same with a small decoder and few passes, for two cores and models as small as Theseus."""
+        """Return smaller settings (decoder, number of passes) that suit two cores and models as small as Theseus."""
         return replace(self, width=64, feedforward=128, epochs=20, rate=3e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTarget:
-    """``[N, C]`` integer labels (indices in `CLASSES`) of the cells of a square frame by row.
+    """``[N, C]`` integer labels (indices in `CLASSES`) of the cells of a square frame, by row.
 
-    ``weights`` ``[N]`` are those of the steps in the fit, with sum 1 for each grid (`grid_weights`); 1 for each step by
-    default.
+    ``weights`` ``[N]`` are the weights of the steps in the fit, with sum 1 per grid (`grid_weights`); 1 for each step
+    by default.
     """
 
     values: npt.NDArray[Any]
@@ -238,7 +239,7 @@ class _PlanTarget(CellTarget):
 
 
 def grid_weights(cluster: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
-    """Return the weights of steps, ``[N]``: those of one grid add up to 1, as in the scores."""
+    """Return the weights of steps, ``[N]``; those of one grid sum to 1, as in the scores."""
     codes, _ = factorize(cluster)
     weights: npt.NDArray[np.float64] = 1 / np.bincount(codes)[codes]
     return weights
@@ -294,12 +295,11 @@ class Problem:
     """One fitting problem: a head, its inputs and its target.
 
     Attributes:
-        key: identity of the fitted probe; different among those fitted together. Its target is the kind of ``target``.
+        key: identity of the fitted probe, unique among those fitted together. Its target is the kind of ``target``.
         features: N training steps.
-        target: ``[N, ...]`` target of each step: a class in `CLASSES` of each cell, a number, or
-            tokens of a plan.
+        target: ``[N, ...]`` target of each step: a class in `CLASSES` of each cell, a number, or tokens of a plan.
         tags: stored with the probe.
-        head: registered name of the head; that of the key by default.
+        head: registered name of the head; by default that of the key.
         settings: settings of the head, instead of those of the fit.
     """
 
@@ -371,7 +371,7 @@ class Problem:
     def finished(
         self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None, solved: Mapping[str, Tag]
     ) -> Probe:
-        """Return the fitted probe; ``kept`` is the pass of these weights, None for a closed-form solution."""
+        """Return the fitted probe; ``kept`` is the pass that its weights come from, None for a closed-form solution."""
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
         if kept is not None:
             tags |= {name: kept if name == "kept" else getattr(settings, name) for name in self.target.TRAINED}

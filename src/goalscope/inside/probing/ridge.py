@@ -102,13 +102,13 @@ class RidgePath:
 def solve_numbers(
     vectors: Tensor, target: Any, penalties: Sequence[float], is_held_out: npt.NDArray[np.bool_]
 ) -> Solution:
-    """Return the linear map to numbers: the penalty with the least squared error on held-back steps, fitted to all.
+    """Return the linear map to numbers with the penalty of least squared error on held-out steps, fitted to all steps.
 
     Args:
         vectors: ``[N, F]`` normalised inputs.
         target: N numbers, see `goalscope.inside.probing.problem`.
-        penalties: those that are tried; of a single one nothing is chosen.
-        is_held_out: ``[N]`` which steps choose.
+        penalties: candidates; with a single one, nothing is chosen.
+        is_held_out: ``[N]`` which steps choose the penalty.
     """
     import torch
 
@@ -174,17 +174,17 @@ class ClassPath:
 def solve_classes(
     vectors: Tensor, target: Any, penalties: Sequence[float], is_held_out: npt.NDArray[np.bool_]
 ) -> Solution:
-    """Return calibrated linear scores of classes: a penalty for each class, chosen on held-back steps, fitted to all.
+    """Return calibrated linear scores of classes: a penalty per class, chosen on held-out steps, fitted to all steps.
 
     Args:
         vectors: ``[N, F]`` normalised inputs.
         target: ``[N, C]`` classes, see `goalscope.inside.probing.problem`.
-        penalties: those that are tried.
+        penalties: candidates.
         is_held_out: ``[N]`` which steps choose and calibrate; some, but not all.
 
     Returns:
-        weights ``act`` ``[F, C K]`` and ``bias`` ``[C K]`` of scores to which the log of the prior is added, and as
-        tags the penalty of each class that occurs, and those at an end of what was tried.
+        The weights ``act`` ``[F, C K]`` and ``bias`` ``[C K]`` of scores to which the log of the prior is added. As
+        tags, the penalty of each class that occurs, and those at an end of the candidates.
     """
     import torch
 

@@ -46,8 +46,9 @@ class Grids:
     """The G grids of N steps.
 
     Attributes:
-        codes: ``[N]`` the number of each step's grid, in the order of their appearance.
-        names, tags: ids of the grids; size (longer side, cells) and density, None if it is not known, of each.
+        codes: ``[N]`` number of each step's grid, in order of appearance.
+        names: ids of the grids.
+        tags: size (longer side, in cells) and density of the grids, None if unknown.
     """
 
     codes: npt.NDArray[np.int64]
@@ -56,7 +57,7 @@ class Grids:
 
     @classmethod
     def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
-        """Return the grids of some steps; ``codes`` divide the steps of one grid into several groups."""
+        """Return the grids of some steps; ``codes`` split the steps of one grid into several groups."""
         codes = factorize(steps.cluster)[0] if codes is None else codes
         first = np.unique(codes, return_index=True)[1]
         density = [None if np.isnan(value) else float(value) for value in steps.density[first]]
@@ -80,7 +81,7 @@ class Grids:
         return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
-        """Return one row for each measure and grid."""
+        """Return one row per measure and grid."""
         return Rows.of_measures(measured, cluster=self.names, tags={**tags, **self.tags})
 
 
@@ -92,7 +93,7 @@ def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Confusion(Columns):
-    """Numbers of cells except padding by true and predicted class, ``counts`` ``[G, K, K]``."""
+    """Numbers of cells (without padding) by true and predicted class, ``counts`` ``[G, K, K]``."""
 
     SHAPES: ClassVar = {"cluster": "G", "counts": "G K K"}
 
@@ -103,15 +104,15 @@ class Confusion(Columns):
         self._accept()
 
     def recall(self, label: int) -> Estimate:
-        """Return the fraction of a class's cells that are predicted correctly, all grids pooled."""
+        """Return the fraction of a class's cells that are predicted correctly, pooled over all grids."""
         return self.share(label, label)
 
     def precision(self, label: int) -> Estimate:
-        """Return the fraction of the cells predicted as a class that belong to it, all grids pooled."""
+        """Return the fraction of the cells predicted as a class that belong to it, pooled over all grids."""
         return self._pooled(self.counts[:, label, label], self.counts[:, :, label].sum(axis=1))
 
     def share(self, label: int, called: int) -> Estimate:
-        """Return the fraction of a class's cells that are predicted as another class, all grids pooled."""
+        """Return the fraction of a class's cells that are predicted as another class, pooled over all grids."""
         return self._pooled(self.counts[:, label, called], self.counts[:, label].sum(axis=1))
 
     def _pooled(self, numerator: npt.NDArray[np.int64], denominator: npt.NDArray[np.int64]) -> Estimate:
@@ -135,19 +136,23 @@ def score_cells(
     undetermined: Undetermined | None = None,
     counted: npt.NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Return the scores of a prediction of N tested states, one row for each measure, reading, class and grid.
+    """Return the scores of a prediction for N test states, one row per measure, reading, class and grid.
 
-    Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
-    "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
-    agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
-    (Manhattan, cells). NaN if undefined: no cell is predicted as the class, or none is of it.
+    Measures: "cell accuracy" (also "without padding" and "without padding and border"). By class: "recall", "precision"
+    and
+    "average precision" over the cells that are not padding (for the class padding: over all cells). For agent and goal:
+    "localisation" (the cell of highest probability is the right one) and "localisation distance" (Manhattan, in cells).
+    NaN
+    if undefined: no cell is predicted as the class, or none belongs to it.
 
-    With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) also, by class, "area under
-    the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the natural
-    probabilities of all its cells and states together: the balanced reading is the same evidence, but ranks the cells
-    of several classes otherwise.
+    With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) there are also, by class, "area
+    under the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the
+    natural
+    probabilities of all its cells and states together: the balanced reading has the same evidence, but ranks the cells
+    of
+    several classes differently.
 
-    ``counted`` ``[N, C]`` leaves cells out of all measures, those of a control task whose type is not known, and
+    ``counted`` ``[N, C]`` excludes cells from all measures, such as those of a control task whose type is unknown, and
     localisation with them.
     """
     grids = Grids.of(cells)
@@ -173,9 +178,9 @@ def score_cells(
 
 
 def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return the confusion matrix as fractions, one row for each pair of classes, reading and grid.
+    """Return the confusion matrix as fractions, one row per pair of classes, reading and grid.
 
-    Measures are "called agent" and so on, by true class; padding is no true class here, but may be predicted.
+    Measures are "called agent" and so on, by true class; padding is not a true class here, but may be predicted.
     """
 
     def measured() -> Iterator[Measured]:
@@ -190,13 +195,13 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
 
 
 def difference_rows(rows: Rows, against: str) -> Rows:
-    """Return how much better the probes are than a control, paired by grid; against "control-task" it is selectivity.
+    """Return how much better the probes are than a control, paired by grid; for "control-task" this is the selectivity.
 
-    Measures are named "recall less permuted" and so on. A control that reads no activations is paired with every
-    site and layer. Rows against a random network carry its seed in the tag "draw", one for each seed.
+    Measures are named "recall less permuted" and so on. A control that reads no activations is paired with every site
+    and layer. Rows compared with a random network have its seed in the tag "draw", one row per seed.
 
     Raises:
-        ValueError: no row has a partner in the control, or two rows of the control have one key.
+        ValueError: if no row has a partner in the control, or two rows of the control have the same key.
     """
     control = rows.where(rows["control"] == against)
     if not len(control):
@@ -215,15 +220,16 @@ def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) 
 
 
 def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return how much larger some rows are than their partners on the same grid, NaN if either is undefined.
+    """Return the differences between rows and their partners on the same grid, NaN if either is undefined.
 
     Args:
-        own, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with all.
-        name: description of the partners; measures become "MEASURE less NAME", and the tag "differences" is one more.
-        by: tags that partners share, beside measure and grid.
+        model_rows, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with
+            all.
+        name: name of the partners; measures become "MEASURE less NAME", and there is a further tag "differences".
+        by: tags that partners share, in addition to measure and grid.
 
     Raises:
-        ValueError: no row has a partner, or two partners have one key.
+        ValueError: if no row has a partner, or two partners have the same key.
     """
     differences = pairs(model_rows, other, name=name, by=by)
     if not len(differences):
@@ -233,10 +239,10 @@ def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) 
 
 
 def pairs(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return the same as `paired_rows`, and no rows where none has a partner.
+    """Return the same as `paired_rows`, but no rows if none has a partner.
 
-    Where the partners are random networks of several seeds (tag "draw"), each row is paired with those of every seed;
-    where both are random networks, with those of the same seed.
+    If the partners are random networks of several seeds (tag "draw"), each row is paired with those of every seed; if
+    both sides are random networks, with those of the same seed.
     """
     seeds = list(dict.fromkeys(other[DRAW].tolist())) if other.known(DRAW).any() else []
     if not seeds:
@@ -273,7 +279,7 @@ def _pairs(model_rows: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
 
 
 def chosen(rows: Rows, **tags: Any) -> Rows:
-    """Return the rows with these tags and columns; a tag that no row has is None everywhere."""
+    """Return the rows with these tags and columns; a tag that no row has counts as None."""
     columns = rows.columns()
     if any(value is not None for name, value in tags.items() if name not in columns):
         return rows.where(np.zeros(len(rows), dtype=bool))
@@ -364,20 +370,21 @@ def _localised(probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grid
 def rank_scores(
     scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_], codes: npt.NDArray[np.int64], count: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return how well scores rank the positives of each of G groups above its others.
+    """Return how well scores rank the positives of each of G groups above the others.
 
     Args:
-        scores, positive, codes: ``[M]`` finite scores, whether each is of a positive, and the number of its group.
+        scores: ``[M]`` finite scores.
+        positive: ``[M]`` whether each score belongs to a positive.
+        codes: ``[M]`` number of the group of each score.
         count: number G of groups.
 
     Returns:
-        ``[G]`` the area under the receiver operating characteristic, which is the fraction of pairs of a positive and
-        another in which the positive scores higher (ties count half), NaN without a pair; and ``[G]`` the average
-        precision, the sum over thresholds of (recall gained) times precision, NaN without a positive; equal scores
-        share one threshold.
+        ``[G]`` the area under the receiver operating characteristic: the fraction of pairs of a positive and another in
+        which the positive scores higher (ties count half), NaN without a pair. And ``[G]`` the average precision: the
+        sum over thresholds of (recall gained) times precision, NaN without a positive; equal scores share a threshold.
 
     Sources: Hanley and McNeil, Radiology 143 (1982), for the area as a fraction of pairs; the average precision is the
-    estimate that information retrieval uses, without interpolation.
+    estimate used in information retrieval, without interpolation.
     """
     order = np.lexsort((-scores, codes))
     ranked, truth, group = scores[order], positive[order], codes[order]

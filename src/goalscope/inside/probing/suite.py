@@ -1,4 +1,4 @@
-"""Suites of heads and controls: one call fits and scores all entries on one split, regardless of the target is."""
+"""Suites of heads and controls: one call fits and scores all entries on one split, for any target."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +83,7 @@ def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedProbes:
-    """The fitted probes of a suite by key, and the scores of probes and baselines on the tested grids."""
+    """The fitted probes of a suite by key, and the scores of probes and baselines on the test grids."""
 
     probes: Mapping[ProbeKey, Probe]
     rows: Rows
@@ -97,7 +97,7 @@ class FittedProbes:
         draw: int | None = None,
         scope: str = "general",
     ) -> Probe:
-        """Return the probe for the site and layer of some activations; a KeyError names those that were fitted."""
+        """Return the probe for the site and layer of some activations; a KeyError names the fitted probes."""
         (site, layer), description = site_layer(activations), (head, control, draw, scope)
         requested = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
         for key, probe in self.probes.items():
@@ -224,20 +224,20 @@ def probe_cells(
     scored: bool = True,
     seen: npt.NDArray[np.bool_] | None = None,
 ) -> FittedProbes:
-    """Fit every head with every control on one split, and score all of them on its tested grids.
+    """Fit every head with every control on one split, and score all of them on its test grids.
 
     Args:
-        data: what is read, the truth and the split.
+        data: activations, truth and split.
         suite: heads and controls, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
-        callbacks: probes that are known are not fitted again; is told of each that is finished.
-        scored: whether the probes are scored, too; without, there are no rows.
-        seen: ``[N, C]`` which cells the agent had been shown: the area under the curve over these alone is an
-            additional row, tagged ``cells``; None if it was shown all.
+        callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
+        scored: whether to score the probes, too; otherwise there are no rows.
+        seen: ``[N, C]`` which cells the agent had seen, for an additional row (tag ``cells``) with the area under the
+            curve over these cells only; None if it saw all.
 
     Raises:
-        ValueError: an unknown entry, or a control whose data is missing; says how to get it.
+        ValueError: if an entry is unknown, or data for a control is missing; the message says how to get it.
     """
     fit_settings = settings or FitSettings()
     for entry in suite:
@@ -295,25 +295,27 @@ def probe_plans(
     tags: _Tags | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit decoders of every size with every control on one split, and score them beside all baselines.
+    """Fit decoders of every size with every control on one split, and score them and all baselines.
 
     Args:
-        data: what is read, the truth and the split.
-        plans: what was executed, see `label_plans`.
-        layers, beside: layers of the decoders, and of those that also read random networks, all by default.
-        controls: some of `PLAN_CONTROLS`, "none" among them.
-        maps: decoded maps for the planner; sites and layers without one have no such baseline.
-        stepwise: whether decoders that are given the tokens decoded so far stand beside the one-shot ones.
-        settings: how decoders are trained; the paper's sizes where left out.
-        tags: kept with every row, e.g. the agent.
-        callbacks: decoders that are known are not fitted again; is told of each that is finished.
+        data: activations, truth and split.
+        plans: the executed moves, see `label_plans`.
+        layers: numbers of layers of the decoders.
+        beside: those of them that also read random networks, all by default.
+        controls: some of `PLAN_CONTROLS`, including "none".
+        maps: decoded maps for the planner; a site and layer without one lacks this baseline.
+        stepwise: whether to also fit decoders that receive the tokens decoded so far.
+        settings: how decoders are trained; by default the sizes in the paper.
+        tags: stored with every row, e.g. the agent.
+        callbacks: source of stored decoders, which are not fitted again; receives each fitted decoder.
 
     Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
     "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None if no
     activations are read), N, plans, size and density; those of decoders also by `DECODER_LAYERS` and `STEPWISE`.
 
     Raises:
-        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+        ValueError: if controls are unknown, steps do not match, or data for a control is missing; the message says how
+            to get it.
     """
     fit_settings, cells, split = settings or PlanSettings(), data.cells, data.split
     check_controls(controls)
@@ -388,7 +390,7 @@ def probe_plans(
 
 
 def check_controls(controls: Sequence[str]) -> None:
-    """Raise a ValueError unless these are controls of plans and distances, the probe itself among them."""
+    """Raise a ValueError unless these are controls of plans and distances, including the probe itself ("none")."""
     if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
         raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}")
 

@@ -32,8 +32,9 @@ class Truth:
 
     Attributes:
         values: ``[N, ...]``.
-        train, test: ``[N]``, which steps are trained on, and which are tested.
-        cells: ``[N, C]``, which cells of a control task are scored; None for all.
+        train: ``[N]`` which steps are used for training.
+        test: ``[N]`` which steps are used for testing.
+        cells: ``[N, C]`` which cells of a control task are scored; None for all.
     """
 
     values: npt.NDArray[Any]
@@ -50,14 +51,14 @@ def truths(
     seed: int,
     known: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Truth]:
-    """Return the targets by the names of `Control.truth`, "own" always among them.
+    """Return the targets by the names of `Control.truth`, always including "own".
 
     Args:
-        values: ``[N, ...]`` the truth of N steps.
+        values: ``[N, ...]`` the truth at N steps.
         data: activations, labels and the split.
         controls: names of the controls.
         seed: root seed of the exchange of grids, and of the labels of control tasks.
-        known: ``[N]`` where there is a truth; None for everywhere.
+        known: ``[N]`` at which steps there is a truth; None for all.
     """
     is_known = np.ones(len(values), dtype=bool) if known is None else known
     names = {CONTROLS[control].truth for control in controls if control in CONTROLS}
@@ -73,7 +74,7 @@ def truths(
 
 
 def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
-    """Return how many cells, or steps, of each tested grid a control task is scored on, 0 included."""
+    """Return the number of cells, or steps, of each test grid on which a control task is scored, including 0."""
     tested = data.split.test
     grids = Grids.of(data.cells.where(tested))
     if truth.cells is None:
@@ -128,7 +129,7 @@ def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every step, ``[N]``: a number for the cells of agent and goal; either may be nowhere."""
+    """Return the type of every step, ``[N]``: a number for the cells of agent and goal, either may be absent."""
     count = cells.labels.shape[1]
     cell_indices = []
     for label in (AGENT, GOAL):
