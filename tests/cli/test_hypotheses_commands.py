@@ -126,7 +126,7 @@ def test_pairs_that_no_candidate_tells_apart_are_named() -> None:
     worlds = [world for world in study.worlds() if world.grid.goal is not None]
     found = design(load_hypotheses("goal;corner top-left;goal +0,+0"), worlds, 4, horizon=study.horizon.of)
     assert found.hopeless == (("goal", "goal +0,+0"),) and found.found.least[:, 0, 2].max() < ENOUGH
-    with pytest.raises(ValueError, match="apart"):
+    with pytest.raises(ValueError, match="pair"):
         design(load_hypotheses("goal;goal +0,+0"), worlds, 2, horizon=study.horizon.of)
     with pytest.raises(ValueError, match="24"):
         design(load_hypotheses("grids"), worlds, 40, horizon=study.horizon.of)

@@ -73,7 +73,7 @@ def test_a_misspelt_hypothesis_of_a_file_is_found_by_its_number(
     with pytest.raises(ValueError) as raised:
         check_names(load_hypotheses(str(path)), lambda: worlds)
     told = str(raised.value)
-    assert f"entry {number} " in told and told.count("{") <= 1
+    assert f"entry {number}" in told and told.count("{") <= 1
     assert ("did you mean" in told) == bool(proposed) and proposed in told
 
 
