@@ -314,7 +314,7 @@ def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
     if is_dataclass(agent_class):
         return _construct(kind, agent_class, parameters)
     accepted = signature(agent_class).parameters.values()
-    takes_name = any(one.name == "name" or one.kind is Parameter.VAR_KEYWORD for one in accepted)
+    takes_name = any(parameter.name == "name" or parameter.kind is Parameter.VAR_KEYWORD for parameter in accepted)
     try:
         return _named(kind, agent_class, parameters, takes_name=takes_name)
     except TypeError as error:

@@ -324,20 +324,27 @@ class ChatAgent:
 
     def _choose(self, choice: Choice, observations: Sequence[Observation], take: Arrived[Turn]) -> None:
         # Each question beside the one without its content, so that both are answered soon one after the other.
-        asked = [
-            each
+        questions = [
+            batch_size
             for observation in observations
-            for each in (
+            for batch_size in (
                 [observation, content_free(observation, choice.prior_symbol)] if choice.prior_symbol else [observation]
             )
         ]
-        each, scored, lock = len(asked) // max(1, len(observations)), dict[int, Likelihoods](), threading.Lock()
+        batch_size, scored, lock = (
+            len(questions) // max(1, len(observations)),
+            dict[int, Likelihoods](),
+            threading.Lock(),
+        )
 
         def drawn(answers: Sequence[tuple[int, Likelihoods]]) -> None:
             with lock:  # the two may be answered in two threads
                 scored.update(answers)
-                numbers = sorted({index // each for index, _ in answers})
-                pairs = [(number, [scored.get(number * each + part) for part in range(each)]) for number in numbers]
+                numbers = sorted({index // batch_size for index, _ in answers})
+                pairs = [
+                    (number, [scored.get(number * batch_size + part) for part in range(batch_size)])
+                    for number in numbers
+                ]
             turns = []
             for number, (result, *prior) in pairs:
                 if result is not None and None not in prior:
@@ -345,7 +352,7 @@ class ChatAgent:
                     turns.append((number, turn))
             take(turns)
 
-        requests = [self.request(observation) for observation in asked]
+        requests = [self.request(observation) for observation in questions]
         handing_out(self._asked, drawn, requests, self.sampling, reasoned=choice.after == "reasoning")
 
     @classmethod

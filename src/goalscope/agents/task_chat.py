@@ -121,9 +121,9 @@ class TaskChatAgent(ChatAgent):
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
         """Return the chat for an observation; the rules of the system prompt name the number of goals."""
-        first, *others = super().messages(observation)
+        first, *later = super().messages(observation)
         rules = rules_of(observation.memory.turns[-1][1].goals)
-        return (replace(first, content=first.content.replace(RULES, rules)), *others)
+        return (replace(first, content=first.content.replace(RULES, rules)), *later)
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return the prompt text of one step, followed by an example of the answer where examples are used.

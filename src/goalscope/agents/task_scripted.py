@@ -95,10 +95,10 @@ class DepthFirst(ScriptedTaskAgent):
 
     def _move(self, observation: Observation) -> Action | None:
         memory = observation.memory
-        here = memory.position
-        if here is None or not memory.frontier or memory.pending_goals:
+        position = memory.position
+        if position is None or not memory.frontier or memory.pending_goals:
             return greedy(memory)
-        new = (action for action in memory.available if _neighbour(memory, here, action) in memory.frontier)
+        new = (action for action in memory.available if _neighbour(memory, position, action) in memory.frontier)
         action = next(new, _move_back(memory))
         return greedy(memory) if action is None else action
 
@@ -207,13 +207,13 @@ def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:
 
 def _move_back(memory: AgentKnowledge) -> Action | None:
     """Return the move to the cell that the present one was entered from, None for the first cell."""
-    here = memory.position
-    back = None if here is None else memory.entered_from.get(here)
-    if here is None or back is None:
+    position = memory.position
+    back = None if position is None else memory.entered_from.get(position)
+    if position is None or back is None:
         return None
-    return next((action for action in memory.available if _neighbour(memory, here, action) == back), None)
+    return next((action for action in memory.available if _neighbour(memory, position, action) == back), None)
 
 
-def _neighbour(memory: AgentKnowledge, here: Cell, action: Action) -> Cell:
+def _neighbour(memory: AgentKnowledge, cell: Cell, action: Action) -> Cell:
     right, up = memory.axes[action]
-    return here[0] + right, here[1] + up
+    return cell[0] + right, cell[1] + up

@@ -37,12 +37,14 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     folders = {name: out / "items" / name.replace(" ", "-") for name in scales}
     runs = {item.name: out / "runs" / _run_name(item, studies[item.name]) for item in work if item.study}
     left = [item for item in work if not _done(item, folders[item.name], scales[item.name])]
-    there = {runs[name] for name, study in studies.items() if _played(runs[name], study)}
-    say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs, there))}")
+    played = {runs[name] for name, study in studies.items() if _played(runs[name], study)}
+    say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs, played))}")
     failed, ran = [], set[Path]()
     for number, item in enumerate(left, 1):
-        one, rest = (takes(_left(part, studies, runs, there | ran)) for part in ([item], left[number - 1 :]))
-        say(f"{number} of {len(left)}: {item.name}: {one}; with all that is left {rest}")
+        seconds_of_item, rest = (
+            takes(_left(part, studies, runs, played | ran)) for part in ([item], left[number - 1 :])
+        )
+        say(f"{number} of {len(left)}: {item.name}: {seconds_of_item}; with all that is left {rest}")
         began = process_time()
         try:
             if item.study:
@@ -58,7 +60,7 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
             failed.append(f"{item.name}: {error}")
             fail(failed[-1])
         say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
-    results = {name: found for name in scales if (found := read_result(folders[name])) is not None}
+    results = {name: result for name in scales if (result := read_result(folders[name])) is not None}
     before, after = _around(page)
     tables = "\n".join(map(as_markdown, overview(results, chosen)))
     NamedFile(page).save_text(f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
@@ -76,9 +78,9 @@ def _run_name(item: Item, study: Study) -> str:
 
 def _done(item: Item, folder: Path, scale: float) -> bool:
     """Return whether the result of an item is there as it is declared now, with its page, which is written last."""
-    found = read_result(folder)
+    result = read_result(folder)
     page = bool(item.exact) or not can_report() or Folder(folder).has_file("report.html")
-    return found is not None and found.key == key_of(item, scale) and page
+    return result is not None and result.key == key_of(item, scale) and page
 
 
 def _played(run: Path, study: Study) -> bool:
@@ -91,16 +93,16 @@ def _played(run: Path, study: Study) -> bool:
 
 
 def _left(
-    left: list[Item], studies: dict[str, Study], runs: dict[str, Path], there: set[Path]
+    left: list[Item], studies: dict[str, Study], runs: dict[str, Path], played: set[Path]
 ) -> tuple[float, float, float] | None:
     """Return what some items take together, those runs only read that are there; None where one is not known."""
-    total, seen = (0.0, 0.0, 0.0), set(there)
+    total, seen = (0.0, 0.0, 0.0), set(played)
     for item in left:
         run = runs.get(item.name)
-        one = seconds(item, studies.get(item.name), shared=run in seen)
-        if one is None:
+        seconds_of_item = seconds(item, studies.get(item.name), shared=run in seen)
+        if seconds_of_item is None:
             return None
-        total = (total[0] + one[0], total[1] + one[1], total[2] + one[2])
+        total = (total[0] + seconds_of_item[0], total[1] + seconds_of_item[1], total[2] + seconds_of_item[2])
         seen |= {run} if run is not None else set()
     return total
 

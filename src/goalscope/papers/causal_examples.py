@@ -82,7 +82,10 @@ def two_rooms(kitchen: float = 1.0) -> CausalModel:
     room = Variable(name="X", values=rooms, chances=np.array([probability, 1 - probability]))
     side = Variable(name="S", values=SIDES, chances=np.array([0.5, 0.5]))
     move = Variable.by_rule(
-        "D", SIDES, [room, side], lambda where, cheese: _mostly(cheese, SIDES, 1.0 if where == "kitchen" else 0.5)
+        "D",
+        SIDES,
+        [room, side],
+        lambda room_of_cheese, cheese: _mostly(cheese, SIDES, 1.0 if room_of_cheese == "kitchen" else 0.5),
     )
     meal = Variable.by_rule("T", (0, 1), [side, move], lambda cheese, moved: int(cheese == moved))
     return CausalModel(variables=(room, side, move, meal))

@@ -61,11 +61,13 @@ def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = 
 
 def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
     """Test each claim of an exact item on its computed lines: nothing is sampled, so every part decides."""
-    found = []
+    tested = []
     for claim in item.claims:
-        values, others = ({line.value: line.ours for line in lines if line.label == name} for name in _names(claim))
+        values, other_values = (
+            {line.value: line.ours for line in lines if line.label == name} for name in _names(claim)
+        )
         steps = list(pairwise(values)) if claim.test == "falls" else [(at, at) for at in values if at in claim.among]
-        above = others if claim.test == "lower" else values
+        above = other_values if claim.test == "lower" else values
         parts = []
         for first, second in steps:
             low, high = values[second], above[first]
@@ -73,16 +75,16 @@ def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
                 name = f"{claim.measure} at {second:g} less {claim.than or 'that'} at {first:g}"
                 parts.append((name, replace(low, value=low.value - high.value)))
         verdict: Verdict = "holds" if all(part.value < 0 for _, part in parts) else "does not hold"
-        found.append(_told(claim, (verdict, parts, "computed, not sampled"), ""))
-    return found
+        tested.append(_told(claim, (verdict, parts, "computed, not sampled"), ""))
+    return tested
 
 
 def _names(claim: QuotedClaim) -> tuple[str, str]:
     return claim.measure, claim.than
 
 
-def _told(claim: QuotedClaim, found: Found, about: str) -> Tested:
-    verdict, parts, why = found
+def _told(claim: QuotedClaim, outcome: Found, model_names: str) -> Tested:
+    verdict, parts, why = outcome
     return Tested(
         said=claim.said,
         quoted=claim.quoted,
@@ -90,20 +92,20 @@ def _told(claim: QuotedClaim, found: Found, about: str) -> Tested:
         verdict=verdict,
         parts=tuple(parts),
         why=why,
-        about=about,
+        about=model_names,
     )
 
 
 def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, agents: Sequence[str]) -> Tested:
     models = claim.about or (item.model,)
-    about = "" if subject.model in models or not claim.quoted else " and ".join(models)
+    model_names = "" if subject.model in models or not claim.quoted else " and ".join(models)
     if claim.test in _OF_AGENTS:
         related = rows.where(rows.among("agent", agents if claim.test == "predicts" else subject.agents))
-        return _told(claim, _OF_AGENTS[claim.test](claim, related), about)
+        return _told(claim, _OF_AGENTS[claim.test](claim, related), model_names)
     free = {claim.over, *(name for name, value in claim.where.items() if value is None)}
     fixed = item.model_copy(update={"where": {name: tag for name, tag in item.where.items() if name not in free}})
-    where = {name: tag for name, tag in claim.where.items() if tag is not None}
-    selected_rows = selected(fixed, where, rows, subject, (claim.measure, *([claim.than] if claim.than else [])))
+    tags = {name: tag for name, tag in claim.where.items() if tag is not None}
+    selected_rows = selected(fixed, tags, rows, subject, (claim.measure, *([claim.than] if claim.than else [])))
     undefined, selected_rows = len(selected_rows), selected_rows.where(~np.isnan(selected_rows.value))
     for name in filter(None, (claim.over, *claim.factors)):
         selected_rows = selected_rows.where(selected_rows.known(name))
@@ -111,19 +113,19 @@ def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, age
         selected_rows = selected_rows.where(selected_rows.among(claim.over, claim.among))
     if claim.among and (lacking := [value for value in claim.among if value not in _values(claim, selected_rows)]):
         why = f"no value where {claim.over} is {' or '.join(map(str, lacking))}"
-        return _told(claim, ("not measured", (), why), about)
+        return _told(claim, ("not measured", (), why), model_names)
     if not len(selected_rows):
         why = "no value in these rows" if undefined else "the run has no such rows"
-        return _told(claim, ("not measured", (), why), about)
+        return _told(claim, ("not measured", (), why), model_names)
     try:
-        return _told(claim, _OF_ROWS[claim.test](claim, selected_rows), about)
+        return _told(claim, _OF_ROWS[claim.test](claim, selected_rows), model_names)
     except ValueError as error:
-        return _told(claim, ("not shown", (), str(error)), about)
+        return _told(claim, ("not shown", (), str(error)), model_names)
 
 
 def _values(claim: QuotedClaim, rows: Rows) -> list[Tag]:
-    there = dict.fromkeys(rows[claim.over].tolist())
-    return [value for value in claim.among if value in there] if claim.among else sorted(there, key=_order)
+    values = dict.fromkeys(rows[claim.over].tolist())
+    return [value for value in claim.among if value in values] if claim.among else sorted(values, key=_order)
 
 
 def _order(value: Tag) -> tuple[int, float, str]:
@@ -182,11 +184,11 @@ def _trend(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
 
 def _spread(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that values lie further from their mean at each value of a tag as it grows (Levene's distances)."""
-    codes, there = np.unique(np.array(rows[claim.over].tolist(), dtype=np.float64), return_inverse=True)
-    means = np.bincount(there, rows.value) / np.bincount(there)
+    codes, numbers = np.unique(np.array(rows[claim.over].tolist(), dtype=np.float64), return_inverse=True)
+    means = np.bincount(numbers, rows.value) / np.bincount(numbers)
     fitted = regress(
-        np.abs(rows.value - means[there]),
-        {"constant": np.ones(len(rows)), claim.over: codes[there]},
+        np.abs(rows.value - means[numbers]),
+        {"constant": np.ones(len(rows)), claim.over: codes[numbers]},
         rows.cluster.tolist(),
         unit=rows.unit.tolist()[0],
     )
@@ -236,8 +238,8 @@ def _linear(claim: QuotedClaim, rows: Rows) -> Found:
     verdict: Verdict = "does not hold" if slope.low > 0 or bent else "not shown"
     if straight and slope.high < 0:
         verdict = "holds"
-    found = "a bend beyond" if bent else "a bend inside of" if straight else "a bend that may lie beyond"
-    return verdict, parts, f"{found} the declared margin of {margin:g}"
+    phrase = "a bend beyond" if bent else "a bend inside of" if straight else "a bend that may lie beyond"
+    return verdict, parts, f"{phrase} the declared margin of {margin:g}"
 
 
 def _interaction(claim: QuotedClaim, rows: Rows) -> Found:

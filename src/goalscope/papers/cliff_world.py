@@ -226,7 +226,7 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
     goal_length, epsilon = (1, setting) if experiment == "epsilon" else (int(setting), 0.0)
     mdp = cliff_world(goal_length)
     policy, curve = greedy(mdp, epsilon), RationalityCurve(mdp)
-    known, unknown = meg_known(curve, policy), meg_unknown(mdp, policy)
+    known_meg, unknown = meg_known(curve, policy), meg_unknown(mdp, policy)
     neural, neural_spread = math.nan, math.nan
     if neural_seeds:
         climbed = meg_unknown(mdp, policy, utilities="neural", seeds=range(neural_seeds))
@@ -235,17 +235,17 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
     shape = (HEIGHT, WIDTH)
     return CliffCase(
         setting=float(setting),
-        known=known.value,
-        signed=known.signed,
-        beta=known.beta,
+        known=known_meg.value,
+        signed=known_meg.signed,
+        beta=known_meg.beta,
         known_true_ties=meg_known(curve, greedy(mdp, epsilon, ties="true")).value,
         unknown=unknown.tabular,
         neural=neural,
         neural_spread=neural_spread,
         off_by_one=off_by_one(curve, policy).value,
-        bound=known.bound,
-        utility=known.utility,
-        uniform=known.uniform_utility,
+        bound=known_meg.bound,
+        utility=known_meg.utility,
+        uniform=known_meg.uniform_utility,
         printed_known=printed_known,
         printed_unknown=printed_unknown,
         printed_spread=printed_spread,

@@ -46,7 +46,7 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
     """
     plain = study.dump()
     copies = {path: _copy(item, path) for path in templates}
-    used = set()
+    used_reasons = set()
     for entry in plain["agents"]:
         if entry["kind"] not in _KINDS:
             continue
@@ -54,13 +54,13 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
         for path, printed in copies.items():
             if entry["kind"] == TASK_CHAT and _arm(entry) == (printed.strategy, printed.memory, False):
                 entry["template"] = str(path.resolve())
-                used.add(path)
+                used_reasons.add(path)
             elif entry["kind"] == CHAT and not printed.strategy:
                 entry |= {"task": str(path.resolve())}
                 entry.pop("template", None)
-                used.add(path)
+                used_reasons.add(path)
     for path, printed in copies.items():
-        if path not in used:
+        if path not in used_reasons:
             raise ValueError(
                 f"a template must be the prompt of an agent that is run, got {path} ({printed.name}, {printed.title}) "
                 f"and no such agent in {item.name}: leave it out"
@@ -89,10 +89,11 @@ def _copy(item: Item, path: Path) -> PrintedPrompt:
     text = with_our_slots(read_text(path, "--template must be"))
     printed = recognised(text)
     if printed is None or printed.name not in item.prompts:
-        what = "another text" if printed is None else f"{printed.name}, {printed.title}"
-        wanted = " or ".join(item.prompts) or "no prompt"
+        template = "another text" if printed is None else f"{printed.name}, {printed.title}"
+        prompts = " or ".join(item.prompts) or "no prompt"
         raise ValueError(
-            f"--template must be a copy of the prompt that the paper prints for {item.name} ({wanted}), got {what} in "
+            f"--template must be a copy of the prompt that the paper prints for {item.name} ({prompts}), "
+            f"got {template} in "
             f"{path}: words, symbols and their order are compared, line breaks, quotation marks and names of slots are "
             "not; for a prompt of your own use --set agents.0.task=FILE"
         )
@@ -121,16 +122,16 @@ def differences(
     if model not in published:
         yield f"printed of {', '.join(published)}, ours of {model or ', '.join(descriptions)}"
     paper = item.name.split()[0]
-    wanted, sampling = item.prompts, SAMPLING.get(paper, {})
+    prompts, sampling = item.prompts, SAMPLING.get(paper, {})
     expected: dict[str, Any] = {**sampling, **(LIMITS.get(paper, {}) if model in published else {})}
     for description in descriptions.values():
         if description.get("kind") not in _KINDS:
-            if wanted and model in published:
+            if prompts and model in published:
                 yield "prompt and sampling of these logs are not recorded"
             continue
-        if wanted and description.get("printed") not in wanted:
-            yield f"own wording, the paper's is {' or '.join(wanted)} (--template)"
-        if wanted and description["kind"] == TASK_CHAT:
+        if prompts and description.get("printed") not in prompts:
+            yield f"own wording, the paper's is {' or '.join(prompts)} (--template)"
+        if prompts and description["kind"] == TASK_CHAT:
             yield "observations in our words, the paper prints two forms of them, neither whole"
         drawn = description.get("sampling", {})
         for name, value in expected.items():

@@ -19,13 +19,13 @@ def predicts(claim: QuotedClaim, rows: Rows) -> Found:
     The slope has to be below 0. That intervals lie apart is stricter than an interval of the difference.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
-    own, other = (log_relation(rows, name, agents) for name in (claim.measure, claim.than))
-    parts = [(f"R^2, log {relation.error}", relation.r_squared) for relation in (own, other)]
-    high, low = own.r_squared, other.r_squared
-    why = f"over {len(own.agents)} agents, slope {own.slope:.2f}; strong is above {_STRONG:g}"
-    if high.low > max(low.high, _STRONG) and own.slope < 0:
+    first_relation, other = (log_relation(rows, name, agents) for name in (claim.measure, claim.than))
+    parts = [(f"R^2, log {relation.error}", relation.r_squared) for relation in (first_relation, other)]
+    high, low = first_relation.r_squared, other.r_squared
+    why = f"over {len(first_relation.agents)} agents, slope {first_relation.slope:.2f}; strong is above {_STRONG:g}"
+    if high.low > max(low.high, _STRONG) and first_relation.slope < 0:
         return "holds", parts, why
-    if high.high < max(low.low, _STRONG) or (own.slope > 0 and high.low > _STRONG):
+    if high.high < max(low.low, _STRONG) or (first_relation.slope > 0 and high.low > _STRONG):
         return "does not hold", parts, why
     return "not shown", parts, why
 
@@ -65,8 +65,8 @@ def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():
         return "not measured", (), f"it needs two models in both conditions of {claim.over}, the run has one"
-    known = (rows.measure == claim.measure) & ~np.isnan(rows.value)
-    rows = rows.where(known & rows.among(claim.over, claim.among))
+    is_defined = (rows.measure == claim.measure) & ~np.isnan(rows.value)
+    rows = rows.where(is_defined & rows.among(claim.over, claim.among))
     sign = np.where(np.array([value == claim.among[1] for value in rows[claim.over].tolist()]), 1.0, -1.0) / 2
     columns = {f"level of {agent}": (rows["agent"] == agent).astype(np.float64) for agent in agents}
     columns |= {agent: (rows["agent"] == agent) * sign for agent in agents}

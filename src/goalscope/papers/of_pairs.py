@@ -21,8 +21,8 @@ def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     confidence = 1 - 0.05 / len(sides)
     parts = [
-        (f"{name} less original", paired_difference(*both, **scale, confidence=confidence).difference)
-        for name, both, scale in sides
+        (f"{name} less original", paired_difference(*pair, **scale, confidence=confidence).difference)
+        for name, pair, scale in sides
     ]
     why = f"no difference is one inside of ± {margin:g}; “not significant” shows none"
     return inside([part for _, part in parts], margin), parts, why
@@ -36,19 +36,19 @@ def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
     """
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     parts, verdicts = [], list[Verdict]()
-    for name, both, scale in sides:
+    for name, pair, scale in sides:
         rng = stream(0, "unmoved on each grid", name)
-        found = sensitivity(*both, **scale, rng=rng, confidence=1 - 0.05 / len(sides), draws=1)
+        effect = sensitivity(*pair, **scale, rng=rng, confidence=1 - 0.05 / len(sides), draws=1)
         part = Estimate(
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            n=found.square.n,
-            clusters=found.square.clusters,
-            method=f"root of the mean squared difference, {found.square.method}",
+            value=effect.value,
+            low=effect.low,
+            high=effect.high,
+            n=effect.square.n,
+            clusters=effect.square.clusters,
+            method=f"root of the mean squared difference, {effect.square.method}",
             unit=scale["unit"],
-            confidence=found.square.confidence,
-            note=found.note,
+            confidence=effect.square.confidence,
+            note=effect.note,
         )
         parts.append((f"{name} and original, root mean square over grids", part))
         verdicts.append(inside([part], margin))
@@ -58,9 +58,9 @@ def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
 def _transforms(rows: Rows) -> Iterator[Sides]:
     """Yield each transform with its values beside those of the original grids."""
     check_transformed(rows)
-    there, original = set(rows["transform"].tolist()), rows.select(transform=ORIGINAL)
+    transforms, original = set(rows["transform"].tolist()), rows.select(transform=ORIGINAL)
     for name in TRANSFORMS:
-        if name != ORIGINAL and name in there:
+        if name != ORIGINAL and name in transforms:
             yield name, *both_sides(rows.select(transform=name), original, bounds_of(rows))
 
 
@@ -72,13 +72,13 @@ def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callabl
         general = rows["scope"] == _GENERAL
         parts = []
         for size in sizes:
-            here = rows["size"] == size
-            own, other = rows.where(here & ~general), rows.where(here & general)
-            if not len(own) or not len(other):
-                which = "the general probe" if len(own) else "a probe of that size alone"
+            of_size = rows["size"] == size
+            special, other = rows.where(of_size & ~general), rows.where(of_size & general)
+            if not len(special) or not len(other):
+                which = "the general probe" if len(special) else "a probe of that size alone"
                 return "not measured", (), f"no value of {which} at size {size}"
-            both, scale = both_sides(own, other, bounds_of(rows))
-            difference = paired_difference(*both, **scale, confidence=1 - 0.05 / len(sizes)).difference
+            pair, scale = both_sides(special, other, bounds_of(rows))
+            difference = paired_difference(*pair, **scale, confidence=1 - 0.05 / len(sizes)).difference
             parts.append((f"size {size}: probe of that size less general", difference))
         bound = claim.margin if claim.margin is not None else claim.bound
         why = "" if not bound else f"inside of ± {bound:g}" if claim.margin else f"by more than {abs(bound):g}"

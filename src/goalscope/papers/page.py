@@ -26,15 +26,17 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, ma
         of = f" {equal} of {counted(len(printed), 'printed number')} are ours as printed." if printed else ""
         return f"Computed without an agent: nothing is sampled, and no number has an interval.{of}"
     compared = [line for line in printed if not line.differs and line.within is not None]
-    every = dict.fromkeys(reason for line in printed for reason in line.differs)
-    shared = [reason for reason in every if all(reason in line.differs for line in printed)]
-    reasons = [*shared, *(f"for some of them {reason}" for reason in every if reason not in shared)]
+    deviations = dict.fromkeys(reason for line in printed for reason in line.differs)
+    shared = [reason for reason in deviations if all(reason in line.differs for line in printed)]
+    reasons = [*shared, *(f"for some of them {reason}" for reason in deviations if reason not in shared)]
     size = "the published size" if scale == 1 else f"{scale:g} of the published size"
     made = f"in worlds that this project makes after the source, not the source's own (study {item.study}), at {size}"
-    each = "each " if len(agents) > 1 else ""
-    own = f", {each}a small network of this project trained for such worlds and no model of the papers," * made_here
-    where = made if scale else "in worlds that were given (a run, logs, or settings of one's own)"
-    who = f"Read here: {listed(list(agents))}{own} {where}. "
+    prefix = "each " if len(agents) > 1 else ""
+    network = (
+        f", {prefix}a small network of this project trained for such worlds and no model of the papers," * made_here
+    )
+    worlds = made if scale else "in worlds that were given (a run, logs, or settings of one's own)"
+    who = f"Read here: {listed(list(agents))}{network} {worlds}. "
     if not printed:
         return f"{who}The source draws this item and prints no numbers of it."
     if not compared:

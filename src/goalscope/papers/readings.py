@@ -99,20 +99,20 @@ def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> 
     """Return the subject, or each of its agents alone where two of them would share a line."""
     if reading.how == "relation" or len(subject.agents) == 1:
         return [subject]
-    shown = selected(item, reading.where, rows, subject, [reading.measure])
-    if not len(shown) or (reading.by and reading.by not in shown.tags):
+    selected_rows = selected(item, reading.where, rows, subject, [reading.measure])
+    if not len(selected_rows) or (reading.by and reading.by not in selected_rows.tags):
         return [subject]
-    values = shown[reading.by].tolist() if reading.by else [None] * len(shown)
-    pairs = set(zip(shown["agent"].tolist(), values, strict=True))
+    values = selected_rows[reading.by].tolist() if reading.by else [None] * len(selected_rows)
+    pairs = set(zip(selected_rows["agent"].tolist(), values, strict=True))
     if len(pairs) == len({value for _, value in pairs}):
         return [subject]
-    return [replace(subject, agents=(name,)) for name in dict.fromkeys(shown["agent"].tolist())]
+    return [replace(subject, agents=(name,)) for name in dict.fromkeys(selected_rows["agent"].tolist())]
 
 
-def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
+def selected(item: Item, tags: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
     """Return the rows of some measures of the subject's agents under the conditions of an item and of a part of it."""
     matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
-    for name, value in {**item.where, **where}.items():
+    for name, value in {**item.where, **tags}.items():
         if name == "layer" and value == MIDDLE:
             layers = sorted({int(layer) for layer in matching.tags.get("layer", ()) if layer is not None})
             value = layers[len(layers) // 2] if layers else None
@@ -126,10 +126,10 @@ def selected(item: Item, where: Mapping[str, Tag], rows: Rows, subject: ReadAgen
 
 
 def _estimates(
-    item: Item, reading: ItemReading, where: Mapping[str, Tag], rows: Rows, subject: ReadAgents
+    item: Item, reading: ItemReading, tags: Mapping[str, Tag], rows: Rows, subject: ReadAgents
 ) -> list[Grouped]:
     measures = (reading.measure, *_FURTHER_MEASURES.get(reading.how, ()))
-    selected_rows = selected(item, where, rows, subject, measures)
+    selected_rows = selected(item, tags, rows, subject, measures)
     by = (reading.by,) if reading.by else ()
     if len(selected_rows) and all(name in selected_rows.tags for name in by):
         return _HOW[reading.how](selected_rows, reading.measure, by)
@@ -162,8 +162,8 @@ def _lines(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents, en
         }
         differs = tuple[str, ...]()
         if any(number is not None for number in published.values()):
-            known = differences(item, reading, subject.descriptions, published, subject.model)
-            differs = tuple(dict.fromkeys([*known, *subject.differs, *too_few(ours)]))
+            known_differences = differences(item, reading, subject.descriptions, published, subject.model)
+            differs = tuple(dict.fromkeys([*known_differences, *subject.differs, *too_few(ours)]))
         control = _at(own_controls, reading.by, value)
         yield ItemLine(
             label=f"{reading.label}{ending}",

@@ -100,8 +100,8 @@ def printed_in(lines: Sequence[ItemLine]) -> str:
     texts = []
     for model in models:
         values = [(line.published.get(model), line) for line in lines]
-        there = ", ".join(f"{value}{_at(line)}" for value, line in values if value is not None)
-        texts.append(f"{model}: {there}" if len(models) > 1 else there)
+        values_text = ", ".join(f"{value}{_at(line)}" for value, line in values if value is not None)
+        texts.append(f"{model}: {values_text}" if len(models) > 1 else values_text)
     return "; ".join(filter(None, texts))
 
 
@@ -114,11 +114,11 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[
 
     Items whose rows are the same share them. In the first table an empty cell repeats the one above it.
     """
-    rows, others, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
+    rows, other_rows, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
     for name, item in items.items():
         result = results.get(name)
         if item.why_not or result is None:
-            others.append((name, item.title, "–", f"not reproduced: {item.why_not}" if item.why_not else "not run"))
+            other_rows.append((name, item.title, "–", f"not reproduced: {item.why_not}" if item.why_not else "not run"))
             continue
         by_label: dict[str, list[ItemLine]] = {}
         for line in result.lines:
@@ -128,11 +128,11 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[
         for label, lines in by_label.items():
             rows.append((name, label, printed_in(lines), _ours(lines), who, _compared(lines, notes)))
         if drawn or not by_label:
-            others.append((name, item.title, item.needs, str(len(drawn)) if drawn else "files"))
+            other_rows.append((name, item.title, item.needs, str(len(drawn)) if drawn else "files"))
     headings = ("item", "what", "printed", "ours [95 %] (n/grids)", "works with: model", "within ours, or reasons")
     return (
         Table(headings=headings, rows=_below(_shared(rows)), notes=notes.lines),
-        Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(_shared(others))),
+        Table(headings=("item", "what", "works with", "our numbers"), rows=tuple(_shared(other_rows))),
     )
 
 
@@ -141,28 +141,28 @@ def _shared(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     names: dict[tuple[str, ...], list[str]] = {}
     for name, *rest in rows:
         names.setdefault(tuple(rest), []).append(name)
-    return [(names_together(found), *rest) for rest, found in names.items()]
+    return [(names_together(labels), *rest) for rest, labels in names.items()]
 
 
 def names_together(names: Sequence[str]) -> str:
     """Return names of items in one text, without words that the one before has: ``meg figure 3, table epsilon``."""
     texts = list(names[:1])
     for before, name in pairwise(map(str.split, names)):
-        alike = takewhile(lambda pair: pair[0] == pair[1], zip(before, name, strict=False))
-        same = len(list(alike)) if len(before) == len(name) else 0
-        texts.append(" ".join(name[same:]))
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(before, name, strict=False))
+        shared_count = len(list(shared)) if len(before) == len(name) else 0
+        texts.append(" ".join(name[shared_count:]))
     return ", ".join(texts)
 
 
 def _below(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """Return rows without the item, the model and the reasons that the row above has, where the item is the same."""
-    found = list(rows[:1])
-    for above, (name, what, printed, ours, who, compared) in pairwise(rows):
+    lines = list(rows[:1])
+    for above, (name, quantity, printed, ours, who, compared) in pairwise(rows):
         if above[0] != name:
-            found.append((name, what, printed, ours, who, compared))
+            lines.append((name, quantity, printed, ours, who, compared))
         else:
-            found.append(("", what, printed, ours, "", "" if compared == above[-1] else compared))
-    return tuple(found)
+            lines.append(("", quantity, printed, ours, "", "" if compared == above[-1] else compared))
+    return tuple(lines)
 
 
 def _agents(result: Result, notes: Footnotes) -> str:
@@ -221,7 +221,7 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
     exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
     verdicts = Counter(claim.verdict for result in results.values() for claim in result.claims)
     compared = [line.within for line in lines if line.within is not None]
-    told = [
+    sentences = [
         f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "
         f"{sum(compared)} of these lie in our intervals. {counted(len(exact), 'printed number')} beside computed ones: "
         f"{sum(map(equal_as_printed, exact))} are ours as printed.",
@@ -230,4 +230,4 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
         + ". A sentence about another model is not tested by them.",
     ]
     table = Declared(anchor="items", title="Every table and figure", tables=overview(results, items))
-    return write_page(path, render_page("Three papers, reproduced", told, lay_out([table]), "{}", groups))
+    return write_page(path, render_page("Three papers, reproduced", sentences, lay_out([table]), "{}", groups))

@@ -30,8 +30,8 @@ def inside(parts: Sequence[Estimate], margin: float) -> Verdict:
 
 def beyond(parts: Sequence[Estimate], margin: float) -> Verdict:
     """Return whether some part lies beyond a margin: where all lie inside of it, none does."""
-    found = inside(parts, margin)
-    return _OPPOSITE.get(found, found)
+    verdict = inside(parts, margin)
+    return _OPPOSITE.get(verdict, verdict)
 
 
 def joined(verdicts: Sequence[Verdict]) -> Verdict:

@@ -106,8 +106,8 @@ def _run(
     if model or templates:
         study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
-    passed = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
-    run_item(item, study, out, scale, workers, passed)
+    arguments = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
+    run_item(item, study, out, scale, workers, arguments)
     at_size = all(sized.dump().get(name) == study.dump().get(name) for name in ("worlds", "trajectories", "horizon"))
     return read_run(item, out, out, asked_in(study), scale=scale if at_size else 0)
 
@@ -127,14 +127,14 @@ def published_study(item: "Item", scale: float, model: str | None = None) -> "St
 
 
 def run_item(
-    item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, passed: Mapping[str, Any] | None = None
+    item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, origin: Mapping[str, Any] | None = None
 ) -> None:
     """Run the study of an item, or go on with it."""
     from goalscope.cli.studies import run_study_of
 
     full = item.full and scale == 1
-    given = {"item": item.name, "scale": scale, **(passed or {})}
-    run_study_of(study, out, workers, passed=given, full=full, guide=False, command="reproduce")
+    arguments = {"item": item.name, "scale": scale, **(origin or {})}
+    run_study_of(study, out, workers, passed=arguments, full=full, guide=False, command="reproduce")
 
 
 def compute_exact(item: "Item", out: Path) -> "Result":
@@ -179,8 +179,8 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
         descriptions=described,
         differs=tuple(other_worlds(published_study(item, 1), ran, probed=item.full)),
     )
-    if others := [name for name in all_agents if name not in read_agents]:
-        say(f"also in this run: {', '.join(others)}", error=True)
+    if unread := [name for name in all_agents if name not in read_agents]:
+        say(f"also in this run: {', '.join(unread)}", error=True)
     say(f"read: {', '.join(read_agents)}")
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
     tested = decide(item, rows, subject, all_agents)

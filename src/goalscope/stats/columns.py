@@ -42,8 +42,8 @@ class Coded:
 
     def numbered(self) -> tuple[Numbers, list[Any]]:
         """Return ``[N]`` numbers in the order of appearance and the values; equal ones (1 and 1.0) are merged."""
-        used, codes = self.appearing()
-        used_labels = [self.labels[code] for code in used]
+        values, codes = self.appearing()
+        used_labels = [self.labels[code] for code in values]
         numbers = {label: number for number, label in enumerate(dict.fromkeys(used_labels))}
         number_of_label = np.fromiter(map(numbers.__getitem__, used_labels), dtype=np.int64, count=len(used_labels))
         return number_of_label[codes] if len(used_labels) else codes, list(numbers)
@@ -53,15 +53,15 @@ class Coded:
         count = len(self.codes)
         first = np.full(len(self.labels), count, dtype=np.int64)
         first[self.codes[::-1]] = np.arange(count - 1, -1, -1)  # the last assignment wins
-        used = np.argsort(first, kind="stable")[: int((first < count).sum())]
+        order = np.argsort(first, kind="stable")[: int((first < count).sum())]
         number = np.zeros(len(self.labels), dtype=np.int64)
-        number[used] = np.arange(len(used))
-        return used, number[self.codes]
+        number[order] = np.arange(len(order))
+        return order, number[self.codes]
 
     def compact(self) -> "Coded":
         """Return the column with only the labels that occur, in order of appearance."""
-        used, codes = self.appearing()
-        return Coded(self.labels[used], narrowed(codes, len(used)))
+        values, codes = self.appearing()
+        return Coded(self.labels[values], narrowed(codes, len(values)))
 
     def where_label(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return ``[N]`` whether a mask ``[K]`` of labels holds for each row."""

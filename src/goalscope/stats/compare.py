@@ -82,8 +82,8 @@ class PairedComparison:
             return math.nan
 
         def leaves_out_zero(level: float) -> bool:
-            found = mean_interval(self.differences, bounds=self.bounds, confidence=1 - level, differences=True)
-            return found.low > 0 or found.high < 0
+            estimate = mean_interval(self.differences, bounds=self.bounds, confidence=1 - level, differences=True)
+            return estimate.low > 0 or estimate.high < 0
 
         return smallest_level(leaves_out_zero, least=least_p(len(self.labels)))
 

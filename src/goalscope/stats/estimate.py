@@ -90,15 +90,15 @@ class Estimate:
         value, low, high = (min(max(number, bounds[0]), bounds[1]) for number in (value, low, high))
         low, high = min(low, value), max(high, value)
         if not (low <= value <= high and low < high):  # false for NaN, too
-            known = not (math.isnan(low) and math.isnan(high))
-            low, high, note = math.nan, math.nan, "; ".join(filter(None, (note, known * NO_WIDTH)))
+            has_ends = not (math.isnan(low) and math.isnan(high))
+            low, high, note = math.nan, math.nan, "; ".join(filter(None, (note, has_ends * NO_WIDTH)))
         return cls(value=value, low=low, high=high, note=note, **others)
 
     def moved(self, *, by: float = 0.0, over: float = 1.0, bounds: Bounds = UNBOUNDED) -> Self:
         """Return ``(estimate - by) / over``, ends included; ``over`` must be above 0."""
         numbers = ((number - by) / over for number in (self.value, self.low, self.high))
-        others = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _ENDS}
-        return type(self).of_ends(*numbers, bounds=bounds, **others)
+        other_fields = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _ENDS}
+        return type(self).of_ends(*numbers, bounds=bounds, **other_fields)
 
     @property
     def has_interval(self) -> bool:
@@ -119,8 +119,8 @@ class Estimate:
         """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 clusters, n = 300)``, ``20 of 150 clusters`` where some
         lack."""
         digits = self._digits()
-        used = f"{self.clusters} of {self.all_clusters}" if self.without else str(self.clusters)
-        counts = f"{used} cluster{'' if self.all_clusters == 1 else 's'}, n = {self.n}"
+        clusters = f"{self.clusters} of {self.all_clusters}" if self.without else str(self.clusters)
+        counts = f"{clusters} cluster{'' if self.all_clusters == 1 else 's'}, n = {self.n}"
         value = "undefined" if math.isnan(self.value) else f"{self.value:.{digits}f}"
         if not self.has_interval:
             details = ", ".join(part for part in (counts, self.note) if part)
@@ -195,8 +195,8 @@ def from_codes(
     order = np.lexsort((values, codes))
     values, codes = values[order], codes[order]
     counts = np.bincount(codes)
-    used = counts > 0
-    points = np.bincount(codes, weights=values)[used] / counts[used]
+    has_values = counts > 0
+    points = np.bincount(codes, weights=values)[has_values] / counts[has_values]
     value = float(np.sort(points).mean()) if len(points) else math.nan
     interval = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
     count = len(values)
@@ -255,12 +255,12 @@ def estimate_pooled(
         np.bincount(codes, numerators, len(labels)),
         np.bincount(codes, denominators, len(labels)),
     )
-    used = denominator_sums > 0
-    if (numerator_sums[~used] != 0).any():
+    has_values = denominator_sums > 0
+    if (numerator_sums[~has_values] != 0).any():
         raise ValueError("a cluster whose denominators sum to 0 must have a numerator of 0, got another one")
-    order = np.lexsort((denominator_sums[used], numerator_sums[used]))
-    count = int(used[codes].sum())
-    numerator_sums, denominator_sums = numerator_sums[used][order], denominator_sums[used][order]
+    order = np.lexsort((denominator_sums[has_values], numerator_sums[has_values]))
+    count = int(has_values[codes].sum())
+    numerator_sums, denominator_sums = numerator_sums[has_values][order], denominator_sums[has_values][order]
     ratios = numerator_sums / denominator_sums
     _check_range("the ratio of a cluster", ratios, bounds)
     clipped = np.clip(ratios, *bounds)  # beyond a bound it lies by rounding alone
@@ -349,5 +349,8 @@ def _check_range(name: str, array: Vector, bounds: Bounds) -> None:
     slack = _SLACK * (high - low if math.isfinite(high - low) else 1.0)
     bad = ~np.isfinite(array) | (array < low - slack) | (array > high + slack)
     if bad.any():
-        where, inside = int(np.flatnonzero(bad)[0]), "" if bounds == UNBOUNDED else f" and lie in [{low:g}, {high:g}]"
-        raise ValueError(f"{name} must be finite{inside}, got {array[where]!r} at index {where}")
+        position, inside = (
+            int(np.flatnonzero(bad)[0]),
+            "" if bounds == UNBOUNDED else f" and lie in [{low:g}, {high:g}]",
+        )
+        raise ValueError(f"{name} must be finite{inside}, got {array[position]!r} at index {position}")

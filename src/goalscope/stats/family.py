@@ -85,18 +85,18 @@ def holm(
     bad = {name: p for name, p in p_values.items() if not (math.isnan(p) or 0 <= p <= 1)}
     if bad or not 0 < level < 1:
         raise ValueError(f"p values must lie in [0, 1] and the level in (0, 1), got {bad} and {level!r}")
-    used = {name: 1.0 if math.isnan(p_values[name]) else p_values[name] for name in family.members}
-    adjusted = _adjusted(used)
-    ordered = sorted(used.values())
-    reached = [0.0, *accumulate((min(1.0, (len(used) - rank) * p) for rank, p in enumerate(ordered)), max)]
+    tested = {name: 1.0 if math.isnan(p_values[name]) else p_values[name] for name in family.members}
+    adjusted = _adjusted(tested)
+    ordered = sorted(tested.values())
+    reached = [0.0, *accumulate((min(1.0, (len(tested) - rank) * p) for rank, p in enumerate(ordered)), max)]
 
     def note(name: str) -> str:
         if math.isnan(p_values[name]):
             return "undefined test: counted in the family, never rejected"
         # Those with a smaller p value keep their ranks where this one falls to the lowest that it can have.
-        lowest = min(used[name], (least or {}).get(name, 0.0))
+        lowest = min(tested[name], (least or {}).get(name, 0.0))
         rank = bisect_left(ordered, lowest)
-        if adjusted[name] <= level or max(reached[rank], (len(used) - rank) * lowest) <= level:
+        if adjusted[name] <= level or max(reached[rank], (len(tested) - rank) * lowest) <= level:
             return ""
         return f"too few clusters: no p below {lowest:.2g}, which cannot reach the level of this family"
 

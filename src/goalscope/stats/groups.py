@@ -218,15 +218,15 @@ def _bounds_of(
     minimum, maximum = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
     np.fmin.at(minimum, codes, rows.value)
     np.fmax.at(maximum, codes, rows.value)
-    taken = np.zeros(len(labels), dtype=np.int64)
-    np.maximum.at(taken, codes, differences)
+    counts = np.zeros(len(labels), dtype=np.int64)
+    np.maximum.at(counts, codes, differences)
     is_share = np.zeros(len(labels), dtype=bool)
     is_share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
     result = {}
     for index, label in enumerate(labels):
         default = UNBOUNDED
-        if is_share[index] and taken[index]:
-            default = -float(taken[index]), float(taken[index])
+        if is_share[index] and counts[index]:
+            default = -float(counts[index]), float(counts[index])
         elif is_share[index] and minimum[index] >= -1 and maximum[index] <= 1:
             default = (0.0, 1.0) if minimum[index] >= 0 else (-1.0, 1.0)
         result[label] = declared.get(label, default)

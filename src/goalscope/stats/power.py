@@ -274,4 +274,4 @@ def _detected(design: Paired, effect: float, seed: int, level: float, repeats: i
         return 0.0, abs(true_mean)
     bounds = (-1.0, 1.0) if design.share else (-math.inf, math.inf)
     intervals = [mean_interval(study, bounds=bounds, confidence=1 - level, differences=True) for study in differences]
-    return float(np.mean([found.low > 0 or found.high < 0 for found in intervals])), abs(true_mean)
+    return float(np.mean([interval.low > 0 or interval.high < 0 for interval in intervals])), abs(true_mean)

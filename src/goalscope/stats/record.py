@@ -55,8 +55,8 @@ class EstimateRecord(StrictRecord):
         return Estimate(**values)
 
 
-def _read(given: Any) -> Estimate:
-    return given if isinstance(given, Estimate) else EstimateRecord.model_validate(given).estimate
+def _read(plain: Any) -> Estimate:
+    return plain if isinstance(plain, Estimate) else EstimateRecord.model_validate(plain).estimate
 
 
 StoredEstimate = Annotated[

@@ -297,12 +297,12 @@ class Rows:
         items = list(measured)
         if not items:
             return cls.from_rows([])
-        measures, units, values, own = zip(*items, strict=True)
+        measures, units, values, item_tags = zip(*items, strict=True)
         grids, times = len(cluster), len(items)
 
         def column(name: str) -> Column:
-            if any(name in tags_of_one for tags_of_one in own):
-                cells = [tags_of_one.get(name, tags.get(name)) for tags_of_one in own]
+            if any(name in tags_of_one for tags_of_one in item_tags):
+                cells = [tags_of_one.get(name, tags.get(name)) for tags_of_one in item_tags]
                 if all(type(cell) in _PLAIN for cell in cells):
                     return repeated(cells, grids)
                 return joined([_column(cell, grids) for cell in cells])
@@ -310,11 +310,11 @@ class Rows:
                 return constant(tags[name], grids * times)
             return joined([_column(tags[name], grids)] * times)
 
-        names = dict.fromkeys(name for tags_of_one in own for name in (*tags, *tags_of_one))
+        names = dict.fromkeys(name for tags_of_one in item_tags for name in (*tags, *tags_of_one))
         return cls(
             measure=repeated(measures, grids),
             unit=repeated(units, grids),
-            value=np.concatenate([np.asarray(one, dtype=np.float64) for one in values]),
+            value=np.concatenate([np.asarray(block, dtype=np.float64) for block in values]),
             cluster=joined([_column(cluster, grids)] * times),
             episode_id=constant("", grids * times),
             step=np.full(grids * times, WHOLE_EPISODE, dtype=np.int64),

@@ -98,7 +98,7 @@ def unpaired_difference(
     widest = low - high, high - low
     value = float(means_a.mean() - means_b.mean()) if len(means_a) and len(means_b) else math.nan
     ends = difference_ends(means_a, means_b, (low, high), confidence)
-    known = not math.isnan(ends[0])
+    has_ends = not math.isnan(ends[0])
     counts = (sum(map(len, first.values())), sum(map(len, second.values())))
     return UnpairedComparison(
         labels=(*first, *second),
@@ -107,11 +107,11 @@ def unpaired_difference(
             value,
             *ends,
             bounds=widest,
-            note=NOT_PAIRED if known else f"{NOT_PAIRED}; fewer than two of them on a side: undefined interval",
+            note=NOT_PAIRED if has_ends else f"{NOT_PAIRED}; fewer than two of them on a side: undefined interval",
             unit=unit,
             n=sum(counts),
             clusters=len(first) + len(second),
-            method="intervals of both means, combined" if known else "none",
+            method="intervals of both means, combined" if has_ends else "none",
             confidence=confidence,
         ),
         test=_NO_PAIRS,

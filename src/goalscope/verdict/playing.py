@@ -112,8 +112,8 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
     declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
     request_id = content_id("look", {**declared, "worlds": sizes[look.at]})
     with Store(path) as store:
-        known = inside_record(store, arm)
-        if known.get("mark") == request_id and known.get("rows") == _rows_of(store, settings):
+        stored_record = inside_record(store, arm)
+        if stored_record.get("mark") == request_id and stored_record.get("rows") == _rows_of(store, settings):
             return
     refused = ""
     try:

@@ -159,11 +159,11 @@ def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
         ``[..., H * W, 4]`` int32: the cell ``row * W + col`` that each action leads to.
     """
     *batch, height, width = walls.shape
-    here = np.arange(height * width, dtype=np.int32).reshape(height, width)
-    target = np.broadcast_to(here[..., None], (*batch, height, width, 4)).copy()
+    cells = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    target = np.broadcast_to(cells[..., None], (*batch, height, width, 4)).copy()
     for action, (inside, beyond) in enumerate(neighbours(height, width)):
         free = ~walls[(..., *beyond)] & ~walls[(..., *inside)]
-        target[(..., *inside, action)] = np.where(free, here[beyond], here[inside])
+        target[(..., *inside, action)] = np.where(free, cells[beyond], cells[inside])
     return target.reshape(*batch, height * width, 4)
 
 

@@ -50,10 +50,10 @@ def cell_offsets(matrix: str, text: str) -> dict[Position, int] | None:
     The last occurrence counts; of several encodings the usual one. None where the text holds none of them.
     """
     for encoding in ENCODINGS:
-        shown = written(encoding, matrix)
-        begin = text.rfind(shown)
+        encoded = written(encoding, matrix)
+        begin = text.rfind(encoded)
         if begin >= 0:
-            return _in_matrix(shown, begin) if encoding == MATRIX else _in_list(matrix, shown, begin)
+            return _in_matrix(encoded, begin) if encoding == MATRIX else _in_list(matrix, encoded, begin)
     return None
 
 
@@ -68,9 +68,9 @@ def _in_matrix(matrix: str, begin: int) -> dict[Position, int]:
     return offsets
 
 
-def _in_list(matrix: str, shown: str, begin: int) -> dict[Position, int]:
+def _in_list(matrix: str, encoded: str, begin: int) -> dict[Position, int]:
     width = len(matrix.split("\n", 1)[0].split())
-    first, *lines = shown.split("\n")
+    first, *lines = encoded.split("\n")
     begin += len(first) + 1
     offsets: dict[Position, int] = {}
     for number, line in enumerate(lines):
@@ -83,8 +83,8 @@ def _neighbours(rows: Rows, cell: Position) -> str:
     """Return the cells beside one that are no walls, in the order of the moves; none of a wall."""
     if rows[cell[0]][cell[1]] == WALL:
         return ":"
-    beside = [(cell[0] + down, cell[1] + right) for down, right in (action.delta for action in ACTIONS)]
-    inside = [(row, col) for row, col in beside if 0 <= row < len(rows) and 0 <= col < len(rows[0])]
+    neighbours = [(cell[0] + down, cell[1] + right) for down, right in (action.delta for action in ACTIONS)]
+    inside = [(row, col) for row, col in neighbours if 0 <= row < len(rows) and 0 <= col < len(rows[0])]
     open_cells = [f"({row},{col})" for row, col in inside if rows[row][col] != WALL]
     return " ".join([":", *open_cells])
 

@@ -61,8 +61,8 @@ class Fog:
             ValueError: the grid shows no agent or lies under fog itself.
         """
         if grid.start is None or grid.fog is not None:
-            given = "one under fog" if grid.fog is not None else "one without an agent (A)"
-            raise ValueError(f"fog must start from a whole world that shows its agent, got {given}")
+            description = "one under fog" if grid.fog is not None else "one without an agent (A)"
+            raise ValueError(f"fog must start from a whole world that shows its agent, got {description}")
         fog = cls(walls=grid.walls, door=grid.door, radius=radius, seen=np.zeros_like(grid.walls))
         return fog.look(grid.start)
 

@@ -212,7 +212,7 @@ def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     stack = np.zeros((cells + 1, count), dtype=np.int64)
     base, open_base = np.arange(count) * (cells + 1), np.arange(count) * (size * size)
     flat_visited, flat_open = visited.reshape(-1), open_cells.reshape(-1)
-    each = np.arange(count)
+    numbers = np.arange(count)
     # The first step's random half word also places the root; 12 = lcm(1, 2, 3, 4) makes each later choice exact.
     half = np.uint64(32)
     placed = halves[:, 0].astype(np.uint64) * np.uint64(cells)
@@ -228,9 +228,9 @@ def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
         direction = choose[free @ bits, roll]
         forward = direction >= 0
         depth += np.where(forward, 1, -1)
-        target = np.where(forward, neighbours[current, direction], stack[depth, each])
+        target = np.where(forward, neighbours[current, direction], stack[depth, numbers])
         flat_open[open_base + np.where(forward, doorway[current, direction], lattice_cell[target])] = True
-        stack[depth, each] = target
+        stack[depth, numbers] = target
         flat_visited[base + target] = True
         current = target
     return open_cells
@@ -272,8 +272,8 @@ def _open_walls(size: int, density: float, open_cells: npt.NDArray[np.bool_], ha
         return
     # Random keys order the walls; the cell's index in the low bits breaks ties, so the order is one and the same
     # for a grid alone and in a batch.
-    where = np.nonzero(walls)[1].reshape(len(open_cells), maze)
-    keys = np.take_along_axis(halves, where, axis=1).astype(np.uint64) << np.uint64(32) | where.astype(np.uint64)
+    cells = np.nonzero(walls)[1].reshape(len(open_cells), maze)
+    keys = np.take_along_axis(halves, cells, axis=1).astype(np.uint64) << np.uint64(32) | cells.astype(np.uint64)
     chosen = np.partition(keys, delete - 1, axis=1)[:, :delete] & np.uint64(0xFFFFFFFF)
     np.put_along_axis(open_cells, chosen.astype(np.int64), True, axis=1)
 
@@ -308,11 +308,11 @@ def path_lengths(batch: GridBatch) -> npt.NDArray[np.int64]:
     """Return the number of steps from start to goal of each grid, ``[B]``; they must be connected."""
     count, size, _ = batch.walls.shape
     reached = np.zeros((count, size, size), dtype=bool)
-    each = np.arange(count)
-    reached[each, batch.start[:, 0], batch.start[:, 1]] = True
+    numbers = np.arange(count)
+    reached[numbers, batch.start[:, 0], batch.start[:, 1]] = True
     lengths = np.zeros(count, dtype=np.int64)
     while True:
-        arrived = reached[each, batch.goal[:, 0], batch.goal[:, 1]]
+        arrived = reached[numbers, batch.goal[:, 0], batch.goal[:, 1]]
         if arrived.all():
             return lengths
         lengths += ~arrived

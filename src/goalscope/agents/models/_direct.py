@@ -29,9 +29,12 @@ def direct(model: Any) -> "DirectPass | None":
     config, parameters = model.config, list(model.parameters())
     if config.model_type not in KINDS or config._attn_implementation != NAME or model.training:
         return None
-    if any(each.dtype != torch.float32 or each.device.type != "cpu" for each in parameters):
+    if any(parameter.dtype != torch.float32 or parameter.device.type != "cpu" for parameter in parameters):
         return None
-    if sum(each.numel() for each in parameters) >= SMALL or config.num_local_experts > 2 * config.num_experts_per_tok:
+    if (
+        sum(parameter.numel() for parameter in parameters) >= SMALL
+        or config.num_local_experts > 2 * config.num_experts_per_tok
+    ):
         return None
     # Adapters and quantised layers stand in the place of the modules below.
     if any(type(module).__module__.split(".")[0] not in ("torch", "transformers") for module in model.modules()):
@@ -66,14 +69,14 @@ class DirectPass:
         from torch.nn.functional import embedding, linear
 
         hidden = embedding(ids, self._embedding)
-        cos, sin = (each[:, None] for each in self._rotary(hidden, positions))
+        cos, sin = (table[:, None] for table in self._rotary(hidden, positions))
         full = _mask(ids.shape[1], before, dead, None, hidden)
         slides = self._window is not None and before + ids.shape[1] > self._window
         sliding = _mask(ids.shape[1], before, dead, self._window, hidden) if slides else full
         for number, layer in enumerate(self._layers):
             mask = sliding if self._sliding[number] else full
-            wanted = 1 if layer is self._layers[-1] and not all_columns else ids.shape[1]
-            hidden = layer(hidden, cos, sin, mask, partial(cache.update, layer_idx=number), wanted)
+            columns = 1 if layer is self._layers[-1] and not all_columns else ids.shape[1]
+            hidden = layer(hidden, cos, sin, mask, partial(cache.update, layer_idx=number), columns)
         hidden = _normed(hidden if all_columns else hidden[:, -1], self._norm)
         return linear(hidden, self._head)
 
@@ -98,13 +101,13 @@ class _Layer:
         self._groups = config.num_key_value_heads
         experts = self._experts
         # Gates and what they gate alternate in the columns; apart from each other they are contiguous.
-        halves = [experts.gate_up_proj[..., each::2] for each in (0, 1)]
+        halves = [experts.gate_up_proj[..., offset::2] for offset in (0, 1)]
         self._gate_up = torch.cat(halves, dim=-1).transpose(0, 1).reshape(experts.hidden_size, -1).contiguous()
-        biases = [experts.gate_up_proj_bias[..., each::2] for each in (0, 1)]
+        biases = [experts.gate_up_proj_bias[..., offset::2] for offset in (0, 1)]
         self._gate_up_bias = torch.cat(biases, dim=-1).reshape(-1)
 
-    def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any, wanted: int) -> Any:
-        """Return what the last ``wanted`` tokens become, ``[B, wanted, d]``."""
+    def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any, columns: int) -> Any:
+        """Return what the last ``columns`` tokens become, ``[B, wanted, d]``."""
         from torch.nn.functional import linear
 
         batch, count, _ = hidden.shape
@@ -113,9 +116,9 @@ class _Layer:
         mixed = mixed.view(batch, count, heads + 2 * groups, self._width).transpose(1, 2)
         turned = _turned(mixed[:, : heads + groups], cos, sin)
         keys, values = update(turned[:, heads:], mixed[:, heads + groups :])
-        mask = mask if mask is None else mask[:, :, -wanted:, -keys.shape[2] :]  # sliding layers let go of old columns
-        attention = _attended(turned[:, :heads, -wanted:], keys, values, mask, self._scaling, self._sinks)
-        hidden = hidden[:, -wanted:] + linear(attention, self._out.weight, self._out.bias)
+        mask = mask if mask is None else mask[:, :, -columns:, -keys.shape[2] :]  # sliding layers let go of old columns
+        attention = _attended(turned[:, :heads, -columns:], keys, values, mask, self._scaling, self._sinks)
+        hidden = hidden[:, -columns:] + linear(attention, self._out.weight, self._out.bias)
         flat = _normed(hidden, self._after).flatten(0, 1)
         return hidden + self._mixture(flat).view(hidden.shape)
 
@@ -129,19 +132,19 @@ class _Layer:
         shares = flat.new_zeros(len(flat), experts.num_experts).scatter_(1, chosen, torch.softmax(largest, dim=-1))
         biases = shares @ experts.down_proj_bias
         if len(flat) <= _FEW:
-            both = torch.addmm(self._gate_up_bias, flat, self._gate_up).view(len(flat), experts.num_experts, -1)
-            active = self._gated(both).mul_(shares[:, :, None]).view(len(flat), -1)
+            gate_and_up = torch.addmm(self._gate_up_bias, flat, self._gate_up).view(len(flat), experts.num_experts, -1)
+            active = self._gated(gate_and_up).mul_(shares[:, :, None]).view(len(flat), -1)
             return torch.addmm(biases, active, experts.down_proj.flatten(0, 1))
-        parts = (each.chunk(experts.num_experts, dim=-1) for each in (self._gate_up_bias, self._gate_up))
+        parts = (stacked.chunk(experts.num_experts, dim=-1) for stacked in (self._gate_up_bias, self._gate_up))
         for number, (bias, weight) in enumerate(zip(*parts, strict=True)):
             tokens = shares[:, number].nonzero()[:, 0]
             active = self._gated(torch.addmm(bias, flat[tokens], weight)).mul_(shares[tokens, number, None])
             biases.index_add_(0, tokens, active @ experts.down_proj[number])
         return biases
 
-    def _gated(self, both: Any) -> Any:
+    def _gated(self, gate_and_up: Any) -> Any:
         """Return what gates let through, ``[..., f]``; with what they gate they are ``[..., 2 f]``, and overwritten."""
-        gate, up = both.chunk(2, dim=-1)
+        gate, up = gate_and_up.chunk(2, dim=-1)
         gate.clamp_(max=self._experts.limit)
         up = up.clamp(min=-self._experts.limit, max=self._experts.limit).add_(1).mul_(gate)
         return up.mul_(gate.mul_(self._experts.alpha).sigmoid_())

@@ -39,20 +39,20 @@ class LongMask:
         """
         from transformers.masking_utils import eager_mask
 
-        given = self.arguments
-        offset = given.get("q_offset", 0) - given.get("kv_offset", 0)
-        window, columns = given.get("local_size"), given["kv_length"]
+        arguments = self.arguments
+        offset = arguments.get("q_offset", 0) - arguments.get("kv_offset", 0)
+        window, columns = arguments.get("local_size"), arguments["kv_length"]
         low = 0 if window is None else max(0, offset + first - int(window) + 1) // _STEP * _STEP
         high = min(columns, -(-max(offset + end, low + 1) // _STEP) * _STEP)
-        padding = given.get("attention_mask")
+        padding = arguments.get("attention_mask")
         changed = {
             "q_length": end - first,
-            "q_offset": given.get("q_offset", 0) + first,
+            "q_offset": arguments.get("q_offset", 0) + first,
             "attention_mask": padding if padding is None else padding.to(device),
             "device": device,
         }
         # Masks of some columns are cut from those of all: what hides padding counts columns from the first one.
-        return eager_mask(**(given | changed))[..., low:high], low, high
+        return eager_mask(**(arguments | changed))[..., low:high], low, high
 
 
 def long_mask(**arguments: Any) -> Any:
@@ -80,10 +80,10 @@ def grouped_attention(
     most = MOST_SCORES.get(query.device.type, MOST_SCORES["cuda"])
     if not long and (fused or batch * heads * count * key.shape[2] <= most):
         return attended(query, key, value, attention_mask, scaling, module.sinks, fused)
-    each = max(1, most // (batch * heads * key.shape[2]))
+    rows_at_once = max(1, most // (batch * heads * key.shape[2]))
     parts = []
-    for first in range(0, count, each):
-        end, low, high = min(first + each, count), 0, key.shape[2]
+    for first in range(0, count, rows_at_once):
+        end, low, high = min(first + rows_at_once, count), 0, key.shape[2]
         mask = attention_mask
         if long:
             mask, low, high = attention_mask.block(first, end, query.device)
@@ -131,10 +131,14 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
     keys[:, :, columns, width] = 1
     values = pad(value, (0, further, 0, 1))
     # The mask is the larger tensor by far, so keys and values are repeated for the heads of a group, not the mask.
-    each = heads // key.shape[1]
+    queries_per_key = heads // key.shape[1]
     wide = None if mask is None else pad(mask, (0, 1))
     mixed = scaled_dot_product_attention(
-        rows, keys.repeat_interleave(each, 1), values.repeat_interleave(each, 1), attn_mask=wide, scale=scaling
+        rows,
+        keys.repeat_interleave(queries_per_key, 1),
+        values.repeat_interleave(queries_per_key, 1),
+        attn_mask=wide,
+        scale=scaling,
     )
     return mixed[..., :width].transpose(1, 2).contiguous()
 
@@ -161,9 +165,11 @@ def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
     import torch
 
     count = module.num_experts
-    both = torch.baddbmm(module.gate_up_proj_bias[:, None], hidden.expand(count, *hidden.shape), module.gate_up_proj)
+    gate_and_up = torch.baddbmm(
+        module.gate_up_proj_bias[:, None], hidden.expand(count, *hidden.shape), module.gate_up_proj
+    )
     shares = weights.new_zeros(len(hidden), count).scatter_(1, indices, weights)
-    active = (module._apply_gate(both) * shares.T[:, :, None]).transpose(0, 1).reshape(len(hidden), -1)
+    active = (module._apply_gate(gate_and_up) * shares.T[:, :, None]).transpose(0, 1).reshape(len(hidden), -1)
     return torch.addmm(shares @ module.down_proj_bias, active, module.down_proj.flatten(0, 1))
 
 

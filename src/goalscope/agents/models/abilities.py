@@ -171,14 +171,16 @@ def _cut(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[Tr
 
 
 def _constrained(how: Constraint, needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
-    wanted = needs.written and bool(needs.answers) and (needs.everything or server.constrained == how)
-    return [TrialRequest(_SEA, parameters={"temperature": 0.0, **constraint(how, needs.answers)}, exact=True)] * wanted
+    is_needed = needs.written and bool(needs.answers) and (needs.everything or server.constrained == how)
+    return [
+        TrialRequest(_SEA, parameters={"temperature": 0.0, **constraint(how, needs.answers)}, exact=True)
+    ] * is_needed
 
 
 def _logprobs(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     extra = {"logprobs": True, "top_logprobs": 2} if server.mode == "chat" else {"logprobs": 2}
-    wanted = needs.written and needs.everything and not needs.sampling.top_logprobs
-    return [TrialRequest(_SEA, 8, {**_COLD, **extra}, exact=True)] * wanted
+    is_needed = needs.written and needs.everything and not needs.sampling.top_logprobs
+    return [TrialRequest(_SEA, 8, {**_COLD, **extra}, exact=True)] * is_needed
 
 
 def _scores(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
@@ -250,8 +252,8 @@ def _temperature(trials: "Trials", answers: Sequence[Served]) -> Finding:
     outputs = [_output(answer) for answer in answers[:DRAWS]]
     distinct = len(set(outputs))
     if trials.needs.sampling.temperature == 0:
-        same = distinct < _GREEDY_DRAWS or not any(map(any, outputs))
-        return same, f"{distinct} different texts of {_GREEDY_DRAWS} at temperature 0"
+        is_deterministic = distinct < _GREEDY_DRAWS or not any(map(any, outputs))
+        return is_deterministic, f"{distinct} different texts of {_GREEDY_DRAWS} at temperature 0"
     if "temperature" in trials.rejected:
         return False, f"rejected: {trials.rejected['temperature']}"
     if not any(map(any, outputs)):
@@ -501,8 +503,8 @@ class Trials:
         except failures as error:
             if row.failure is None:
                 raise
-            said = printable(str(error))[:_MOST_TEXT]
-            return row.failure, f"rejected: {said}" if isinstance(error, RejectedError) else said
+            message = printable(str(error))[:_MOST_TEXT]
+            return row.failure, f"rejected: {message}" if isinstance(error, RejectedError) else message
         return row.judge(self, self.answers[row.asks]) if self.answers[row.asks] else None
 
     def _ask_all(self, asks: Asking) -> None:
@@ -596,20 +598,20 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
     return ServerReport(told=info, abilities=tuple(abilities), rejected=trials.rejected)
 
 
-def other_names(asked: str, names: Mapping[str, int]) -> str:
+def other_names(served: str, names: Mapping[str, int]) -> str:
     """Return which other names than the one asked for a server gives the model in its answers, "" for none.
 
     Args:
-        asked: the name asked for.
+        served: the name asked for.
         names: numbers of answers by name, "" for those without one.
     """
-    others = Counter({name: count for name, count in names.items() if name not in ("", printable(asked))})
+    others = Counter({name: count for name, count in names.items() if name not in ("", printable(served))})
     if not others:
         return ""
     listed = ", ".join(f"{shorten(name)} ({count})" for name, count in others.most_common(_MOST_LISTED))
     more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
     share = f"{others.total()} of {sum(names.values())} answers"
-    return f"{share} give the model another name than {shorten(asked)}: {listed}{more}"
+    return f"{share} give the model another name than {shorten(served)}: {listed}{more}"
 
 
 def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> None:

@@ -87,8 +87,12 @@ def common_prefix(prompts: Prompts) -> int:
 def _parting(rows: Sequence[tuple[int, ...]]) -> int:
     """Return up to where equal beginnings of rows, see `_Batch._read`, are computed once, 1 where not worth it."""
     table = np.array(sorted(rows))
-    alike = (table[1:] != table[:-1]).argmax(axis=1)  # of each row and the next one
-    saved = {int(end): (int(end) - 1) * int((alike >= end).sum()) for end in set(alike.tolist()) if end > 1}
+    first_difference = (table[1:] != table[:-1]).argmax(axis=1)  # of each row and the next one
+    saved = {
+        int(end): (int(end) - 1) * int((first_difference >= end).sum())
+        for end in set(first_difference.tolist())
+        if end > 1
+    }
     best = max(saved, key=saved.__getitem__, default=1)
     return best if saved.get(best, 0) > _TOKENS_PER_PASS else 1
 
@@ -391,7 +395,7 @@ class _Batch:
             number_of = {row: number for number, row in enumerate(dict.fromkeys(row[:parting] for row in read))}
             _, rows = self._read(list(number_of))
             rearrange(rows, [number_of[row[:parting]] for row in read])
-        first, end = (self._shared + each - 1 for each in (parting, len(read[0])))
+        first, end = (self._shared + length - 1 for length in (parting, len(read[0])))
         positions = [list(range(first - count, end - count)) for count in dead]
         logits, cache = self._forward([list(row[parting:]) for row in read], rows, positions)
         TALLY.add(computed_prompt=(end - first) * len(read))

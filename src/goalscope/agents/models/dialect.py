@@ -68,11 +68,11 @@ THINKING: Final = ("enable_thinking", "thinking")
 
 def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
     """Raise a ValueError where thinking is switched by two settings."""
-    both = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
-    if both:
+    conflicting = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
+    if conflicting:
         raise ValueError(
             f"thinking must be switched by one setting, got thinking: {str(thinking).lower()} and "
-            f"template_options.{both[0]}: leave {both[0]} out of template_options"
+            f"template_options.{conflicting[0]}: leave {conflicting[0]} out of template_options"
         )
 
 
@@ -264,10 +264,10 @@ class Dialect:
             return render_bounded(loaded.chat_template, chat, variables)
         except ChatTemplateError as error:
             if _asks_for_tools(loaded.chat_template, chat, variables):
-                others = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
+                other_names = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
                 advice = (
-                    f"choose another one by its name, {_how_to_choose(others, self._source)}"
-                    if others
+                    f"choose another one by its name, {_how_to_choose(other_names, self._source)}"
+                    if other_names
                     else "it has no other one; put one that needs no tools into its folder as chat_template.jinja"
                 )
                 raise ValueError(
@@ -397,12 +397,12 @@ class Dialect:
 
     def _where(self) -> tuple[str, dict[str, Any]]:
         """Return the source to read, and the arguments of ``from_pretrained``."""
-        where: dict[str, Any] = {"trust_remote_code": False}
+        options: dict[str, Any] = {"trust_remote_code": False}
         if self._folder is not None and NamedFile(self._folder).is_there():
-            return str(self._folder.parent), {**where, "local_files_only": True, "gguf_file": self._folder.name}
+            return str(self._folder.parent), {**options, "local_files_only": True, "gguf_file": self._folder.name}
         if self._folder is not None:
-            return str(self._folder), {**where, "local_files_only": True}
-        return self._source, where if self._revision is None else {**where, "revision": self._revision}
+            return str(self._folder), {**options, "local_files_only": True}
+        return self._source, options if self._revision is None else {**options, "revision": self._revision}
 
     def _read(self) -> Loaded:
         tokenizer, file = self._read_tokenizer()

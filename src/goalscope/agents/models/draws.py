@@ -61,8 +61,8 @@ def _among(probabilities: Any, numbers: Any, top_p: float, counts: Sequence[int]
     drawn, enough = _drawn(*torch.topk(probabilities, counts[0], dim=-1), numbers, top_p)
     rest = (~enough).nonzero()[:, 0]
     if len(rest):
-        others = _among(probabilities[rest], numbers[rest], top_p, counts[1:])
-        drawn.tokens[rest], drawn.margins[rest] = others
+        other_draws = _among(probabilities[rest], numbers[rest], top_p, counts[1:])
+        drawn.tokens[rest], drawn.margins[rest] = other_draws
     return drawn
 
 
@@ -89,17 +89,19 @@ def _drawn(ordered: Any, order: Any, numbers: Any, top_p: float) -> tuple[Draws,
     split_ties = (dropped[:, 1:] != dropped[:, :-1]) & (ordered[:, 1:] == ordered[:, :-1])
     enough = (mass_before[:, -1] > top_p + _ROUNDING) & ~split_ties.any(dim=-1)
     ids, by_id = torch.sort(order, dim=-1)
-    kept = ordered.masked_fill(dropped, 0.0).gather(-1, by_id)
-    cumulative = torch.cumsum(kept, dim=-1)
+    probabilities_left = ordered.masked_fill(dropped, 0.0).gather(-1, by_id)
+    cumulative = torch.cumsum(probabilities_left, dim=-1)
     total = cumulative[:, -1:]
     target = numbers * total
     # The first id whose cumulative probability exceeds the target; it always has a probability above 0.
-    places = torch.searchsorted(cumulative, target, right=True).clamp(max=kept.shape[-1] - 1)
-    overshot = kept.gather(-1, places) == 0  # the target was rounded up to the total mass
-    last = kept.shape[-1] - 1 - (kept.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
+    places = torch.searchsorted(cumulative, target, right=True).clamp(max=probabilities_left.shape[-1] - 1)
+    overshot = probabilities_left.gather(-1, places) == 0  # the target was rounded up to the total mass
+    last = (
+        probabilities_left.shape[-1] - 1 - (probabilities_left.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
+    )
     places = torch.where(overshot, last, places)
     upper = cumulative.gather(-1, places)
-    lower = upper - kept.gather(-1, places)
+    lower = upper - probabilities_left.gather(-1, places)
     margins = torch.minimum(target - lower, upper - target).clamp(min=0.0) / total
     if top_p < 1:
         margins = torch.minimum(margins, (mass_before[:, 1:] - top_p).abs().amin(dim=-1, keepdim=True))

@@ -139,16 +139,16 @@ class EngineModel(Answering):
     ) -> None:
         places = [(index, row) for index, rows in enumerate(answers) for row in range(len(rows))]
         texts = [[*contexts[index], *answers[index][row]] for index, row in places]
-        found: dict[int, dict[int, list[float]]] = {}
+        likelihoods: dict[int, dict[int, list[float]]] = {}
 
         def take(all_scores: Sequence[Scores]) -> None:
             new = []
             for scores in all_scores:
                 index, row = places[scores.index]
-                rows = found.setdefault(index, {})
+                rows = likelihoods.setdefault(index, {})
                 rows[row] = scores.scores
                 if len(rows) == len(answers[index]):
-                    new.append((index, [rows[each] for each in range(len(rows))]))
+                    new.append((index, [rows[place] for place in range(len(rows))]))
             arrived(new)
 
         calls = [{"ids": ids, "given": len(contexts[index])} for ids, (index, _) in zip(texts, places, strict=True)]

@@ -111,9 +111,9 @@ class Engine:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
         self._end = weakref.finalize(self, _kill, self._process, self._log)
-        found: list[Ready] = []
-        self._exchange(order, 1, Ready.model_validate, found.append, lambda: None)
-        [self.ready] = found
+        ready: list[Ready] = []
+        self._exchange(order, 1, Ready.model_validate, ready.append, lambda: None)
+        [self.ready] = ready
 
     @property
     def ended(self) -> bool:
@@ -183,16 +183,16 @@ class Engine:
         if not line:
             raise RuntimeError(f"vLLM ended before it had answered: {self._said()}")
         try:
-            told = json.loads(line)
-            if not isinstance(told, dict):
+            answer = json.loads(line)
+            if not isinstance(answer, dict):
                 raise ValueError("no JSON object")
-            if told == {"end": True}:
+            if answer == {"end": True}:
                 return None
-            if "error" not in told:
-                return checked(told)
+            if "error" not in answer:
+                return checked(answer)
         except ValueError as error:  # of JSON and of fields, too
             raise RuntimeError(f"vLLM gave an answer of another form: {_line(error)}") from None
-        raise RuntimeError(f"vLLM cannot do what is asked: {_line(told['error'])}")
+        raise RuntimeError(f"vLLM cannot do what is asked: {_line(answer['error'])}")
 
     def forget(self) -> None:
         """Leave the process alone from now on."""
@@ -221,9 +221,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _line(told: object) -> str:
+def _line(answer: object) -> str:
     """Return what an engine said as one printable line."""
-    return printable(" ".join(str(told).split())[:_MOST_SAID])
+    return printable(" ".join(str(answer).split())[:_MOST_SAID])
 
 
 def _read(stream: IO[str], lines: "queue.SimpleQueue[str]") -> None:

@@ -86,14 +86,14 @@ def scored(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for number, call in enumerate(order["calls"]):
         running.add_request(str(number), {"prompt_token_ids": call["ids"]}, sampling)
     while running.has_unfinished_requests():
-        for one in running.step():
-            if one.finished:
-                number = int(one.request_id)
-                ids, given = order["calls"][number]["ids"], order["calls"][number]["given"]
-                entries = one.prompt_logprobs
+        for output in running.step():
+            if output.finished:
+                number = int(output.request_id)
+                ids, scored = order["calls"][number]["ids"], order["calls"][number]["given"]
+                entries = output.prompt_logprobs
                 yield {
                     "index": number,
-                    "scores": [entries[place][ids[place]].logprob for place in range(given, len(ids))],
+                    "scores": [entries[place][ids[place]].logprob for place in range(scored, len(ids))],
                 }
 
 

@@ -142,8 +142,8 @@ def has_chat_template(folder: Path) -> bool:
 def bundled_templates() -> frozenset[str]:
     """Return the chat templates that come with the package."""
     folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
-    found = (folder / TEMPLATE_FILES[0] for folder in folders)
-    return frozenset(NamedFile(file).load_text() for file in found if NamedFile(file).is_there())
+    candidates = (folder / TEMPLATE_FILES[0] for folder in folders)
+    return frozenset(NamedFile(file).load_text() for file in candidates if NamedFile(file).is_there())
 
 
 @cache
@@ -399,8 +399,9 @@ def _check_template_files(folder: Path) -> None:
     odd = [entry.name for entry in present if not stat.S_ISREG(entry.status.st_mode)]
     size = sum(entry.status.st_size for entry in present)
     if odd or size > _MOST_TEMPLATES:
-        given = f"{odd[0]}, which is no file" if odd else f"{size} bytes"
+        description = f"{odd[0]}, which is no file" if odd else f"{size} bytes"
         raise ValueError(
-            f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes together, got {given}: "
+            f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes together, "
+            f"got {description}: "
             f"{ADVICE}"
         )

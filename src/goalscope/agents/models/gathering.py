@@ -79,7 +79,7 @@ class Gathering:
             while not mine.done and not self._is_complete(number):
                 self._changed.wait()
             if not mine.done:
-                batch = [self._asked.pop(each) for each in sorted(self._asked)]
+                batch = [self._asked.pop(request) for request in sorted(self._asked)]
                 self._busy = True
         if not mine.done:
             try:
@@ -87,8 +87,8 @@ class Gathering:
             finally:
                 with self._changed:
                     self._busy = False
-                    for each in batch:
-                        each.done = True
+                    for request in batch:
+                        request.done = True
                     self._changed.notify_all()
         if mine.problem is not None:
             raise mine.problem
@@ -102,24 +102,29 @@ class Gathering:
 def _decode(batch: Sequence[_Asked]) -> None:
     """Decode the requests of a batch, those with the same weights and settings in one call."""
     groups: list[list[_Asked]] = []
-    for asked in batch:
+    for request in batch:
         group = next(
-            (one for one in groups if (one[0].decode, one[0].settings) == (asked.decode, asked.settings)), None
+            (
+                group_so_far
+                for group_so_far in groups
+                if (group_so_far[0].decode, group_so_far[0].settings) == (request.decode, request.settings)
+            ),
+            None,
         )
-        groups.append([asked]) if group is None else group.append(asked)
+        groups.append([request]) if group is None else group.append(request)
     for group in groups:
-        places = [(asked, place) for asked in group for place in range(len(asked.prompts))]
+        places = [(request, place) for request in group for place in range(len(request.prompts))]
 
         def hand_out(outputs: Sequence[tuple[int, Decoded]], group: Any = group, places: Any = places) -> None:
-            for asked in group:
-                asked.take([(places[index][1], output) for index, output in outputs if places[index][0] is asked])
-            if all(asked.problem is not None for asked in group):
+            for request in group:
+                request.take([(places[index][1], output) for index, output in outputs if places[index][0] is request])
+            if all(request.problem is not None for request in group):
                 raise StoppedError
 
-        prompts = [prompt for asked in group for prompt in asked.prompts]
-        rngs = [rng for asked in group for rng in asked.rngs]
+        prompts = [prompt for request in group for prompt in request.prompts]
+        rngs = [rng for request in group for rng in request.rngs]
         try:
             group[0].decode(group[0].settings, prompts, rngs, hand_out)
         except BaseException as error:  # noqa: BLE001 - raised in the threads of all runs
-            for asked in group:
-                asked.problem = asked.problem or error
+            for request in group:
+                request.problem = request.problem or error

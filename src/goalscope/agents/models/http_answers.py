@@ -102,8 +102,8 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
     divided = in_text is not None and any(part.kind == "reasoning" for part in in_text)
     if in_text is None:
         in_text = (Part(kind="answer", text=text),) if text else ()
-    apart = (Part(kind="reasoning", text=reasoning),) if reasoning else ()
-    parts = (*apart, *in_text, *_calls(message))
+    reasoning_parts = (Part(kind="reasoning", text=reasoning),) if reasoning else ()
+    parts = (*reasoning_parts, *in_text, *_calls(message))
     _refuse_nothing(parts, finish, common["output_count"])
     returned = choice.get("logprobs")
     entries = returned.get("content") if isinstance(returned, Mapping) else None

@@ -42,8 +42,8 @@ class RejectedError(ValueError):
         sent = list(sent)
         if self.parameter in sent:
             return self.parameter
-        found = [name for name in sent if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(self))]
-        return max(found, key=len) if found else None
+        names = [name for name in sent if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(self))]
+        return max(names, key=len) if names else None
 
 
 class WithheldError(ValueError):
@@ -77,10 +77,10 @@ class Response(NamedTuple):
 
 def explain(response: Response, server: Server, key: str) -> NoReturn:
     """Raise the error of a failure status, with advice."""
-    status, where = response.status, server.base_url
+    status, address = response.status, server.base_url
     if 300 <= status < 400:
         raise ValueError(
-            f"server.base_url must be the address that answers, {where} redirects to "
+            f"server.base_url must be the address that answers, {address} redirects to "
             f"{scrub(_place(response.headers.get('location', '')), key)} (status {status}), which is not followed: "
             "another server's answer must not become this one's. Name that address as server.base_url if it is "
             "the model's"
@@ -111,10 +111,10 @@ def raise_failure(
         seconds: the wait that the server requests.
         within: whether the error stands within a response of status 200.
     """
-    where, place = server.base_url, f"error {status} in a response of status 200" if within else f"status {status}"
+    address, place = server.base_url, f"error {status} in a response of status 200" if within else f"status {status}"
     message = scrub(str(fields.get("message") or fields.get("detail") or raw), key, LONGEST_TEXT)
     if status == 429 and fields.get("code") == "insufficient_quota":
-        raise PermissionError(f"the key must have quota left at {where}, the server says: {message}")
+        raise PermissionError(f"the key must have quota left at {address}, the server says: {message}")
     if status in (400, 403) and str(fields.get("code")).lower() in _FILTERED:
         raise WithheldError(message)
     if status in _PASSING or status >= 500:
@@ -123,14 +123,16 @@ def raise_failure(
         variable = server.key_variable
         problem = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
         raise PermissionError(
-            f"{where} must accept the key, {problem} ({place}); check the key and what it may use. The server says: "
+            f"{address} must accept the key, {problem} ({place}); check the key and what it may use. The server says: "
             f"{message}"
         )
     if status == 402:
-        raise PermissionError(f"the account of the key must have credit left at {where}, it says: {message} ({place})")
+        raise PermissionError(
+            f"the account of the key must have credit left at {address}, it says: {message} ({place})"
+        )
     if status == 404:
         raise MissingError(
-            f"model and server.base_url must exist, {where} says: {message} ({place}). Check the model's name with "
+            f"model and server.base_url must exist, {address} says: {message} ({place}). Check the model's name with "
             "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
             + ("; a server without a completions endpoint needs mode chat" * (server.mode == "completions"))
         )

@@ -108,12 +108,12 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
     try:
         begun = [pool.submit(work, item) for item in items]
         ended = wait(begun, return_when=FIRST_EXCEPTION).done
-        if any(each.exception() is not None for each in ended):
+        if any(future.exception() is not None for future in ended):
             pool.shutdown(wait=True, cancel_futures=True)  # the others may hand out what they have finished
-            problems = [each.exception() for each in begun if not each.cancelled()]
+            problems = [future.exception() for future in begun if not future.cancelled()]
             # Where one fails, the others are stopped.
             raise min(filter(None, problems), key=lambda problem: isinstance(problem, StoppedError))
-        return [each.result() for each in begun]
+        return [future.result() for future in begun]
     finally:
         # An interrupt does not wait for the batches under way.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -185,8 +185,8 @@ class TokenizerContract:
                 f"the tokenizer of {self.source} must be that of its model, it has {len(vocabulary)} tokens, and the "
                 f"model's embedding has {self.rows} rows (vocab_size): {ADVICE}"
             )
-        own = [str(token) for token in self.tokenizer.all_special_tokens]
-        names = dict.fromkeys([*own, *markers, *_MARK.findall(chat_template)])
+        special = [str(token) for token in self.tokenizer.all_special_tokens]
+        names = dict.fromkeys([*special, *markers, *_MARK.findall(chat_template)])
         whole = [name for name in names if name in vocabulary]
         for name, ids in zip(whole, self.split(whole), strict=True):
             if ids != [vocabulary[name]]:
@@ -194,7 +194,7 @@ class TokenizerContract:
                     f"the token {shorten(name)} of {self.source} must be one token, its tokenizer splits it into "
                     f"{len(ids)}: list it in added_tokens of tokenizer.json, as save_pretrained does, or {ADVICE}"
                 )
-        opening = "".join(own[:2])
+        opening = "".join(special[:2])
         text = opening.join(["", *SAMPLE])
         *_, ids = self.ids([*SAMPLE, text])
         if self._text(ids) != text:
@@ -213,11 +213,11 @@ class TokenizerContract:
         """
         tokens = {number: token for token, number in self.tokenizer.get_vocab().items()}
         for number in sorted({*named, *([] if own is None else [own])}):
-            where = "eos_token_id" if number in named else f"eos_token ({shorten(str(self.tokenizer.eos_token))})"
+            source = "eos_token_id" if number in named else f"eos_token ({shorten(str(self.tokenizer.eos_token))})"
             if number not in tokens or (self.rows is not None and number >= self.rows):
                 most = max(tokens, default=-1) if self.rows is None else min(max(tokens, default=-1), self.rows - 1)
                 raise ValueError(
-                    f"the token that ends an output must be one of the model's, 0 to {most}; {where} of {self.source} "
+                    f"the token that ends an output must be one of the model's, 0 to {most}; {source} of {self.source} "
                     f"is {number}, which is none: it belongs to another tokenizer; set eos_token_id in its "
                     "generation_config.json and eos_token in its tokenizer_config.json"
                 )
@@ -238,11 +238,11 @@ class TokenizerContract:
     def _unlike_file(self, ids: Sequence[int], reference: Sequence[int]) -> ValueError:
         """Return the error for ids that are not those of the file."""
         pairs = enumerate(zip(ids, reference, strict=False))
-        first = next((index for index, (one, other) in pairs if one != other), min(len(ids), len(reference)))
-        known = self.tokenizer.convert_ids_to_tokens
+        first = next((index for index, (own_id, other) in pairs if own_id != other), min(len(ids), len(reference)))
+        to_tokens = self.tokenizer.convert_ids_to_tokens
 
         def token(numbers: Sequence[int]) -> str:
-            return f"{numbers[first]} ({shorten(known(numbers[first]))})" if first < len(numbers) else "nothing"
+            return f"{numbers[first]} ({shorten(to_tokens(numbers[first]))})" if first < len(numbers) else "nothing"
 
         return ValueError(
             f"the tokenizer of {self.source} must give the ids of its tokenizer.json, transformers loads it as "
@@ -256,7 +256,7 @@ class TokenizerContract:
         if decoded == text or self._differs_in_known_ways(text, decoded):
             return
         pairs = enumerate(zip(text, decoded, strict=False))
-        first = next((index for index, (one, other) in pairs if one != other), min(len(text), len(decoded)))
+        first = next((index for index, (letter, other) in pairs if letter != other), min(len(text), len(decoded)))
         begin = max(0, first - _SHOWN // 2)
         raise ValueError(
             f"the tokenizer of {self.source} must give a prompt back, it turns {text[begin : first + _SHOWN]!r} into "
@@ -267,11 +267,11 @@ class TokenizerContract:
 
     def _differs_in_known_ways(self, text: str, decoded: str) -> bool:
         """Return whether two texts differ only by white space that tokenizers add or take away at special tokens."""
-        pieces, others = self._special.split(text), self._special.split(decoded)
-        if len(pieces) != len(others) or pieces[1::2] != others[1::2]:
+        pieces, decoded_pieces = self._special.split(text), self._special.split(decoded)
+        if len(pieces) != len(decoded_pieces) or pieces[1::2] != decoded_pieces[1::2]:
             return False
         for index in range(0, len(pieces), 2):
-            piece, other = pieces[index], others[index]
+            piece, other = pieces[index], decoded_pieces[index]
             before = self._takes_space[pieces[index - 1]] if index else (False, False)
             after = self._takes_space[pieces[index + 1]] if index + 1 < len(pieces) else (False, False)
             if before[1]:

@@ -153,8 +153,8 @@ def _memories(module: Any) -> Iterator[list[Any]]:
     """Yield weights and biases of each layer of an LSTM or GRU, or of a cell: of what comes in, and of what is kept."""
     for end in (f"_l{number}" for number in range(module.num_layers)) if hasattr(module, "num_layers") else ("",):
         names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-        found: list[Any] = [getattr(module, f"{name}{end}", None) for name in names]
-        yield [one if one is None or one.ndim == 1 else one.T for one in found]
+        tensors: list[Any] = [getattr(module, f"{name}{end}", None) for name in names]
+        yield [tensor if tensor is None or tensor.ndim == 1 else tensor.T for tensor in tensors]
 
 
 def _mission(
@@ -175,12 +175,12 @@ def _mission(
         )
     table = embedding.weight.detach().cpu().numpy()
     numbers = {word: number for number, word in enumerate(WORDS, 1)} if vocabulary is None else vocabulary
-    known = [number for number, word in enumerate(WORDS, 1) if 0 < numbers.get(word, 0) < len(table)]
+    matching = [number for number, word in enumerate(WORDS, 1) if 0 < numbers.get(word, 0) < len(table)]
     ours = np.zeros((len(WORDS) + 1, table.shape[1]))
-    ours[0], ours[known] = table[0], table[[numbers[WORDS[number - 1]] for number in known]]
+    ours[0], ours[matching] = table[0], table[[numbers[WORDS[number - 1]] for number in matching]]
     tensors["words.embedding"] = np.ascontiguousarray(ours, dtype=np.float32)
     tensors.update(_tensors("words", layers[0]))
-    unknown = sorted(set(range(1, len(ours))) - set(known))
+    unknown = sorted(set(range(1, len(ours))) - set(matching))
     return WordsForm(cell=kind, joins=joins, numbers=MOST_WORDS, padded=padded, unknown=unknown)
 
 
@@ -322,14 +322,16 @@ class PolicyFile(Scripted):
         interrupted episode goes on as it would have.
         """
         view, network = observation.view, read_policy(self.file)
-        found, _ = network.step(shown_array(view), _remembered(network, observation))
-        if len(found) != len(view.actions):
-            raise ValueError(f"a policy must have the {len(view.actions)} actions of its world, got {len(found)}")
+        probabilities, _ = network.step(shown_array(view), _remembered(network, observation))
+        if len(probabilities) != len(view.actions):
+            raise ValueError(
+                f"a policy must have the {len(view.actions)} actions of its world, got {len(probabilities)}"
+            )
         if view.admissible is not None:
-            offered = np.isin(np.arange(len(found)), view.admissible)
-            what = f"the probabilities that {self.file} gives the actions which are offered"
-            found = to_shares(what, np.where(offered, found, 0.0))
-        return found
+            offered = np.isin(np.arange(len(probabilities)), view.admissible)
+            description = f"the probabilities that {self.file} gives the actions which are offered"
+            probabilities = to_shares(description, np.where(offered, probabilities, 0.0))
+        return probabilities
 
     def _choose(self, observation: Observation) -> int:
         chances = self.probabilities(observation)
@@ -352,7 +354,7 @@ def _remembered(network: PolicyNetwork, observation: Observation) -> Memory:
         )
     with _LOCK:
         seen, memory = _RECALLED.get(key, ([], network.begin()))
-    if len(seen) > len(views) or any(one is not other for one, other in zip(seen, views, strict=False)):
+    if len(seen) > len(views) or any(earlier is not other for earlier, other in zip(seen, views, strict=False)):
         seen, memory = [], network.begin()
     for view in views[len(seen) :]:
         _, memory = network.step(shown_array(view), memory)

@@ -34,7 +34,7 @@ def indicators(mission: str) -> npt.NDArray[np.uint8]:
             f"{mission!r:.200}: choose another array"
         )
     rows = np.zeros((_LONGEST_MISSION, len(_CHARACTERS)), dtype=np.uint8)
-    rows[np.arange(len(mission)), [_CHARACTERS.index(one) for one in mission]] = 1
+    rows[np.arange(len(mission)), [_CHARACTERS.index(character) for character in mission]] = 1
     return rows.ravel()
 
 

@@ -122,8 +122,8 @@ class PolicyNetwork:
 
     def begin(self) -> Memory:
         """Return the memory at the beginning of an episode: zeros."""
-        kept = [layer for layer in self.layers if layer.kept_weights is not None]
-        return tuple((np.zeros(layer.outputs), np.zeros(layer.outputs)) for layer in kept)
+        recurrent = [layer for layer in self.layers if layer.kept_weights is not None]
+        return tuple((np.zeros(layer.outputs), np.zeros(layer.outputs)) for layer in recurrent)
 
     def probabilities(self, observation: npt.NDArray[Any]) -> Array:
         """Return ``[A]`` the probabilities of the actions, with memory those at the beginning of an episode.
@@ -192,10 +192,10 @@ class PolicyNetwork:
                 "its training by their numbers at the end of its array: choose image-tokens for the world"
             )
         length = words.padded or int(np.max(np.flatnonzero(ids), initial=-1)) + 1
-        kept = np.zeros(cell.outputs), np.zeros(cell.outputs)
+        memory = np.zeros(cell.outputs), np.zeros(cell.outputs)
         for number in ids[:length]:
-            kept = _remembered(words.cell, cell, embeddings[number], *kept)
-        return kept[0]
+            memory = _remembered(words.cell, cell, embeddings[number], *memory)
+        return memory[0]
 
 
 def _remembered(cell: Cell, layer: Layer, values: Array, hidden: Array, carried: Array) -> tuple[Array, Array]:
@@ -206,7 +206,7 @@ def _remembered(cell: Cell, layer: Layer, values: Array, hidden: Array, carried:
     if cell == "gru":
         reset, update = _logistic(new[0] + old[0]), _logistic(new[1] + old[1])
         return (1 - update) * np.tanh(new[2] + reset * old[2]) + update * hidden, carried
-    taken, forgets, candidate, shown = (one + other for one, other in zip(new, old, strict=True))
+    taken, forgets, candidate, shown = (new_part + other for new_part, other in zip(new, old, strict=True))
     carried = _logistic(forgets) * carried + _logistic(taken) * np.tanh(candidate)
     return _logistic(shown) * np.tanh(carried), carried
 
@@ -283,9 +283,9 @@ def network_of(tensors: dict[str, Any], form: PolicyForm, digest: str) -> Policy
         layers.append(layer)
         width = layer.outputs
     counts = sum(one.weights.ndim == 4 for one in layers), sum(one.kept_weights is not None for one in layers)
-    told = (len(form.strides), len(form.cells))
+    shape = (len(form.strides), len(form.cells))
     joins = form.words is None or form.words.joins < len(layers)
-    if tensors or counts != told or len(form.pools) not in (0, len(layers)) or not joins:
+    if tensors or counts != shape or len(form.pools) not in (0, len(layers)) or not joins:
         raise ValueError(
             f"the layers that it says, got {', '.join(sorted(tensors)) or 'other strides, cells or pools'}"
         )

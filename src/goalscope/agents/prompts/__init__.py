@@ -384,8 +384,8 @@ def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) ->
         example_view = GridView(grid=turned(Action(index)))
         values |= {**example_view.fields(), "grid": drawn(example_view.text), "view": drawn(example_view.text)}
     answer = json.dumps({"action": view.actions[index]}, ensure_ascii=False)
-    used = {name: values[name] for name in placeholders(block)}
-    return f"{fill(block, used)}{ANSWER_CUE}{answer}"
+    values_in_block = {name: values[name] for name in placeholders(block)}
+    return f"{fill(block, values_in_block)}{ANSWER_CUE}{answer}"
 
 
 @lru_cache(maxsize=len(Action))

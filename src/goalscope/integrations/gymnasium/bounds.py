@@ -26,8 +26,8 @@ class LevelBound:
     def __init__(self, level: LevelSimulator) -> None:
         self._level, self._width = level, level.size[0]
         words = level.layout()
-        self._free = [not one or one.startswith(("goal", "floor")) for one in words]
-        self._goals = [cell for cell, one in enumerate(words) if one.startswith("goal")]
+        self._free = [not word or word.startswith(("goal", "floor")) for word in words]
+        self._goals = [cell for cell, word in enumerate(words) if word.startswith("goal")]
         self._doors = [number for number, item in enumerate(level.movable) if item.type == "door"]
         self._ways: dict[Any, list[float]] = {}
 
@@ -44,35 +44,35 @@ class LevelBound:
 
     def _search(self, target: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
         free, width, cells = self._free, self._width, len(self._free)
-        found = [math.inf] * (4 * cells)
+        ends = [math.inf] * (4 * cells)
         # Steps rise by 1 or 2: the places of each number of steps, in turn.
         rounds: list[list[int]] = [[], [], []]
         for stand, facing in self.around(target):
             if stand not in walled:
-                found[4 * stand + facing] = 0.0
+                ends[4 * stand + facing] = 0.0
                 rounds[0].append(4 * stand + facing)
         steps, empty = 0.0, 0
         while empty < 3:
             empty = 0 if rounds[0] else empty + 1
             for pose in rounds[0]:
-                if found[pose] < steps:
+                if ends[pose] < steps:
                     continue
                 cell, facing = divmod(pose, 4)
                 further = 1 + (cell in closed)  # a forward step into this cell
                 for turn in (1, 3):
                     turned = 4 * cell + (facing + turn) % 4
-                    if steps + 1 < found[turned]:
-                        found[turned] = steps + 1
+                    if steps + 1 < ends[turned]:
+                        ends[turned] = steps + 1
                         rounds[1].append(turned)
                 col, row = _STEPS[facing]
                 before = cell - col - row * width
                 if 0 <= before < cells and free[before] and before not in walled:
                     moved = 4 * before + facing
-                    if steps + further < found[moved]:
-                        found[moved] = steps + further
+                    if steps + further < ends[moved]:
+                        ends[moved] = steps + further
                         rounds[further].append(moved)
             rounds, steps = [*rounds[1:], []], steps + 1
-        return found
+        return ends
 
     def around(self, cell: int) -> Iterator[tuple[int, int]]:
         """Yield the places and directions from which one faces a cell."""
@@ -103,8 +103,8 @@ class _Moment:
             return self.instruction(self.real.instrs)
         if self.bound._goals:
             return min(self.way(cell) + 1 for cell in self.bound._goals)
-        wanted, kind = str(self.real.mission), type(self.real).__name__
-        if hasattr(self.real, "obj") and wanted.startswith("pick up"):
+        mission, kind = str(self.real.mission), type(self.real).__name__
+        if hasattr(self.real, "obj") and mission.startswith("pick up"):
             return self.pick_up([self.real.obj])
         if kind == "UnlockEnv":
             return self.opened(self.number(self.real.door))
@@ -147,13 +147,15 @@ class _Moment:
     def put_next(self, objects: Iterable[Any], others: Iterable[Any], beside: Sequence[int]) -> float:
         """Return the bound of having put any of some objects next to one of others, which lie beside some cells."""
         least, width = math.inf, self.bound._width
-        held = any(self.things[self.number(item)][0] == CARRIED for item in others)
+        is_carried = any(self.things[self.number(item)][0] == CARRIED for item in others)
         for number in map(self.number, objects):
             place = self.things[number][0]
             if place < 0 and place != CARRIED:
                 least = min(least, self._picked(number) + 1)
                 continue
-            if held or not beside:  # the other one is put down anywhere, then this one is fetched and put beside it
+            if (
+                is_carried or not beside
+            ):  # the other one is put down anywhere, then this one is fetched and put beside it
                 least = min(least, (self.way(place, free=True) if place >= 0 else 0.0) + 2)
             for other in beside:
                 drops = [other + 1, other - 1, other + width, other - width]
@@ -194,13 +196,13 @@ class _Moment:
             if not self._opens(number, colour):
                 continue
             lies = self.things[number][0]
-            where = self.things[INSIDE - lies][0] if lies <= INSIDE else lies
-            if where < 0:
-                least = min(least, 1.0 if where == CARRIED else math.inf)
+            container = self.things[INSIDE - lies][0] if lies <= INSIDE else lies
+            if container < 0:
+                least = min(least, 1.0 if container == CARRIED else math.inf)
                 continue
-            fetched = self.bound.ways(where, self.closed, frozenset())[self.pose]
+            fetched = self.bound.ways(container, self.closed, frozenset())[self.pose]
             fetched += 1 + (lies <= INSIDE) + (self.carried is not None)
-            least = min(least, fetched + self.least(where, place, frozenset()))
+            least = min(least, fetched + self.least(container, place, frozenset()))
         return least
 
     def _opens(self, number: int, colour: str) -> bool:
@@ -213,7 +215,7 @@ class _Moment:
 
     def number(self, item: Any) -> int:
         """Return the number of an object."""
-        return next(number for number, one in enumerate(self.items) if one is item)
+        return next(number for number, candidate in enumerate(self.items) if candidate is item)
 
     def cell(self, number: int) -> int:
         """Return the cell of an object that lies in one."""

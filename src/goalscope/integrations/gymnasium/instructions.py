@@ -35,7 +35,7 @@ class VerifierMemory:
             tuple(
                 _NOTHING if node.preCarrying is None else self._number[id(node.preCarrying)] for node in self._carriers
             ),
-            tuple(tuple((int(col), int(row)) for col, row in one.obj_poss) for one in self._described),
+            tuple(tuple((int(col), int(row)) for col, row in described.obj_poss) for described in self._described),
         )
 
     def write(self, memory: Memory) -> None:
@@ -45,8 +45,8 @@ class VerifierMemory:
             node.a_done, node.b_done = "success" if first else False, "success" if second else False
         for node, number in zip(self._carriers, carried, strict=True):
             node.preCarrying = None if number == _NOTHING else self._movable[number]
-        for one, places in zip(self._described, positions, strict=True):
-            one.obj_poss = list(places)
+        for described, places in zip(self._described, positions, strict=True):
+            described.obj_poss = list(places)
 
 
 def _nodes(instruction: Any) -> Iterator[Any]:

@@ -191,8 +191,8 @@ class LayoutReader:
     ) -> None:
         self._search = search
         self.real, self._own, self._state, self._limit = env.unwrapped, environment, state, limit
-        given = getattr(env, "spec", None)
-        self._most = None if given is None else given.max_episode_steps
+        spec = getattr(env, "spec", None)
+        self._most = None if spec is None else spec.max_episode_steps
         self._horizon = horizon
         self._laid_out: OrderedDict[str, LaidOut] = OrderedDict()
         self._visited: OrderedDict[str, SearchedLayout] = OrderedDict()
@@ -236,19 +236,19 @@ class LayoutReader:
         table = layout.solved.table
         possible = table.triples[table.outcomes(state, action), 2].tolist() or [state]
         if self._own is None and terminated and self._toy is None:
-            found = next((number for number in possible if table.done[number]), -1)
+            state_number = next((number for number in possible if table.done[number]), -1)
         else:
             now: Any = self._read()
             if self._toy is not None and terminated:
                 now = self._toy.after(table.states[state], action, now)
-            found = table.index.get(now, -1)
-        if found not in possible or bool(table.done[found]) != terminated:
+            state_number = table.index.get(now, -1)
+        if state_number not in possible or bool(table.done[state_number]) != terminated:
             raise Mismatch(
                 f"{table.actions[action]!r} in {table.states[state]!r:.200} must do what the table says, but the "
                 f"environment did something else (over: {terminated}): its state holds more than is read, or a wrapper "
                 "below changes actions or ends"
             )
-        return int(found)
+        return int(state_number)
 
     def _read(self) -> Hashable:
         if self._state is not None:
@@ -280,11 +280,11 @@ class LayoutReader:
 
     def _from(self, key: str, environment: Environment[Any], solved: SolvedTable, number: int) -> LaidOut:
         horizon = self._decisions(solved, number)
-        own = content_id("layout", {"of": environment.describe(), "state": number, "horizon": horizon})
-        name = f"{key} {own}"
+        layout_id = content_id("layout", {"of": environment.describe(), "state": number, "horizon": horizon})
+        name = f"{key} {layout_id}"
         if name not in self._laid_out:
-            laid_out = LaidOut(id=own, environment=environment, solved=solved, start=number, horizon=horizon)
-            self._laid_out[name] = KNOWN.setdefault(own, laid_out)
+            laid_out = LaidOut(id=layout_id, environment=environment, solved=solved, start=number, horizon=horizon)
+            self._laid_out[name] = KNOWN.setdefault(layout_id, laid_out)
             while len(self._laid_out) > 4 * _LAYOUTS:
                 self._laid_out.popitem(last=False)
         self._laid_out.move_to_end(name)

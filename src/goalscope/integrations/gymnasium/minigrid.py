@@ -118,11 +118,11 @@ class MiniGridLevel(StateCopy):
 
     def observe(self, state: Key) -> Observed:
         """Return the observation in words, and as the array that was asked for."""
-        shown = super().observe(state)
+        observation = super().observe(state)
         if self._array == "none" or self.done(state):
-            return shown
+            return observation
         self._simulator.write(state)
-        return Observed(text=shown.text, array=_array(self._simulator.real, self._array))
+        return Observed(text=observation.text, array=_array(self._simulator.real, self._array))
 
     def make(self) -> LevelSimulator:
         """Return the level at the beginning of an episode; the layout is always the same."""

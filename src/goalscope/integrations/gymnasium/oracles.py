@@ -46,7 +46,9 @@ def oracle(
     options: dict[str, Any] = {"goals": goals, "horizon": horizon, "limit": limit, "search": search}
     holder = getattr(env, "unwrapped", env)
     if isinstance(inner := getattr(holder, "envs", None), list | tuple):
-        holder.envs = type(inner)(oracle(one, environment=environment, state=state, **options) for one in inner)
+        holder.envs = type(inner)(
+            oracle(environment_inside, environment=environment, state=state, **options) for environment_inside in inner
+        )
         return env
     if hasattr(env, "num_envs"):
         raise ValueError(

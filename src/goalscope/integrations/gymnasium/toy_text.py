@@ -47,9 +47,9 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
     try:
         return gymnasium.make(name, **(options or {}))
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
-        where = f" after {', '.join(modules)} was imported" if modules else ""
+        note = f" after {', '.join(modules)} was imported" if modules else ""
         raise ValueError(
-            f"Gymnasium must know the environment{where}, got {name!r:.200} ({error}): where a file of yours registers "
+            f"Gymnasium must know the environment{note}, got {name!r:.200} ({error}): where a file of yours registers "
             "it, name that file in modules, e.g. modules: [custom_env] for custom_env.py"
         ) from error
     except (gymnasium.error.Error, TypeError, ImportError) as error:
@@ -247,12 +247,12 @@ def _words(name: str, real: Any, state: int) -> str:
     if family == "Taxi":
         row, col, passenger, destination = (int(number) for number in real.decode(state))
         cells = dict(zip(_PLACES, real.locs, strict=True))
-        where = ", ".join(f"{place} at row {cell[0]}, column {cell[1]}" for place, cell in cells.items())
+        places = ", ".join(f"{place} at row {cell[0]}, column {cell[1]}" for place, cell in cells.items())
         who = "in your taxi" if passenger == len(_PLACES) else f"waiting at {_PLACES[passenger]}"
         picture = "\n".join("".join(cell.decode() for cell in line) for line in real.desc)
         return (
             f"You drive a taxi at row {row}, column {col} of 5 rows and 5 columns, counted from 0 at the top left. The "
-            f"places are {where}. The passenger is {who} and wants to go to {_PLACES[destination]}. A bar between two "
+            f"places are {places}. The passenger is {who} and wants to go to {_PLACES[destination]}. A bar between two "
             f"cells is a wall.\n{picture}"
         )
     return f"You are in state {state} of {name}."

@@ -72,9 +72,9 @@ class TrainingCurve(Records):
             return {}
         self._told = window - 1
         return {
-            "goalscope/" + "/".join(filter(None, (one["measure"], one["towards"]))): one["value"]
-            for one in self._of(self._told)
-            if not math.isnan(one["value"])
+            "goalscope/" + "/".join(filter(None, (estimate["measure"], estimate["towards"]))): estimate["value"]
+            for estimate in self._of(self._told)
+            if not math.isnan(estimate["value"])
         }
 
     @property
@@ -104,24 +104,24 @@ class TrainingCurve(Records):
 
     def _of(self, window: int) -> list[dict[str, Any]]:
         episodes = self._windows.get(window, [])
-        found = self._done.get(window)
-        if found is not None and found[0]["episodes"] == len(episodes):
-            return found
+        window_estimates = self._done.get(window)
+        if window_estimates is not None and window_estimates[0]["episodes"] == len(episodes):
+            return window_estimates
         made = [
             {
                 "steps": (window + 1) * self.every,
                 "measure": measure,
                 "towards": towards,
-                "value": one.value,
-                "low": one.low,
-                "high": one.high,
-                "n": one.n,
-                "clusters": one.clusters,
-                "unit": one.unit,
-                "note": one.note,
+                "value": estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+                "n": estimate.n,
+                "clusters": estimate.clusters,
+                "unit": estimate.unit,
+                "note": estimate.note,
                 "episodes": len(episodes),
             }
-            for measure, towards, one in self._estimates(episodes)
+            for measure, towards, estimate in self._estimates(episodes)
         ]
         if made:
             self._done[window] = made
@@ -130,22 +130,26 @@ class TrainingCurve(Records):
     def _estimates(self, episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Estimate]]:
         if not episodes:
             return
-        worlds = [str(one["world"]) for one in episodes]
+        worlds = [str(episode["world"]) for episode in episodes]
         clusters: Sequence[Any] = worlds if len(set(worlds)) > 1 else range(len(episodes))
         for measure, (unit, bounds) in MEASURES.items():
-            values = np.array([one[measure] for one in episodes], dtype=np.float64)
+            values = np.array([episode[measure] for episode in episodes], dtype=np.float64)
             yield (
                 measure,
                 "",
                 estimate_mean(values, clusters, unit=unit, bounds=bounds, confidence=self.confidence),
             )
-        for goal in dict.fromkeys(name for one in episodes for name in one["returns"]):
-            chosen = [index for index, one in enumerate(episodes) if not math.isnan(one["returns"].get(goal, math.nan))]
+        for goal in dict.fromkeys(name for episode in episodes for name in episode["returns"]):
+            chosen = [
+                index
+                for index, episode in enumerate(episodes)
+                if not math.isnan(episode["returns"].get(goal, math.nan))
+            ]
             yield "meg", goal, self._meg(goal, [episodes[index] for index in chosen], [clusters[i] for i in chosen])
 
     def _meg(self, goal: str, episodes: Sequence[Mapping[str, Any]], clusters: Sequence[Any]) -> Estimate:
         """Return signed MEG with one rationality for all worlds, its interval that of the mean return, through W*."""
-        worlds = list(dict.fromkeys(one["world"] for one in episodes))
+        worlds = list(dict.fromkeys(episode["world"] for episode in episodes))
         lacks = "no episode was as long as the horizon" if not worlds else ""
         if lacks or any(world not in self._layouts for world in worlds):
             note = lacks or _NO_LAYOUTS
@@ -154,12 +158,12 @@ class TrainingCurve(Records):
             )
         curves = [self._layouts[world].curve(goal) for world in worlds]
         highest = {world: curve.highest for world, curve in zip(worlds, curves, strict=True)}
-        returns = np.array([one["returns"][goal] for one in episodes])
+        returns = np.array([episode["returns"][goal] for episode in episodes])
         number = {world: index for index, world in enumerate(worlds)}
-        codes = np.array([number[one["world"]] for one in episodes])
+        codes = np.array([number[episode["world"]] for episode in episodes])
         means = np.bincount(codes, weights=returns) / np.bincount(codes)
         # What a return lacks of the highest varies less over worlds than returns do.
-        lacking_of = returns - np.array([highest[one["world"]] for one in episodes])
+        lacking_of = returns - np.array([highest[episode["world"]] for episode in episodes])
         ranges = [curve.episode_range for curve in curves]
         bounds = (
             min(low - curve.highest for (low, _), curve in zip(ranges, curves, strict=True)),
@@ -195,8 +199,8 @@ def _episodes(infos: Any) -> Iterator[dict[str, Any]]:
             yield from _episodes(info)
         return
     for source in (infos, infos.get("final_info")):
-        told = source.get("goalscope") if isinstance(source, Mapping) else None
-        episode = told.get("episode") if isinstance(told, Mapping) else None
+        recorded = source.get("goalscope") if isinstance(source, Mapping) else None
+        episode = recorded.get("episode") if isinstance(recorded, Mapping) else None
         if isinstance(episode, Mapping) and "_success" in episode:
             for index in np.flatnonzero(episode["_success"]).tolist():
                 yield _one(episode, index)
@@ -206,9 +210,9 @@ def _episodes(infos: Any) -> Iterator[dict[str, Any]]:
 
 def _one(episode: Mapping[str, Any], index: int) -> dict[str, Any]:
     """Return the episode of one environment from arrays with masks."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, values in episode.items():
         if name.startswith("_") or not episode[f"_{name}"][index]:
             continue
-        found[name] = _one(values, index) if isinstance(values, Mapping) else values[index]
-    return found
+        figures[name] = _one(values, index) if isinstance(values, Mapping) else values[index]
+    return figures

@@ -64,29 +64,29 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take an action."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        layout, before, taken = self._layout, self._path[-1], len(self._path) - 1
+        layout, before, steps = self._layout, self._path[-1], len(self._path) - 1
         number = int(action)
-        optimal = layout.optimal(before, taken)
+        optimal = layout.optimal(before, steps)
         following = self._reader.after(layout, before, number, bool(terminated))
-        regret = layout.regret(before, number, following, taken)
+        regret = layout.regret(before, number, following, steps)
         self._path.append(following)
         self._chosen.append(float(optimal[number]) if optimal.any() else math.nan)
         self._regret += 0.0 if math.isnan(regret) else regret
-        told = {**self._now(), "was_optimal": bool(optimal[number]), "regret": regret}
+        step_info = {**self._now(), "was_optimal": bool(optimal[number]), "regret": regret}
         if terminated or truncated:
-            told["episode"] = self._episode(bool(terminated))
-        return observation, reward, terminated, truncated, {**info, "goalscope": told}
+            step_info["episode"] = self._episode(bool(terminated))
+        return observation, reward, terminated, truncated, {**info, "goalscope": step_info}
 
     def _now(self) -> dict[str, Any]:
-        number, taken = self._path[-1], len(self._path) - 1
-        return {"optimal": self._layout.optimal(number, taken), "distance": self._layout.distance(number)}
+        number, steps = self._path[-1], len(self._path) - 1
+        return {"optimal": self._layout.optimal(number, steps), "distance": self._layout.distance(number)}
 
     def _episode(self, terminated: bool) -> dict[str, Any]:
         layout = self._layout
         success, length = layout.reached(self._path[-1]), len(self._path) - 1
         shortest = layout.distance(self._path[0])
-        decided = [one for one in self._chosen if not math.isnan(one)]
-        told: dict[str, Any] = {
+        decided = [share for share in self._chosen if not math.isnan(share)]
+        info: dict[str, Any] = {
             "success": success,
             "length": length,
             "accuracy": float(np.mean(decided)) if decided else math.nan,
@@ -96,7 +96,7 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
             "horizon": layout.horizon,
         }
         if isinstance(layout, SearchedLayout):
-            return {**told, "returns": {}, "meg": {}, "meg_bound": {}}
+            return {**info, "returns": {}, "meg": {}, "meg_bound": {}}
         names = [name for name in (layout.goals if self._goals is None else self._goals) if name in layout.goals]
         returns = {name: self._return(layout.goals[name], terminated) for name in names}
         curves = {name: layout.curve(name) for name in names}
@@ -104,7 +104,12 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
             name: math.nan if math.isnan(returns[name]) else meg_known(curve, returns=[returns[name]]).signed
             for name, curve in curves.items()
         }
-        return {**told, "returns": returns, "meg": meg, "meg_bound": {name: one.bound for name, one in curves.items()}}
+        return {
+            **info,
+            "returns": returns,
+            "meg": meg,
+            "meg_bound": {name: share.bound for name, share in curves.items()},
+        }
 
     def _return(self, where: Any, terminated: bool) -> float:
         """Return how many decisions of the horizon began where a goal is fulfilled."""

@@ -32,32 +32,34 @@ def verdicts() -> Metric:
     """
 
     def compute(scores: list[SampleScore]) -> Value:
-        used = [one for one in scores if isinstance(one.score.value, int | float) and one.score.value > 0]
-        if not used:
+        positive = [score for score in scores if isinstance(score.score.value, int | float) and score.score.value > 0]
+        if not positive:
             return {"left out": len(scores)}
-        options = (used[0].score.metadata or {})[OPTIONS]
-        episodes = [kept_episode(one.sample_metadata, one.score.metadata) for one in used]
+        options = (positive[0].score.metadata or {})[OPTIONS]
+        episodes = [kept_episode(score.sample_metadata, score.score.metadata) for score in positive]
         states, _ = states_among(episodes, "the log")
         bank, figures = bank_from(options["hypotheses"]), dict[str, float]()
-        bound = {name: bind(one, [state.world.world for state in states]) for name, one in bank.items()}
-        for where, members in groups(states):
-            group, finding = where_text(where), decide(members, bound, where=where)
+        bound = {name: bind(hypothesis, [state.world.world for state in states]) for name, hypothesis in bank.items()}
+        for tags, members in groups(states):
+            group, finding = where_text(tags), decide(members, bound, where=tags)
             stratum = judged(group, Trial(states=members, bank=bound), options["methods"] or usual_methods())
             figures |= finding_figures(finding)
-            found = {f"{method}: says nothing": 1.0 for method in stratum.refused}
-            for said in stratum.attributions:
-                found[f"{said.method}: {said.kind}"] = 1.0
-                found |= {f"{said.method} {name}": float(weight) for name, weight in said.weights.items()}
+            metrics = {f"{method}: says nothing": 1.0 for method in stratum.refused}
+            for attribution in stratum.attributions:
+                metrics[f"{attribution.method}: {attribution.kind}"] = 1.0
+                metrics |= {
+                    f"{attribution.method} {name}": float(weight) for name, weight in attribution.weights.items()
+                }
             for name in finding.names:
                 if (nats := finding.figure("meg", name)) is not None:
                     ends = {"nats": nats.value, "low": nats.low, "high": nats.high}
-                    found |= {f"{name} {end}": value for end, value in ends.items() if value is not None}
+                    metrics |= {f"{name} {end}": value for end, value in ends.items() if value is not None}
                 if (share := finding.figure("share", name)) is not None and share.value is not None:
-                    found[f"{name} share"] = share.value
-            found["worlds"] = float(stratum.clusters)
-            figures |= {f"{name} ({group})" if group else name: value for name, value in found.items()}
+                    metrics[f"{name} share"] = share.value
+            metrics["worlds"] = float(stratum.clusters)
+            figures |= {f"{name} ({group})" if group else name: value for name, value in metrics.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
-        return {**finite, "left out": len(scores) - len(used)}
+        return {**finite, "left out": len(scores) - len(positive)}
 
     return compute
 
@@ -83,4 +85,4 @@ def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequen
 
 def _moves(episode: Episode) -> int:
     """Return the number of actions of an episode in a world with a known process."""
-    return sum(int((one.action >= 0).sum()) for one in states_of_episodes([episode])[0])
+    return sum(int((state.action >= 0).sum()) for state in states_of_episodes([episode])[0])

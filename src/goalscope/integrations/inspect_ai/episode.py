@@ -169,10 +169,11 @@ async def _ask(model: InspectModel, player: ChatAgent, observation: Observation,
 def _check_settings(assumed: Sampling) -> None:
     """Raise a ValueError where Inspect asked with other settings than those that the agent's id stands for."""
     called = next(event for event in reversed(transcript().events) if isinstance(event, ModelEvent))
-    used = read_config(called.config)
-    if used != assumed:
+    config = read_config(called.config)
+    if config != assumed:
         raise ValueError(
-            f"the settings of a model must be those of its agent, {assumed}, got {used}: give them on the command line "
+            f"the settings of a model must be those of its agent, {assumed}, got {config}: "
+            "give them on the command line "
             "(--temperature 0), or name the model by its text where eval() is called with settings"
         )
 

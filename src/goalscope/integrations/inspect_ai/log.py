@@ -93,8 +93,8 @@ def log_version(path: Path) -> int:
             member = next((name for name in _HEADERS if name in packed.namelist()), _HEADERS[0])
             with packed.open(member) as stream:
                 head = stream.read(_HEAD)
-    found = _VERSION.match(head)
-    return int(found[1]) if found else 0
+    version = _VERSION.match(head)
+    return int(version[1]) if version else 0
 
 
 def _head(path: Path) -> bytes:
@@ -275,8 +275,8 @@ def _inspect(what: str) -> Iterator[None]:
         message = " ".join(str(error).split())
         # The message of the bounded process begins with the kind of the error in it.
         message = message if isinstance(error, BoundedError) else f"{type(error).__name__}: {message}"
-        given = printable(message[:_MOST_MESSAGE])
-        raise UntrustedError(f"Inspect must be able to read {what}", given) from error
+        text = printable(message[:_MOST_MESSAGE])
+        raise UntrustedError(f"Inspect must be able to read {what}", text) from error
 
 
 def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]:

@@ -25,7 +25,7 @@ def prepare() -> Callable[[dict[str, Any]], Iterator[Any]]:
         if part == "header":
             yield text_of(inspect_ai.log.read_eval_log(path, header_only=True))
         elif part == "keys":
-            yield [(one.id, one.epoch) for one in inspect_ai.log.read_eval_log_sample_summaries(path)]
+            yield [(sample.id, sample.epoch) for sample in inspect_ai.log.read_eval_log_sample_summaries(path)]
         elif part == "samples":
             keys = [(identity, epoch) for identity, epoch in request["keys"]]
             samples = inspect_ai.log.read_eval_log_samples_by_id(path, keys, resolve_attachments="full")

@@ -49,11 +49,11 @@ def directedness() -> Metric:
     """
 
     def compute(scores: list[SampleScore]) -> Value:
-        defined = [found for found in scores if _is_defined(found.score)]
+        defined = [sample for sample in scores if _is_defined(sample.score)]
         if not defined:
             return {"left out": len(scores)}
         options = (defined[0].score.metadata or {})[OPTIONS]
-        table = _table([kept_episode(found.sample_metadata, found.score.metadata) for found in defined])
+        table = _table([kept_episode(sample.sample_metadata, sample.score.metadata) for sample in defined])
         hypotheses, settings = _asked(table, options)
         states = states_of(table)
         estimates = goals.directedness(states, hypotheses, **settings).estimates
@@ -61,8 +61,8 @@ def directedness() -> Metric:
         values: dict[str, float] = {f"{name} episodes": 0 for name in hypotheses if name not in measured}
         for estimate in estimates:
             values |= _figures(estimate)
-        known = {name: one for name, one in hypotheses.items() if name in measured}
-        for finding in findings(states, known) if known else ():
+        measured_hypotheses = {name: hypothesis for name, hypothesis in hypotheses.items() if name in measured}
+        for finding in findings(states, measured_hypotheses) if measured_hypotheses else ():
             values |= finding_figures(finding)
         return {**values, "left out": len(scores) - len(defined)}
 
@@ -81,8 +81,8 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
     """
     names = hypotheses.split(",") if isinstance(hypotheses, str) else list(hypotheses)
     options: dict[str, Any] = {"utility": utility, "invalid": invalid}
-    if asked := [name.strip() for name in names if name.strip()]:
-        options["hypotheses"] = asked
+    if asked_names := [name.strip() for name in names if name.strip()]:
+        options["hypotheses"] = asked_names
 
     async def score(state: TaskState, target: Target) -> Score:
         return scored(state, options, lambda episode: _utilities(episode, options))
@@ -124,22 +124,22 @@ def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
     table = _table([episode])
     hypotheses, settings = _asked(table, options)
     [states] = states_of(table)
-    found = dict.fromkeys(hypotheses, math.nan)
+    metrics = dict.fromkeys(hypotheses, math.nan)
     for name, hypothesis in hypotheses.items():
         try:
             utility = hypothesis.utility(states.world)
         except Undefined:
             continue
         if utility.ndim == 1 and states.complete.all():
-            found[name] = float(states.utilities(utility, arrival=settings.get("utility") == "arrival")[0])
-    return found
+            metrics[name] = float(states.utilities(utility, arrival=settings.get("utility") == "arrival")[0])
+    return metrics
 
 
 def finding_figures(finding: Finding) -> dict[str, float]:
     """Return a finding as numbers: "answer: ANSWER", "reason: REASON" and "after NAME" are 1."""
-    where = where_text(finding.where)
+    condition = where_text(finding.where)
     texts = [f"answer: {finding.answer}", f"reason: {finding.reason}", *(f"after {name}" for name in finding.names)]
-    return {f"{text} ({where})" if where else text: 1.0 for text in texts}
+    return {f"{text} ({condition})" if condition else text: 1.0 for text in texts}
 
 
 def _is_defined(score: Score) -> bool:

@@ -153,8 +153,8 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
     """
     if recorded.world is not None:
         return _replayed(recorded, recorded.world, sample, header)
-    used = {turn.action for turn in recorded.turns if turn.action is not None}
-    action_names = recorded.actions if recorded.actions is not None else sorted(offered_tools(sample) or used)
+    actions_used = {turn.action for turn in recorded.turns if turn.action is not None}
+    action_names = recorded.actions if recorded.actions is not None else sorted(offered_tools(sample) or actions_used)
     if not action_names:
         must = "an episode must have names of actions: its sample offered no tools and no turn names an action"
         raise UntrustedError(f"{must}; give RecordedEpisode.actions", "none")
@@ -232,11 +232,11 @@ def _replayed(recorded: RecordedEpisode, world: World, sample: Any, header: Any)
 
 def _usual_horizon(world: World) -> int:
     """Return the horizon of a study on a world, 0 where it has none of its own and no shortest path."""
-    known = oracle(world)
-    if isinstance(known, TimedOracle):
+    solution = oracle(world)
+    if isinstance(solution, TimedOracle):
         must = "a known world must leave nothing to chance, since its states are those to which the actions lead"
         raise UntrustedError(must, "one with chance: leave world out")
-    return Horizon(factor=1.5).of(world) if world.horizon is not None or (known and known.length > 0) else 0
+    return Horizon(factor=1.5).of(world) if world.horizon is not None or (solution and solution.length > 0) else 0
 
 
 def _check_state(world: World, turn: RecordedTurn, index: int, live: LiveEpisode) -> None:
@@ -256,10 +256,10 @@ def _turn(turn: RecordedTurn, names: Sequence[str]) -> Turn:
     numbers = {name.casefold(): number for number, name in enumerate(names)}
     action = None if turn.action is None else numbers.get(turn.action.casefold())
     unknown = turn.action is not None and action is None
-    known = {name: getattr(turn, name) for name in STEP_FIELDS if name != "reward"}
+    fields = {name: getattr(turn, name) for name in STEP_FIELDS if name != "reward"}
     return Turn(
         action=action,
         failure=UNKNOWN_ACTION if unknown else turn.failure,
-        **known,
+        **fields,
         extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
     )

@@ -130,8 +130,8 @@ def study(path: str, agent: str | None = None) -> Task:
     """
     if shipped := path in study_files.names():
         note_namesake(path, "study")
-    own = not shipped and NamedFile(path).is_there()
-    loaded = Study.load(path) if own else Study.parse(read_yaml_text(study_files.text(path), path))
+    is_own = not shipped and NamedFile(path).is_there()
+    loaded = Study.load(path) if is_own else Study.parse(read_yaml_text(study_files.text(path), path))
     entries = [chat_agent for chat_agent in loaded.agents_ if chat_agent.kind in (CHAT, TASK_CHAT)]
     names = {chat_agent.build().name: chat_agent for chat_agent in entries}
     if agent is not None and agent not in names:

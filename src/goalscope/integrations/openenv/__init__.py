@@ -61,10 +61,10 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> WorldQuestion:
         """Begin an episode: the next one, or that of number ``seed``, counted around."""
-        one = self._episodes[(self._next if seed is None else seed) % len(self._episodes)]
+        episode = self._episodes[(self._next if seed is None else seed) % len(self._episodes)]
         self._next += seed is None
-        self._playing = WorldDialogue(**one, **self._settings)
-        self._state = State(episode_id=episode_id or f"{one['world'].id} {one['trajectory']}", step_count=0)
+        self._playing = WorldDialogue(**episode, **self._settings)
+        self._state = State(episode_id=episode_id or f"{episode['world'].id} {episode['trajectory']}", step_count=0)
         return WorldQuestion(text=self._playing.question(), reward=None, done=False)
 
     def step(self, action: WorldAnswer, timeout_s: float | None = None, **more: Any) -> WorldQuestion:
@@ -80,8 +80,8 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         self._state.step_count += 1
         if not playing.over:
             return WorldQuestion(text=playing.question(), reward=0.0, done=False)
-        found = playing.found()
-        return WorldQuestion(text="", reward=found["rewards"]["goal"], done=True, episode=found)
+        record = playing.found()
+        return WorldQuestion(text="", reward=record["rewards"]["goal"], done=True, episode=record)
 
     @property
     def state(self) -> State:

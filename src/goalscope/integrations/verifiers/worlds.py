@@ -61,12 +61,12 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):  # type: ignore[misc]
     def load(self) -> Iterator[WorldTask]:
         """Yield a task for each world and trajectory, in the order of the study."""
         settings = {"prompt": self.config.prompt, "template": self.config.template}
-        for one in episodes_of(self.config.study):
-            world = one["world"]
-            data: dict[str, Any] = {**one, "world": list(encode_world(world)), "settings": settings}
+        for episode in episodes_of(self.config.study):
+            world = episode["world"]
+            data: dict[str, Any] = {**episode, "world": list(encode_world(world)), "settings": settings}
             question = _dialogue(WorldData(**data)).question()
             yield WorldTask(
-                WorldData(**data, id=f"{world.id} {one['trajectory']}", name=world.id, prompt=question),
+                WorldData(**data, id=f"{world.id} {episode['trajectory']}", name=world.id, prompt=question),
                 self.config.task,
             )
 
@@ -99,8 +99,10 @@ class WorldsEnv(vf.Env[WorldsEnvConfig]):  # type: ignore[misc]
                 segment = await interaction.turn(playing.question())
         if interaction.trace.has_error:  # an episode that was broken off says nothing of the agent
             return
-        found = playing.found()
-        for name, value in found["rewards"].items():
+        record = playing.found()
+        for name, value in record["rewards"].items():
             interaction.trace.record_reward(name, value, 1.0 if name == "goal" else 0.0)
-        interaction.trace.record_metrics({name: value for name, value in found["metrics"].items() if value is not None})
-        interaction.trace.info[KEY] = found
+        interaction.trace.record_metrics(
+            {name: value for name, value in record["metrics"].items() if value is not None}
+        )
+        interaction.trace.info[KEY] = record

@@ -56,22 +56,22 @@ class VisitedStates:
 
     def optimal(self, state: Any) -> npt.NDArray[np.bool_]:
         """Return ``[A]`` bool, the actions that lead one step nearer to the goal; none where it is out of reach."""
-        found, distance = np.zeros(len(self.actions), dtype=bool), self.distance(state)
+        is_best, distance = np.zeros(len(self.actions), dtype=bool), self.distance(state)
         if distance <= 0:
-            return found
+            return is_best
         for action, following in enumerate(self.following(state)):
             if following != state and following not in self._exact and self._lower(following) <= distance - 1:
                 self._search(following, distance - 1)
-            found[action] = self._exact.get(following, math.inf) == distance - 1
-        return found
+            is_best[action] = self._exact.get(following, math.inf) == distance - 1
+        return is_best
 
     def following(self, state: Any) -> tuple[Any, ...]:
         """Return the next state of each action."""
         if state not in self._next:
             outcomes = [self.environment.step(state, action) for action in range(len(self.actions))]
-            if any(len(one) != 1 for one in outcomes):
+            if any(len(outcome) != 1 for outcome in outcomes):
                 raise ValueError("a search along visited states needs an environment without chance, got one with it")
-            self._next[state] = tuple(next(iter(one)) for one in outcomes)
+            self._next[state] = tuple(next(iter(outcome)) for outcome in outcomes)
         return self._next[state]
 
     def _lower(self, state: Any) -> float:
@@ -92,27 +92,27 @@ class VisitedStates:
         ahead = [(self._lower(start), 0.0, next(count), start)]
         closed: dict[Any, float] = {}
         while ahead and ahead[0][0] <= most and not math.isinf(ahead[0][0]):
-            total, taken, _, state = heapq.heappop(ahead)
-            taken = -taken
-            if taken > steps[state]:
+            total, step_count, _, state = heapq.heappop(ahead)
+            step_count = -step_count
+            if step_count > steps[state]:
                 continue
             if state in self._exact:
                 self._learn(closed, total)
                 self._keep(parent, start, state, total)
                 return
-            closed[state] = taken
+            closed[state] = step_count
             if len(closed) > self.limit:
                 raise ValueError(
                     f"a search for the goal must expand at most {self.limit} states, got more from {start!r:.200}: "
                     "raise limit, or give the environment a better lower_bound(state)"
                 )
             for following in self.following(state):
-                if taken + 1 < steps.get(following, math.inf):
-                    estimate = taken + 1 + self._lower(following)
+                if step_count + 1 < steps.get(following, math.inf):
+                    estimate = step_count + 1 + self._lower(following)
                     if estimate <= most and not math.isinf(estimate):
-                        steps[following], parent[following] = taken + 1, state
+                        steps[following], parent[following] = step_count + 1, state
                         # Among equally good ones the farthest first.
-                        heapq.heappush(ahead, (estimate, -(taken + 1), next(count), following))
+                        heapq.heappush(ahead, (estimate, -(step_count + 1), next(count), following))
         if math.isinf(most):  # all that can be reached was seen: from none of it the goal can be
             self._exact.update(dict.fromkeys(closed, math.inf))
             self._exact[start] = math.inf
@@ -122,9 +122,9 @@ class VisitedStates:
 
     def _learn(self, closed: dict[Any, float], total: float) -> None:
         """Raise the bounds of expanded states: no way from the start through them is shorter than the total."""
-        for state, taken in closed.items():
+        for state, steps in closed.items():
             if state not in self._exact:
-                self._least[state] = max(self._lower(state), total - taken)
+                self._least[state] = max(self._lower(state), total - steps)
 
     def _keep(self, parent: dict[Any, Any], start: Any, state: Any, total: float) -> None:
         """Keep the distances along a shortest way."""
@@ -147,22 +147,22 @@ def believe_visited(
         ValueError: a search beyond the limit, or an environment with chance.
     """
     environment = make()
-    found = VisitedStates(environment, limit)
+    visited = VisitedStates(environment, limit)
     (start,) = environment.initial()
-    length, arrived, rng = found.distance(start), 0, stream(seed, "play-back")
+    length, arrived, rng = visited.distance(start), 0, stream(seed, "play-back")
     fresh = make()
     for number in range(episodes):
         real = getattr(fresh, "play", None)
         player: Player = Simulated(make(), rng) if real is None else real(seed=number)
-        arrived += _played(found, player, start, ("optimal", "random", "mixed")[number % 3], rng)
+        arrived += _played(visited, player, start, ("optimal", "random", "mixed")[number % 3], rng)
     if length >= 0 and episodes and not arrived:
         raise Mismatch("the optimal policy must arrive in a fresh environment, but no episode of the play-back did")
-    return found
+    return visited
 
 
-def _played(found: VisitedStates, player: Player, state: Any, policy: str, rng: np.random.Generator) -> bool:
+def _played(visited: VisitedStates, player: Player, state: Any, policy: str, rng: np.random.Generator) -> bool:
     """Play one episode, compare each step, and return whether it ended at the goal."""
-    check = StatePlayer(found.environment, state)
+    check = StatePlayer(visited.environment, state)
     for step in range(LONGEST):
         if (player.state, player.done, player.goal) != (check.state, check.done, check.goal):
             raise Mismatch(
@@ -172,9 +172,9 @@ def _played(found: VisitedStates, player: Player, state: Any, policy: str, rng: 
         if check.done:
             return check.goal
         seeks = policy == "optimal" or (policy == "mixed" and bool(rng.random() < 0.5))
-        options = np.flatnonzero(found.optimal(check.state)) if seeks else np.arange(0)
-        options = options if len(options) else np.arange(len(found.actions))
+        options = np.flatnonzero(visited.optimal(check.state)) if seeks else np.arange(0)
+        options = options if len(options) else np.arange(len(visited.actions))
         action = int(rng.choice(options))
         player.act(action)
-        check.state = found.following(check.state)[action]
+        check.state = visited.following(check.state)[action]
     return False

@@ -241,8 +241,8 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
 def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...]) -> None:
     """Add what an action does in a state, next states in the order in which they were found."""
     state = search.states[index]
-    where = f"step({state!r:.200}, {actions[action]!r})"
-    outcomes = _distribution(search, search.environment.step(state, action), where)
+    place = f"step({state!r:.200}, {actions[action]!r})"
+    outcomes = _distribution(search, search.environment.step(state, action), place)
     numbered = {search.number(next_state, search.depth[index] + 1): chance for next_state, chance in outcomes.items()}
     for number in sorted(numbered):
         search.triples.append((index, action, number))
@@ -257,14 +257,14 @@ def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
     return names
 
 
-def _distribution(search: _Search[Any], outcomes: Any, where: str) -> dict[Any, float]:
+def _distribution(search: _Search[Any], outcomes: Any, place: str) -> dict[Any, float]:
     """Return a distribution without zero probabilities; the search keeps how far its sum was from 1."""
     if not isinstance(outcomes, Mapping):
-        raise ValueError(f"{where} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
+        raise ValueError(f"{place} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
     foreign = next((state for state in outcomes if not isinstance(state, Hashable)), None)
     if foreign is not None:  # a mapping of another kind than dict
-        raise ValueError(f"{where} must return states that can be hashed, got {type(foreign).__name__}")
-    probabilities, distance = to_chances(where, outcomes)
+        raise ValueError(f"{place} must return states that can be hashed, got {type(foreign).__name__}")
+    probabilities, distance = to_chances(place, outcomes)
     search.rounded = max(search.rounded, distance)
     return probabilities
 

@@ -348,7 +348,7 @@ class EnvironmentWorld(World):
             transitions=base.transitions,
             start=table.start,
             number=lambda states: _numbers(table, states),
-            goals={name: np.asarray(where, dtype=np.float64) for name, where in table.goals.items()},
+            goals={name: np.asarray(values, dtype=np.float64) for name, values in table.goals.items()},
             most=table.bound,
             offered=base.offered,
         )

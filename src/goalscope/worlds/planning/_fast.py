@@ -29,13 +29,13 @@ def spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) ->
     front = np.zeros_like(closed)
     front[np.arange(count), goal[:, 0]] = weights[goal[:, 1]]
     closed |= front
-    one = word(1)
+    unit = word(1)
     reached = front.copy()
     planes: list[npt.NDArray[Any]] = []  # plane k holds bit k of every cell's distance
     level = 0
     while True:
         level += 1
-        step = (front << one) | (front >> one)
+        step = (front << unit) | (front >> unit)
         step[:, 1:] |= front[:, :-1]
         step[:, :-1] |= front[:, 1:]
         front = step & ~closed

@@ -20,8 +20,8 @@ class GridOracle:
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """Return the optimal sets ``[N, 4]`` and the steps to the goal ``[N]`` of states ``[N, 3]``."""
         row, col, phase = states.T
-        where = np.minimum(phase, len(self.paths.distance) - 1), row, col
-        return self.paths.optimal[where], self.paths.distance[where].astype(np.int64)
+        index = np.minimum(phase, len(self.paths.distance) - 1), row, col
+        return self.paths.optimal[index], self.paths.distance[index].astype(np.int64)
 
 
 def oracle(world: World) -> Oracle | None:

@@ -178,7 +178,7 @@ def task_process(task_map: TaskMap) -> Process:
         ValueError: too many states, see `TaskProcess`.
     """
     task = process_of_map(task_map)
-    others = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
+    other_nodes = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
     start = np.zeros(len(task.states))
     start[0] = 1.0
     return Process(
@@ -187,7 +187,7 @@ def task_process(task_map: TaskMap) -> Process:
         number=None,  # a recorded state is a cell, without the achieved nodes
         goals={
             "goal": task.achieved(),
-            SUB_GOALS: np.asarray(np.sum(others, axis=0)) if others else np.zeros(len(task.states)),
+            SUB_GOALS: np.asarray(np.sum(other_nodes, axis=0)) if other_nodes else np.zeros(len(task.states)),
             **{f"node {node}": task.achieved(node) for node in task_map.nodes},
         },
         asked=("goal", SUB_GOALS),

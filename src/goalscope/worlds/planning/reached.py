@@ -103,20 +103,20 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
     A process in which every action has one outcome becomes a deterministic one, in whatever form it comes.
     Probabilities are normalised, since their sums may be off by the tolerance of `TabularMDP`.
     """
-    kept, decided = _reachable(mdp)
-    reward = np.ascontiguousarray(mdp.reward[kept].T)
-    start = mdp.start[kept]
+    reachable, decided = _reachable(mdp)
+    reward = np.ascontiguousarray(mdp.reward[reachable].T)
+    start = mdp.start[reachable]
     reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there: any occurring number will do
     return ReachedProcess(
-        kept=kept,
+        kept=reachable,
         decided=decided,
-        table=_table(mdp, kept),
+        table=_table(mdp, reachable),
         reward=reward,
-        final=mdp.final[kept],
+        final=mdp.final[reachable],
         start=start / start.sum(),
         horizon=mdp.horizon,
         states=mdp.states,
-        offered=None if mdp.offered is None else np.ascontiguousarray(mdp.offered[kept].T),
+        offered=None if mdp.offered is None else np.ascontiguousarray(mdp.offered[reachable].T),
     )
 
 
@@ -167,8 +167,8 @@ def _reachable(mdp: TabularMDP) -> tuple[Index, npt.NDArray[np.bool_]]:
         if not len(fresh):
             break
         reached[fresh] = True
-    kept = np.flatnonzero(reached)
-    return kept, decided[kept]
+    states = np.flatnonzero(reached)
+    return states, decided[states]
 
 
 def _successors(mdp: TabularMDP, states: Index) -> Index:
@@ -182,22 +182,22 @@ def _successors(mdp: TabularMDP, states: Index) -> Index:
     return np.flatnonzero((table[states] > 0).any(axis=(0, 1)))
 
 
-def _table(mdp: TabularMDP, kept: Index) -> Any:
-    table, actions, count = mdp.transitions, mdp.actions, len(kept)
+def _table(mdp: TabularMDP, reachable: Index) -> Any:
+    table, actions, count = mdp.transitions, mdp.actions, len(reachable)
     if isinstance(table, np.ndarray) and table.ndim == 2:
         new_number = np.zeros(
             mdp.states, dtype=np.int64
         )  # successors after the last decision may be unreachable: any number will do
-        new_number[kept] = np.arange(count)
-        return new_number[table[kept].T.reshape(-1)]
+        new_number[reachable] = np.arange(count)
+        return new_number[table[reachable].T.reshape(-1)]
     from scipy.sparse import csr_array
 
     if isinstance(table, np.ndarray):
-        dense = np.ascontiguousarray(table[np.ix_(kept, np.arange(actions), kept)].transpose(1, 0, 2))
+        dense = np.ascontiguousarray(table[np.ix_(reachable, np.arange(actions), reachable)].transpose(1, 0, 2))
         matrix = csr_array(dense.reshape(actions * count, count))
     else:
-        rows = (kept[None, :] * actions + np.arange(actions)[:, None]).reshape(-1)
-        matrix = csr_array(table[rows][:, kept])
+        rows = (reachable[None, :] * actions + np.arange(actions)[:, None]).reshape(-1)
+        matrix = csr_array(table[rows][:, reachable])
         matrix.eliminate_zeros()
     sums = np.asarray(matrix.sum(axis=1)).reshape(-1)
     entries = np.diff(matrix.indptr)

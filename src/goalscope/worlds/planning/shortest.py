@@ -70,8 +70,8 @@ def solve(grid: Grid) -> ShortestPaths:
     if len(distance) == 1:
         optimal = optimal_batch(distance)
     else:  # each move may lead into another phase
-        after, here = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
-        optimal = ((here > 0) & (after == here - 1)).reshape(*distance.shape, 4)
+        after, own_distance = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
+        optimal = ((own_distance > 0) & (after == own_distance - 1)).reshape(*distance.shape, 4)
     return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal))
 
 

@@ -294,5 +294,5 @@ def _tamed(reached: ReachedProcess) -> tuple[Array, Array, float, float]:
     if largest == 0:
         return reached.reward, reached.final, 1.0, 0.0
     reward, final = reached.reward / unit, reached.final / unit
-    each, last = (float(np.median(part.reshape(-1)[: part.size - 1 + part.size % 2])) for part in (reward, final))
-    return reward - each, final - last, unit, each * reached.horizon + last
+    typical, last = (float(np.median(part.reshape(-1)[: part.size - 1 + part.size % 2])) for part in (reward, final))
+    return reward - typical, final - last, unit, typical * reached.horizon + last

@@ -152,8 +152,8 @@ def _distribution(name: str, value: Any) -> Distribution:
 
 def _graph(nodes: int, options: Distribution, most_dependencies: int) -> dict[str, Any]:
     counts = tuple((number, 1 / most_dependencies) for number in range(1, most_dependencies + 1))
-    same = dict.fromkeys(("dependency_counts", "goal_dependency_counts"), counts)
-    return {"nodes": nodes, "option_counts": options, **same}
+    equal_counts = dict.fromkeys(("dependency_counts", "goal_dependency_counts"), counts)
+    return {"nodes": nodes, "option_counts": options, **equal_counts}
 
 
 _GRAPHS = {
@@ -195,9 +195,12 @@ _PAPER = "paper-"
 _CONFIGURATIONS = {f"{demand}-{graph}": (demand, graph) for demand in _DEMANDS for graph in _GRAPHS}
 
 PRESETS = MappingProxyType(
-    {name: task_spec(*both) for name, both in _CONFIGURATIONS.items()}
+    {name: task_spec(*configuration) for name, configuration in _CONFIGURATIONS.items()}
     | {"10x10": task_spec("low", "large", size=(10, 10)), "8x8": task_spec(size=(8, 8))}
-    | {_PAPER + name: task_spec(*both, size=(10, 10), corridors="start") for name, both in _CONFIGURATIONS.items()}
+    | {
+        _PAPER + name: task_spec(*configuration, size=(10, 10), corridors="start")
+        for name, configuration in _CONFIGURATIONS.items()
+    }
 )
 """The nine configurations of the main study as ``paper-DEMAND-GRAPH``, on 10x10 cells with corridors from the start.
 
@@ -208,8 +211,8 @@ cell. The demand study has ``task_spec(demand, graph, size=(8, 8), corridors="st
 
 def preset_tags(preset: str) -> dict[str, str]:
     """Return the demand and the graph of a preset, nothing for the two small ones of a fixed size."""
-    both = _CONFIGURATIONS.get(preset.removeprefix(_PAPER))
-    return {} if both is None else {"demand": both[0], "graph": both[1]}
+    configuration = _CONFIGURATIONS.get(preset.removeprefix(_PAPER))
+    return {} if configuration is None else {"demand": configuration[0], "graph": configuration[1]}
 
 
 def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) -> TaskMap:

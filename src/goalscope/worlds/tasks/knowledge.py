@@ -202,14 +202,14 @@ _REJECTED: dict[Rejection | None, str] = {
 
 def report_text(report: Report) -> str:
     """Return what an agent reads at one step, one line."""
-    here = _NOTHING
+    sentence = _NOTHING
     if (node := report.node) is not None:
         status = _STATUS[node.achieved, node.fresh]
-        here = f"This is the state {_quoted([node.name])}. {_needs(node)}. {_leads(node, report)}. {status}."
+        sentence = f"This is the state {_quoted([node.name])}. {_needs(node)}. {_leads(node, report)}. {status}."
     several = f" There are {report.goals} goals: activate them all." if report.goals > 1 else ""
     x, y = report.position
     return (
-        f"{_REJECTED[report.rejected]}You are at [{x}, {y}]. {here} "
+        f"{_REJECTED[report.rejected]}You are at [{x}, {y}]. {sentence} "
         f"You can go {', '.join(a.name.lower() for a in report.available) or 'nowhere'}.{several}"
     )
 

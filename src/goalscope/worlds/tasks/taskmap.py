@@ -75,11 +75,12 @@ class TaskMap:
                 f"got {frame.width} x {frame.height}: split the map"
             )
         moves = self.board.field(self.board.open, self.board.start)
-        apart = [cell for cell in self.cells if moves[self.board.index(cell)] < 0]
-        if apart:
+        unreachable = [cell for cell in self.cells if moves[self.board.index(cell)] < 0]
+        if unreachable:
             raise ValueError(
-                f"all cells must be connected by moves to the start {list(self.start)}, got {list(min(apart))} apart "
-                f"from it ({len(apart)} cells in all)"
+                f"all cells must be connected by moves to the start {list(self.start)}, "
+                f"got {list(min(unreachable))} apart "
+                f"from it ({len(unreachable)} cells in all)"
             )
         alpha = check_number("alpha", self.alpha, 0, 1e6, "number above 0")
         object.__setattr__(self, "alpha", int(alpha) if alpha.is_integer() else alpha)
@@ -153,7 +154,9 @@ class TaskMap:
             names: old name -> new name for every node.
         """
         nodes = {
-            names[name]: TaskNode(cell=node.cell, options=tuple(tuple(names[n] for n in each) for each in node.options))
+            names[name]: TaskNode(
+                cell=node.cell, options=tuple(tuple(names[n] for n in option) for option in node.options)
+            )
             for name, node in self.nodes.items()
         }
         return replace(self, nodes=nodes, goal=[names[goal] for goal in self.goals])
@@ -189,8 +192,8 @@ class TaskMap:
         lacking = [key for key in needed if key not in value]
         unknown = [str(key) for key in value if key not in (*needed, optional)]
         if lacking or unknown:
-            given = f"one without {', '.join(lacking)}" if lacking else f"the unknown key {unknown[0]!r:.60}"
-            raise ValueError(f"{must}, got {given}")
+            description = f"one without {', '.join(lacking)}" if lacking else f"the unknown key {unknown[0]!r:.60}"
+            raise ValueError(f"{must}, got {description}")
         return cls(**value)
 
 
@@ -282,8 +285,8 @@ def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> str | tuple[str, .
     except CycleError as error:
         circle = " -> ".join(repr(name) for name in error.args[1])
         raise ValueError(f"the prerequisites must hold no cycle, got {circle}") from None
-    used = set().union(*parents.values())
-    sinks = [name for name in nodes if name not in used]
+    parents_used = set().union(*parents.values())
+    sinks = [name for name in nodes if name not in parents_used]
     if sinks != sorted(goals):
         listed = ", ".join(map(repr, sinks[:5]))
         raise ValueError(
@@ -367,12 +370,12 @@ def _shortest_order(task_map: TaskMap, fields: list[list[int]]) -> list[int]:
                 order.append(state[0])
                 state = before[state]
             return order[::-1]
-        here = board.start if state == begin else board.places[last]
+        cell = board.start if state == begin else board.places[last]
         for number, options in enumerate(board.options):
             if achieved >> number & 1 or (options and all(option & ~achieved for option in options)):
                 continue
             following = (number, achieved | 1 << number)
-            further = length + fields[number][here]
+            further = length + fields[number][cell]
             if further < best.get(following, further + 1):
                 best[following] = further
                 before[following] = state

@@ -197,12 +197,14 @@ class TaskView(View):
     @property
     def drawing(self) -> Drawing:
         """The nodes that were found, with what is known of each."""
-        found = {name: report for name, (_, report) in self.memory.nodes.items()}
+        reports = {name: report for name, (_, report) in self.memory.nodes.items()}
         achieved = set(self.memory.achieved)
-        arrows = {(parent, name) for name, node in found.items() for option in node.options for parent in option}
-        arrows |= {(name, child) for name, node in found.items() for child in node.children}
-        names = [*found, *sorted({name for arrow in arrows for name in arrow} - set(found))]
-        nodes = {name: "achieved" if name in achieved else "found" if name in found else "not found" for name in names}
+        arrows = {(parent, name) for name, node in reports.items() for option in node.options for parent in option}
+        arrows |= {(name, child) for name, node in reports.items() for child in node.children}
+        names = [*reports, *sorted({name for arrow in arrows for name in arrow} - set(reports))]
+        nodes = {
+            name: "achieved" if name in achieved else "found" if name in reports else "not found" for name in names
+        }
         return Drawing(nodes=nodes, edges=tuple(sorted(arrows)))
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
