@@ -117,7 +117,7 @@ def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any
     if values.shape != (count,):
         raise ValueError(f"y must hold a label for each of {count} rows, got {list(values.shape)}")
     if values.dtype.kind == "O" and any(value is None for value in values.tolist()):
-        raise ValueError("labels must not be None: leave these rows out")
+        raise ValueError("labels must not be missing, got None: leave these rows out")
     if kind not in (None, "category", "number"):
         raise ValueError(f"kind must be category or number, got {kind!r}")
     numeric = values.dtype.kind in "fiu"
