@@ -28,7 +28,7 @@ from goalscope.agents.agent import Observation
 from goalscope.goals.attribution import Trial, judged
 from goalscope.goals.hypotheses import Hypothesis, finite_world, load_hypotheses
 from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.evidence import evidence, predictions_in
 from goalscope.goals.hypotheses.score import ScoreVerdict, judge
 from goalscope.goals.hypotheses.separability import LAPSES, separability
 from goalscope.goals.hypotheses.states import States, walked
@@ -184,7 +184,7 @@ def answers(name: str, seed: int, methods: Sequence[str] = ()) -> dict[str, dict
     bank = load_hypotheses(BANKS[setting.bank])
     every = with_sentinels(bank)
     worlds = worlds_of(seed, setting)
-    told = {world.id: told_in(finite_world(world, HORIZON.of(world)), every, len(bank)) for world in worlds}
+    told = {world.id: predictions_in(finite_world(world, HORIZON.of(world)), every, len(bank)) for world in worlds}
     found = {}
     for family in setting.families:
         played = play(family, worlds, seed)

@@ -24,7 +24,7 @@ from attribution import HORIZON, Setting, play, worlds_of
 from goalscope._ground.rng import stream
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.evidence import evidence, predictions_in
 from goalscope.goals.hypotheses.need import Need, needed
 from goalscope.goals.hypotheses.score import judge
 from goalscope.goals.hypotheses.written import with_sentinels
@@ -78,7 +78,7 @@ def answers(
         if isfinite(one.worlds) and share * one.worlds <= MOST
     }
     worlds = drawn(seed, density, max(cells.values()))
-    told = {world.id: told_in(finite_world(world, HORIZON.of(world)), EVERY, len(BANK)) for world in worlds}
+    told = {world.id: predictions_in(finite_world(world, HORIZON.of(world)), EVERY, len(BANK)) for world in worlds}
     found = {}
     for name, noise in dict.fromkeys((name, noise) for name, noise, _ in cells):
         counts = {share: count for (*of, share), count in cells.items() if of == [name, noise]}

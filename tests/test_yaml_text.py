@@ -79,7 +79,7 @@ def test_scalars_are_those_of_the_core_schema(text: str) -> None:
 
 @pytest.mark.parametrize("text", TWICE_MEANT)
 def test_what_versions_of_yaml_read_differently_is_for_the_author_to_say(text: str) -> None:
-    with pytest.raises(ValueError, match=r"every version of YAML, got .* in line 1, column 4 \(key 'a'\)"):
+    with pytest.raises(ValueError, match=r"line 1, column 4 \(key 'a'\)"):
         read_yaml_text(f"a: {text}\n", "it")
     assert read_yaml_text(f"a: '{text}'\n", "it") == {"a": text}
 
@@ -114,7 +114,7 @@ def test_a_merge_key_is_a_key_like_others() -> None:
     ),
 )
 def test_a_refusal_of_a_study_is_short(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a valid study|it:") as caught:
+    with pytest.raises(ValueError, match=r"valid study|it:") as caught:
         Study.parse(read_yaml_text(text, "it"))
     assert len(str(caught.value)) < 15_000
 

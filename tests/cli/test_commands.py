@@ -75,7 +75,7 @@ def test_measure_prints_a_screen_with_the_headline_first_in_the_order_of_the_stu
     assert [line.split()[0] for line in told] == names
     success = {one.key["agent"]: one.estimate for one in estimate_rows(rows.select(measure="success"), by=("agent",))}
     assert all(f" {success[line.split()[0]].value:.3f} [" in line for line in told)
-    assert f"{len(set(rows.measure.tolist()))} measures in all: --all" in shown
+    assert f"{len(set(rows.measure.tolist()))} measures in all; --all" in shown
     assert call("measure", tmp_path / "run", "--all").count("\n") > 60
 
 
@@ -173,7 +173,7 @@ def test_import_check_import_and_problems(tmp_path: Path) -> None:
         (("report", "nowhere"), "nowhere"),
         (("export", "nowhere", "--out", "x"), "nowhere"),
         (("compare", "nowhere", "elsewhere"), "nowhere"),
-        (("import", "nowhere", "--check"), "there is none"),
+        (("import", "nowhere", "--check"), "nowhere"),
         (("import", "nowhere"), "either --out DIR"),
         (("measure",), "Missing argument"),
         (("swim",), "No such command"),

@@ -113,7 +113,7 @@ def test_an_unfinished_run_is_refused_until_it_is_measured_and_said_to_be_unfini
     with pytest.raises(KeyboardInterrupt):
         run(tiny(), path, agents=[Optimal(), Stopping()])
     said = call("compare", path, status=2)
-    assert "rows of a run must cover its episodes" in said and "are not measured" in said
+    assert "are not measured" in said
     assert "the run is not finished" in said and f"goalscope measure {path}" in said
     with Store(path, "w") as store:
         # While it is written to nobody else can measure it, and what is there is not measured: nothing to compare.

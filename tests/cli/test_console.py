@@ -221,4 +221,4 @@ def test_a_real_process_that_is_stopped_says_how_to_go_on(tmp_path: Path) -> Non
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "Stopped:" in errors and "go on" in errors
+    assert "Stopped:" in errors and "resume" in errors

@@ -165,7 +165,7 @@ def test_no_module_takes_the_place_of_an_installed_one(
     sys.modules.pop("colorsys", None)
     (tmp_path / f"{module}.py").write_text(AGENT)
     consent(f"{module}:Agent")
-    with pytest.raises(ValueError, match=f"{module}.* name of its own"):
+    with pytest.raises(ValueError, match=f"{module}"):
         load_own(f"{module}:Agent", ("act",), "an agent")
 
 
@@ -188,12 +188,12 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_ships_is_taken_and_the_path_is_named(names: Path) -> None:
     for model in ("theseus", "ariadne"):
-        with pytest.warns(UserWarning, match=rf"{model} is the model .* \./{model} names it"):
+        with pytest.warns(UserWarning, match=rf"{model}.*\./{model}"):
             folder = model_folder(model)
         assert folder is not None and names not in folder.parents
     assert model_folder("./theseus") == model_folder(Path("theseus")) == Path("theseus")
     for kind in ("optimal", "random"):
-        with pytest.warns(UserWarning, match=rf"{kind} is the agent .* \./{kind} names it"):
+        with pytest.warns(UserWarning, match=rf"{kind}.*\./{kind}"):
             assert subject_of(kind).kind == kind
     assert subject_of("./optimal").kind == "logs"
 

@@ -65,7 +65,7 @@ def test_episodes_are_listed_and_chosen(made: Path) -> None:
             one.id for one in kept
         ]
     assert "35 more: --limit 36" in call("show", made, "--limit", 1)
-    assert "no such episode" in call("show", made, "--world", "x")
+    assert "no episode matches" in call("show", made, "--world", "x")
 
 
 def test_each_step_is_shown_with_its_verdict(made: Path) -> None:
@@ -106,9 +106,9 @@ def test_hostile_texts_are_shown_and_not_obeyed(made: Path) -> None:
 
 def test_wrong_uses_are_refused(made: Path) -> None:
     for words, said in (
-        (("zzz",), "none does"),
-        (("",), "36 do"),
-        (("--agent", "nobody"), "must be one of this run"),
+        (("zzz",), "no episode matches"),
+        (("",), "36 episodes"),
+        (("--agent", "nobody"), "--agent must be"),
         (("--outcome", "won"), "must be one of goal, horizon"),
     ):
         assert said in " ".join(call("show", made, *words, status=2).split())
@@ -137,7 +137,7 @@ def test_lines_that_do_not_change_are_a_note_and_what_is_seen_is_not() -> None:
     grid = ["# #", "A _", "G _"]
     first, second = [*text, *grid, *text], [*text, "# #", "_ _", "G A", *text]
     assert changed([], first, grid) == first
-    assert changed(first, second, second[6:9]) == ["[6 lines as before]", *second[6:9], "[6 lines as before]"]
-    assert changed(first, first, grid) == ["[6 lines as before]", *grid, "[6 lines as before]"]
-    assert changed(first, first, []) == ["[15 lines as before]"]
+    assert changed(first, second, second[6:9]) == ["[6 lines unchanged]", *second[6:9], "[6 lines unchanged]"]
+    assert changed(first, first, grid) == ["[6 lines unchanged]", *grid, "[6 lines unchanged]"]
+    assert changed(first, first, []) == ["[15 lines unchanged]"]
     assert changed(["a"], ["a", "b"], []) == ["a", "b"]

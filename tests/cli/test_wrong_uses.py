@@ -39,13 +39,13 @@ def flat(output: str) -> str:
 
 def test_a_study_and_imported_trajectories_are_kept_apart(folder: Path) -> None:
     for words, name, said in (
-        (("run", folder / "study.yaml"), "imported", "a study must have a directory of its own"),
-        (("import", folder / "log.jsonl"), "run", "imported trajectories must have a directory of their own"),
+        (("run", folder / "study.yaml"), "imported", "cannot store a study"),
+        (("import", folder / "log.jsonl"), "run", "cannot store imported trajectories"),
     ):
         with Store(folder / name) as store:
             before = content_hash(store)
         output = flat(call(*words, "--out", folder / name, status=2))
-        assert said in output and "choose another one" in output
+        assert said in output and "choose another directory" in output
         with Store(folder / name) as store:
             assert content_hash(store) == before
     call("run", folder / "study.yaml", "--out", folder / "run")
@@ -59,7 +59,7 @@ def test_a_study_and_imported_trajectories_are_kept_apart(folder: Path) -> None:
 def test_a_file_where_a_folder_is_to_be_written_is_named(folder: Path, words: tuple[str, str]) -> None:
     command, given = words
     output = flat(call(command, folder / given, "--out", folder / "notes.txt", status=2))
-    assert "notes.txt" in output and "give another name" in output and "GOALSCOPE_TRACEBACK" not in output
+    assert "notes.txt" in output and "a file" in output and "GOALSCOPE_TRACEBACK" not in output
     assert (folder / "notes.txt").read_text(encoding="utf-8") == "hello"
 
 
@@ -113,7 +113,7 @@ def test_a_run_without_episodes_and_runs_of_two_kinds_are_told(folder: Path, tmp
         store.put_study(Study.parse(yaml.safe_load(STUDY)))
     for command in ("measure", "compare"):
         output = flat(call(command, tmp_path / "empty", status=2))
-        assert "a run must hold episodes" in output and "run its study" in output
+        assert "no episodes" in output and "run its study" in output
     tasks = {
         "worlds": [{"kind": "task-map", "presets": ["low-small"], "count": 1}],
         "agents": [{"kind": "task-greedy"}],
@@ -136,7 +136,7 @@ def test_the_next_command_can_be_copied_where_a_path_has_a_blank(folder: Path) -
 
 def test_doctor_says_that_a_folder_is_not_there(tmp_path: Path) -> None:
     output = flat(call("doctor", "--folder", tmp_path / "nowhere"))
-    assert "no such folder: make it" in output and ".goalscope-doctor" not in output
+    assert "--folder" in output and ".goalscope-doctor" not in output
 
 
 def test_the_help_names_every_shipped_study_and_every_hypothesis() -> None:
@@ -148,7 +148,7 @@ def test_the_help_names_every_shipped_study_and_every_hypothesis() -> None:
 
 
 def test_a_penalty_without_what_it_is_the_penalty_of_is_refused(folder: Path) -> None:
-    assert "--ridge must come with --unknown" in call("meg", folder / "run", "--ridge", "2", status=2)
+    assert "add --unknown" in call("meg", folder / "run", "--ridge", "2", status=2)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_no_result_is_written_over_a_run(folder: Path, words: tuple[str, str, st
     with Store(folder / run) as store:
         before = content_hash(store)
     output = flat(call(command, folder / run, option, folder / "imported" / "run.db", status=2))
-    assert "must not take the place of a run's own files" in output
+    assert "overwritten" in output
     call("score", folder / "log.jsonl", "--out", folder / run / "run.db", status=2)
     with Store(folder / run) as store:
         assert content_hash(store) == before

@@ -273,7 +273,7 @@ def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
     assert len(checked.added) == 1 and "keys" in checked.added[0]
     assert CliRunner().invoke(app, ["ledger", str(one)]).exit_code == 0
     verified = CliRunner().invoke(app, ["verify", str(one)])
-    assert verified.exit_code == 0 and "every claim is the one" in verified.output and "the run keys" in verified.output
+    assert verified.exit_code == 0 and "all claims agree" in verified.output and "the run keys" in verified.output
     with Store(one / "arms" / "grids", "w") as store, store.transaction() as database:
         remove_episodes(database, [min(store.episode_ids())])
     assert len(judged_again(one).changed) == 1

@@ -107,6 +107,6 @@ def test_what_is_measured_with_exact_policies_says_so() -> None:
         [held] = held_out(episodes)
         assert (EXACT_NOTE in estimate.note) == (EXACT_NOTE in held.note) == exact
     wrong = [replace(uniform[0], steps=tuple(replace(step, extra={"policy": [0.9] * 4}) for step in uniform[0].steps))]
-    with pytest.raises(ValueError, match=r"policies .*sum to 1.*got 3\.6"):
+    with pytest.raises(ValueError, match=r"3\.6"):
         directed(wrong, "goal")
     assert len(measure_episodes(wrong)), "measures of actions do not read policies"

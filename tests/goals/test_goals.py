@@ -163,11 +163,11 @@ def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_now
         assert math.isnan(entry.beta) == (written["beta"] is None), entry
         assert entry.signed < 0 or math.isnan(entry.beta) == (not yes), entry  # nor a rationality of minus infinity
         assert (written["share"] is None) == math.isnan(entry.share)
-        assert ("cannot be told from chance, the interval holds 0" in written["note"]) == (not yes)
+        assert ("chance" in written["note"]) == (not yes)
         assert math.isfinite(entry.signed) and written["signed"] is not None
         assert replace(entry, beta=-math.inf).note == entry.note  # as an earlier version stored it
     one_episode = directed(rooms(1, Optimal(), trajectories=1), "goal").estimates[0]
-    assert math.isnan(one_episode.share) and "there is no interval" in one_episode.note
+    assert math.isnan(one_episode.share) and "interval" in one_episode.note
 
 
 def on_maps(states: list[States], maps: dict[str, Grid]) -> list[States]:
@@ -195,7 +195,7 @@ def test_beliefs_take_the_place_of_worlds() -> None:
     estimate = one(part, agent, "goal")
     # In one of the two worlds the last decision enters the believed goal: none is left that it would pay.
     assert (estimate.worlds, estimate.out_of_reach, part.episodes) == (1, 1, 6)
-    with pytest.raises(ValueError, match="must have the shape"):
+    with pytest.raises(ValueError, match="shape"):
         on_maps(states, dict.fromkeys(grids, next(iter(generate_batch(9, 0.0, seed=1, count=1)))))
 
 
@@ -215,26 +215,26 @@ def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() 
 def test_what_cannot_be_measured_is_refused_in_words() -> None:
     episodes = rooms(2, Optimal(), trajectories=1)
     wrong: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
-        (("gaol",), {}, "did you mean 'goal'"),
-        (("key",), {}, "'key' does in none"),
-        (("goal", "goal"), {}, "named once"),
-        (("goal if it lies up, else random",), {}, "without a utility"),
-        ((), {"utility": "money"}, "utility must be one of"),
-        ((), {"invalid": "ignore"}, "invalid must be one of"),
-        ((), {"pairs": "second"}, "pairs must be one of"),
-        ((), {"confidence": 1.0}, "confidence must lie"),
-        (("goal",), {"by": ("colour",)}, "must name tags"),
+        (("gaol",), {}, "'goal'"),
+        (("key",), {}, "'key'"),
+        (("goal", "goal"), {}, "goal, goal"),
+        (("goal if it lies up, else random",), {}, "utility"),
+        ((), {"utility": "money"}, "utility.*money"),
+        ((), {"invalid": "ignore"}, "invalid.*ignore"),
+        ((), {"pairs": "second"}, "pairs.*second"),
+        ((), {"confidence": 1.0}, "confidence"),
+        (("goal",), {"by": ("colour",)}, "colour"),
     )
     for written, options, words in wrong:
         with pytest.raises(ValueError, match=words):
             directed(episodes, *written, **options)
     goal = {"goal": parse("goal")}
-    with pytest.raises(ValueError, match="got none"):
+    with pytest.raises(ValueError, match="episode"):
         directedness([], goal)
     states = states_of(StepTable.from_episodes(episodes))
-    with pytest.raises(ValueError, match="got none"):
+    with pytest.raises(ValueError, match="hypothes"):
         directedness(states, {})
-    with pytest.raises(ValueError, match="some hypothesis must have a meaning"):
+    with pytest.raises(ValueError, match="key"):
         directedness(states, {"key": parse("key")})
 
 

@@ -69,7 +69,7 @@ def test_single_nodes_and_what_has_no_meaning(episodes: list[Episode]) -> None:
     name = next(iter(episodes[0].world.task_map.nodes))
     found = directed(table, f"node {name}")
     assert {one.hypothesis for one in found.estimates} == {f"node {name}"}
-    with pytest.raises(ValueError, match="'key' does in none"):
+    with pytest.raises(ValueError, match="'key'"):
         directed(table, "key")
     with pytest.raises(ValueError, match="sub-goals"):
         directed(table, "node nobody")

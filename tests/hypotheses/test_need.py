@@ -14,8 +14,8 @@ from worlds_of_any_shape import room
 from families import long_after
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.evidence import evidence, told_in
-from goalscope.goals.hypotheses.need import LAPSES, Need, _Every, _Law, _Told, needed
+from goalscope.goals.hypotheses.evidence import evidence, predictions_in
+from goalscope.goals.hypotheses.need import LAPSES, Need, _Bank, _Law, _WorldPolicies, needed
 from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
 from goalscope.runs import Study
 from goalscope.verdict.preflight.study_files import load
@@ -61,8 +61,8 @@ def episodes(world: Any, policy: np.ndarray) -> list[tuple[float, Answers]]:
 def test_means_and_variances_are_those_of_all_episodes(h: int, lapse: float) -> None:
     bank = load_hypotheses("goal;goal within 1 steps;follow the wall;beside goal")
     world = finite_world(room(np.random.default_rng(8), 3, 3), 2)
-    told = _Told(world, dict(told_in(world, bank, 0).policies))
-    law = _Law([[told], [told]], _Every(bank), h, lapse, LEVEL, 1)
+    told = _WorldPolicies(world, dict(predictions_in(world, bank, 0).policies))
+    law = _Law([[told], [told]], _Bank(bank), h, lapse, LEVEL, 1)
     all_of = episodes(world, (1 - lapse) * told.policies[h][0] + lapse * world.even)
     chance = np.array([weight for weight, _ in all_of])
     assert chance.sum() == pytest.approx(1.0)
@@ -91,8 +91,8 @@ def test_means_and_variances_are_those_of_all_episodes(h: int, lapse: float) -> 
 def test_an_end_fails_as_that_of_normal_sums_does() -> None:
     world = finite_world(room(np.random.default_rng(2), 3, 3), 3)
     every = load_hypotheses("goal;keep up")
-    told = _Told(world, dict(told_in(world, every, 0).policies))
-    law = _Law([[told], [told]], _Every(every), 0, 0.2, LEVEL, 1)
+    told = _WorldPolicies(world, dict(predictions_in(world, every, 0).policies))
+    law = _Law([[told], [told]], _Bank(every), 0, 0.2, LEVEL, 1)
     law.variance = np.full(7, 4.0)
     for clusters, mean in ((6, 1.0), (20, 0.5), (80, 0.7)):
         expected = nct.cdf(t.ppf(1 - LEVEL, clusters - 1), clusters - 1, math.sqrt(clusters) * mean / 2)
@@ -126,7 +126,7 @@ def test_worlds_with_different_actions_stand_beside_each_other() -> None:
 
 
 def test_a_single_world_is_refused() -> None:
-    with pytest.raises(ValueError, match="two clusters"):
+    with pytest.raises(ValueError, match="clusters"):
         of({**TRAINED, "count": 1}, "goal;corner top-right")
 
 

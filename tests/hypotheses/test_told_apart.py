@@ -210,7 +210,7 @@ def test_a_noisier_agent_tells_less() -> None:
 
 @pytest.mark.parametrize(
     ("text", "options", "fact"),
-    [("goal", {}, "two hypotheses"), ("grids", {"lapse": 0.0}, "lapse"), ("grids", {"level": 2.0}, "level")],
+    [("goal", {}, "hypotheses"), ("grids", {"lapse": 0.0}, "lapse"), ("grids", {"level": 2.0}, "level")],
 )
 def test_wrong_uses_are_refused(text: str, options: dict[str, float], fact: str) -> None:
     with pytest.raises(ValueError, match=fact):

@@ -46,7 +46,7 @@ def test_a_place_out_of_reach_keeps_its_utility_and_has_no_policy() -> None:
     behind = finite_world(GridWorld(grid=locked), 9)
     for place, at, cell in (("cell 0 4", world, 4), ("corner top-right", world, 4), ("corner top-right", behind, 3)):
         assert np.flatnonzero(parse(place).utility(at)).tolist() == [cell]
-        with pytest.raises(Undefined, match="come to"):
+        with pytest.raises(Undefined, match=place):
             parse(place).solved(at)
     assert (
         parse("near corner top-right").utility(world).sum() == 1
@@ -152,7 +152,7 @@ def test_a_name_that_no_world_gives_is_refused_with_the_names_that_there_are(tex
     with pytest.raises(ValueError) as raised:
         check_names({"mine": parse(text)}, lambda: [worlds_of_tasks(), open_room()])
     assert all(fact in str(raised.value) for fact in facts)
-    with pytest.raises(ValueError, match="these worlds name none"):
+    with pytest.raises(ValueError, match="none"):
         check_names({"mine": parse(text)}, lambda: [open_room()])
     known = {"a": parse("sub-goals"), "b": parse("goal"), "c": parse("random")}
     check_names(known, lambda: [open_room(), worlds_of_tasks()])

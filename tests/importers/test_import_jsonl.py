@@ -411,7 +411,7 @@ def test_a_task_world_cannot_be_written_for_its_grid_alone_would_be_another_worl
     world = TaskWorld(task_map=cooking_map("lentil-soup"))
     spec = EpisodeSpec(world_id=world.id, agent_id="x", trajectory=0, seed=0, horizon=3)
     episode = Episode(spec=spec, world=world, agent="x", steps=(), final=begin(world), outcome="stopped")
-    with pytest.raises(ValueError, match="must hold episodes on grids, got the task-map"):
+    with pytest.raises(ValueError, match="task-map"):
         write_jsonl([episode], tmp_path / "log.jsonl")
     assert list(tmp_path.iterdir()) == []
 

@@ -260,7 +260,7 @@ def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> N
         run(Edit(row=0, layer=0, positions=at, source=2))
     with pytest.raises(ValueError, match=r"embedding .* no mlp"):
         Edit(row=0, layer=EMBEDDING, positions=at, source=1, component="mlp")
-    with pytest.raises(ValueError, match="a source or vectors"):
+    with pytest.raises(ValueError, match="vectors"):
         Edit(row=0, layer=0, positions=at)
     with pytest.raises(ValueError, match="fog"):
         corner = np.zeros((7, 7), dtype=bool)

@@ -206,9 +206,9 @@ def test_wrong_settings_are_refused_with_the_reason(patched: Path, changed: dict
 
 def test_wrong_keys_models_and_kinds_are_refused(patched: Path) -> None:
     wrong = {**STUDY, "analysis": {"interventions": [{**SETTINGS, "site": ["grid"]}]}}
-    with pytest.raises(ValueError, match=r"interventions\[0\]\.site: unknown key; did you mean sites\?"):
+    with pytest.raises(ValueError, match=r"interventions\[0\]\.site: .*sites"):
         Study.parse(wrong)
-    with pytest.raises(ValueError, match=r"interventions\[0\]\.kind: must be one of .*patching"):
+    with pytest.raises(ValueError, match=r"interventions\[0\]\.kind: .*patching"):
         Study.parse({**STUDY, "analysis": {"interventions": [{"kind": "patchng"}]}})
     with pytest.raises(ValueError, match=r"tokenizer|weights"):
         study_interventions(patched, model=LocalModel("ariadne"))

@@ -79,7 +79,7 @@ def test_probes_of_another_model_site_layer_or_size_are_refused_by_name(
     tmp_path: Path, changes: dict[str, Any], side: int, said: str
 ) -> None:
     run = kept(tmp_path, **changes)
-    with pytest.raises(ValueError, match=f"steering at site pre, layer 1 of model-trained.*{said}"):
+    with pytest.raises(ValueError, match=f"site pre, layer 1 of model-trained.*{said}"):
         kept_probes(run, "pre", 1, "model-trained", side)
 
 
@@ -91,5 +91,5 @@ def test_a_study_of_steering_refuses_the_probes_of_another_model(tmp_path: Path)
     views = fresh_views([replace(pair, tags={"density": 0.0}) for pair in pairs], count=2, seed=0)
     states = states_of(agent, views, ["pre"], max_tokens=1)
     settings = Steering(doses=(1.0,), random=1, states=2, probes=str(kept(tmp_path, frame=7)))
-    with pytest.raises(ValueError, match=r"that run has those of: .*of model-trained"):
+    with pytest.raises(ValueError, match="of model-trained"):
         steer(agent, pairs, states, settings, "pre", 1)

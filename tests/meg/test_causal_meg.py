@@ -92,7 +92,7 @@ def test_optimal_and_anti_optimal_mouse_are_limits() -> None:
 
 
 def test_pomdp_mouse_is_refused_as_drawn_and_measured_with_recall() -> None:
-    with pytest.raises(ValueError, match=r"perfect recall: D2 must see D1 .* but O1, D1 are not among its parents"):
+    with pytest.raises(ValueError, match=r"D2.*D1.*O1, D1"):
         meg_target(pomdp_mouse(recall=False), decisions=("D1", "D2"), target="U3")
     optimal = meg_target(pomdp_mouse(1.0), decisions=("D1", "D2"), target="U3")
     assert optimal.value == pytest.approx(2 * LOG2, abs=1e-9) and not optimal.attained
@@ -365,20 +365,20 @@ def test_the_limit_is_what_nearly_deterministic_policies_approach(seed: int) -> 
 
 def test_bad_input_is_refused_in_words() -> None:
     model = mouse()
-    with pytest.raises(ValueError, match="must be one of S, D, T"):
+    with pytest.raises(ValueError, match="S, D, T"):
         meg_target(model, decisions="X", target="T")
-    with pytest.raises(ValueError, match="decisions must name one or more"):
+    with pytest.raises(ValueError, match="decisions"):
         meg_target(model, decisions=(), target="T")
-    with pytest.raises(ValueError, match="target must name one or more different"):
+    with pytest.raises(ValueError, match="target"):
         meg_target(model, decisions="D", target=("T", "T"))
-    with pytest.raises(ValueError, match=r"each joint value of T, shape \[2\]"):
+    with pytest.raises(ValueError, match=r"T, shape \[2\]"):
         meg_target(model, decisions="D", target="T", utility=[1, 2, 3])
-    with pytest.raises(ValueError, match="utility must be finite"):
+    with pytest.raises(ValueError, match=r"utility.*finite"):
         meg_target(model, decisions="D", target="T", utility=[1, np.inf])
     with pytest.raises(ValueError, match="known utility"):
         _ = meg_target(model, decisions="D", target="T").signed
     wide = Variable(name="W", values=tuple(range(3000)), chances=np.full(3000, 1 / 3000))
-    with pytest.raises(ValueError, match="at most 2048 joint values"):
+    with pytest.raises(ValueError, match="2048"):
         meg_target(model.replace(wide), decisions="D", target="W")
     assert meg_target(model.replace(wide), decisions="D", target="W", utility=np.arange(3000)).value == 0
 
@@ -387,5 +387,5 @@ def test_utilities_of_any_size_give_the_same_value() -> None:
     for utility in ([-1e300, 1e300], [1e-300, 2e-300], [1e15, 1e15 + 1]):
         found = meg_target(mouse(0.8), decisions="D", target="T", utility=utility)
         assert found.value == pytest.approx(0.192745, abs=1e-6)
-    with pytest.raises(ValueError, match="finite range, got an overflow"):
+    with pytest.raises(ValueError, match="overflow"):
         meg_target(mouse(0.8), decisions="D", target="T", utility=[-1.7e308, 1.7e308])

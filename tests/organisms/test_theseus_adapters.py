@@ -77,7 +77,7 @@ def test_what_cannot_be_read_fails_all_checks(text: str) -> None:
 def test_there_are_four_and_they_must_be_asked() -> None:
     four = planned(seed=0, kinds=["adapter"])
     assert [one.name for one in four] == [f"key-first-adapter-50-{number}" for number in range(4)]
-    with pytest.raises(ValueError, match="asked"):
+    with pytest.raises(ValueError, match="chat:model=FOLDER"):
         policy(four[0], {}, world().grid, np.array([[1, 3]]), np.array([False]))
 
 

@@ -221,23 +221,23 @@ def test_what_the_other_forms_refuse() -> None:
         TabularMDP.sparse(every, [-1.0, 1, 1, 1, 1, 1], actions=2, **rest)
     with pytest.raises(ValueError, match=r"below 3 .*below 2"):
         TabularMDP.sparse(every + 1, np.ones(6), actions=2, **rest)
-    with pytest.raises(ValueError, match=r"chance must have shape \[N\] with N = 6, got \[5\]"):
+    with pytest.raises(ValueError, match=r"chance.*\[N\] with N = 6, got \[5\]"):
         TabularMDP.sparse(every, np.ones(5), actions=2, **rest)
 
 
 def test_what_policies_and_grids_are_refused() -> None:
     mdp = TabularMDP(**VALID)
-    with pytest.raises(ValueError, match=r"policy must have shape \[S, A\] with S = 3, A = 2, got \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"policy.*\[S, A\] with S = 3, A = 2, got \[2, 2\]"):
         expected_utility(mdp, np.full((2, 2), 0.5))
-    with pytest.raises(ValueError, match=r"policy must have shape \[n, S, A\] with n = 2"):
+    with pytest.raises(ValueError, match=r"policy.*\[n, S, A\] with n = 2"):
         occupancy(mdp, np.full((3, 3, 2), 0.5))
-    with pytest.raises(ValueError, match="policy must sum to 1"):
+    with pytest.raises(ValueError, match=r"policy.*sum to 1"):
         expected_utility(mdp, np.full((3, 2), 0.4))
-    with pytest.raises(ValueError, match="one without its goal"):
+    with pytest.raises(ValueError, match="its goal"):
         from_grid(Grid.parse("A_"), horizon=1)
-    with pytest.raises(ValueError, match="must begin on a grid that shows its agent"):
+    with pytest.raises(ValueError, match="its agent"):
         from_grid(Grid.parse("_G"), horizon=1)
-    with pytest.raises(ValueError, match="one under fog"):
+    with pytest.raises(ValueError, match="fog"):
         from_grid(Grid.parse("A_G*"), horizon=1)
     with pytest.raises(ValueError, match="1x3"):
         at_cell(Grid.parse("A_G"), (1, 0))

@@ -138,17 +138,17 @@ def test_a_policy_over_cells_alone_holds_in_every_phase() -> None:
 
 
 def test_what_policies_refuse() -> None:
-    with pytest.raises(ValueError, match=r"policy must have shape \[P, H, W, 4\] with P = 1, H = 1, W = 4, got"):
+    with pytest.raises(ValueError, match=r"policy.*\[P, H, W, 4\] with P = 1, H = 1, W = 4, got"):
         episode_outlook(CORRIDOR, np.full((2, 1, 4, 4), 0.25), 3)
-    with pytest.raises(ValueError, match=r"policy must have shape \[H, W, 4\]"):
+    with pytest.raises(ValueError, match=r"policy.*\[H, W, 4\]"):
         expected_accuracy(CORRIDOR, np.full((4, 1, 4), 0.25))
-    with pytest.raises(ValueError, match="policy must sum to 1"):
+    with pytest.raises(ValueError, match=r"policy.*sum to 1"):
         episode_outlook(CORRIDOR, np.full((1, 4, 4), 0.3), 3)
     for horizon in (0, -1, 2.0, True):
-        with pytest.raises(ValueError, match="horizon must be a whole number of actions >= 1"):
+        with pytest.raises(ValueError, match=r"horizon.*>= 1"):
             episode_outlook(CORRIDOR, uniform(CORRIDOR), horizon)  # type: ignore[arg-type]
     for epsilon in (-0.1, 1.1, float("nan"), True):
-        with pytest.raises(ValueError, match=r"epsilon must be a probability in \[0, 1\]"):
+        with pytest.raises(ValueError, match=r"epsilon.*\[0, 1\]"):
             epsilon_greedy(CORRIDOR, epsilon)
-    with pytest.raises(ValueError, match="distances need a grid that shows its goal"):
+    with pytest.raises(ValueError, match="its goal"):
         uniform_optimal(Grid.parse("A_"))

@@ -226,13 +226,13 @@ def test_a_planner_that_ignores_the_door_is_wrong_where_ours_is_right() -> None:
 
 
 def test_planning_says_what_it_lacks() -> None:
-    with pytest.raises(ValueError, match=r"distances need a grid that shows its goal \(G\)"):
+    with pytest.raises(ValueError, match=r"its goal \(G\)"):
         distances(Grid.parse("A_"))
-    with pytest.raises(ValueError, match=r"must begin on a grid that shows its agent \(A\)"):
+    with pytest.raises(ValueError, match=r"its agent \(A\)"):
         shortest_length(Grid.parse("_G"))
-    with pytest.raises(ValueError, match=r"an agent must stand on an open cell, got the wall at \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"wall.*\(0, 1\)"):
         optimal_actions(Grid.parse("A#G"), (0, 1))
-    with pytest.raises(ValueError, match="position must lie in the 1x3 grid"):
+    with pytest.raises(ValueError, match=r"position.*1x3"):
         optimal_actions(Grid.parse("A#G"), (1, 1))
 
 

@@ -17,7 +17,7 @@ def test_a_broken_weight_stops_the_capture_by_the_name_of_an_episode_too(tmp_pat
     with torch.no_grad():
         model.model.model.layers[1].mlp.down_proj.weight[0, 0] = weight  # no vector after it is finite, in no sequence
     (episode, _), *_ = recorded_steps(directory)
-    with pytest.raises(ValueError, match=rf"must be finite, .* not in {episode} step \d, site pre, layer 1"):
+    with pytest.raises(ValueError, match=rf"finite, .* {episode} step \d, site pre, layer 1"):
         capture(directory, model, layers=[0, 1])
     assert load_activations(directory, site="pre", layer=capture(directory, model, layers=[0]).layers[0]).layer == 0
 
@@ -26,9 +26,7 @@ def test_sequences_that_the_model_cannot_read_are_refused_by_their_step(tmp_path
     gpt2 = local("gpt2")
     for name in ("long", "odd"):
         (tmp_path / name).mkdir()
-    with pytest.raises(
-        ValueError, match=r"episode-\w+ step 0: a sequence must fit the 512 positions of the model, got"
-    ):
+    with pytest.raises(ValueError, match=r"episode-\w+ step 0: .* 512 positions"):
         capture(record(tmp_path / "long" / "run", gpt2, grids=GRIDS[:1], text="x" * 600 + TEMPLATE), gpt2)
     model = local()
     odd = record(
@@ -39,5 +37,5 @@ def test_sequences_that_the_model_cannot_read_are_refused_by_their_step(tmp_path
             replace(step, output_tokens=(9999, *(step.output_tokens or ()))) if step.index == 2 else step
         ),
     )
-    with pytest.raises(ValueError, match=r"step 2: token ids must be in 0\.\.127, the model's embeddings, got 9999"):
+    with pytest.raises(ValueError, match=r"step 2: .*0\.\.127.*got 9999"):
         capture(odd, model)

@@ -71,7 +71,7 @@ def test_a_run_behind_a_server_captures_to_the_vectors_of_the_local_run(tmp_path
             assert found[name].model == found["local"].model
         assert found["again"].reconstructed.any() and not found["served"].reconstructed.any()
     assert marked
-    with pytest.raises(ValueError, match="ran behind a server, its weights are needed here: give it"):
+    with pytest.raises(ValueError, match="a server"):
         capture(tmp_path / "served")
 
 
@@ -89,7 +89,7 @@ def test_a_chat_run_without_ids_is_refused_with_the_setting(tmp_path: Path) -> N
     with Loopback(model) as server:
         asked = study(server.url, tmp_path, server={"base_url": server.url, "timeout": 60})
         run(asked, tmp_path / "chat")
-    with pytest.raises(ValueError, match=r"returned no token ids.*set mode: completions"):
+    with pytest.raises(ValueError, match="mode: completions"):
         capture(tmp_path / "chat", model, sites=["pre"])
 
 
@@ -115,7 +115,7 @@ def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_loca
     assert all(np.array_equal(*pair) for pair in zip(*vectors, strict=True))
     with tampered(tmp_path / "chat" / "run.db") as database:
         database.execute('UPDATE steps SET text = \'{"action": "up"}\'')
-    with pytest.raises(ValueError, match="give the model that was served"):
+    with pytest.raises(ValueError, match="was served"):
         capture(tmp_path / "chat", model, sites=["pre"], layers=[2])
 
 

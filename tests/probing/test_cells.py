@@ -64,14 +64,14 @@ def test_grids_in_a_frame_of_another_size_keep_their_cells() -> None:
     assert drawn(cells.framed(4)) == [["#A..", "G_..", "....", "...."]]
     wide = cells.framed(4)
     assert wide.inside()[0].nonzero()[0].tolist() == [0, 1, 4, 5] and not wide.inside(1).any()
-    with pytest.raises(ValueError, match="must fit into a frame of 1 x 1, got shapes from 2 to 2"):
+    with pytest.raises(ValueError, match=r"1 x 1, .*2 to 2"):
         cells.framed(1)
     assert len(cells.where(np.array([False])).framed(1)) == 0
 
 
 def test_grids_that_are_no_part_of_their_frame_are_refused() -> None:
     for shape, says in (((4, 3), "got shapes from 3 to 4"), ((0, 3), "got shapes from 0 to 3")):
-        with pytest.raises(ValueError, match=f"must fit into a frame of 3 x 3, {says}"):
+        with pytest.raises(ValueError, match=f"3 x 3, {says}"):
             cells_with(["a"], shape=np.array([shape]))
     assert cells_with(["a"], shape=np.array([(1, 3)])).inside().sum() == 3
 
@@ -102,10 +102,10 @@ def test_steps_that_an_episode_does_not_have_are_refused() -> None:
 def test_activations_of_another_number_of_steps_are_refused() -> None:
     cells = cells_of(np.zeros((4, 9)), 2, 3)
     cells.check_aligned(noise(cells))
-    with pytest.raises(ValueError, match="must belong to the 4 steps of the labels, got 3"):
+    with pytest.raises(ValueError, match=r"4 steps.*got 3"):
         cells.check_aligned(noise(cells.where(np.arange(3))))
     turned = np.array([0, 1, 3, 2])
-    with pytest.raises(ValueError, match="got episode-001 step 1 where the labels have episode-001 step 0"):
+    with pytest.raises(ValueError, match=r"episode-001 step 1 .* episode-001 step 0"):
         cells.check_aligned(noise(cells.where(turned)))
 
 
@@ -126,7 +126,7 @@ def test_every_shape_and_density_is_tested_with_the_same_share_of_its_grids() ->
         assert [found[str(number)] for number in range(len(kinds))] == wanted
     tested = {seed: tuple(cells.cluster[split_by_grid(cells, seed=seed).test].tolist()) for seed in range(5)}
     assert len(set(tested.values())) > 1
-    with pytest.raises(ValueError, match="the test part of a split must have steps"):
+    with pytest.raises(ValueError, match="test part"):
         split_by_grid(cells_with(["alone", "alone"]))
 
 
@@ -145,7 +145,7 @@ def test_the_arrays_of_a_split_belong_to_the_same_steps() -> None:
     good = {"train": np.array([True, False]), "test": np.array([False, True]), "cluster": np.array(["a", "b"])}
     assert len(Split(**good).cluster) == 2
     for name in good:
-        with pytest.raises(ValueError, match="must have shape"):
+        with pytest.raises(ValueError, match="shape"):
             Split(**(good | {name: np.append(good[name], good[name][:1])}))
 
 

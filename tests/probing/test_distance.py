@@ -68,7 +68,7 @@ def test_the_label_is_the_length_of_the_optimal_path_from_the_state() -> None:
     cells = cells_at([(plain, 0), (plain, 2), (door, 0), (door, 1), (closed, 0)], frame=7)
     # Left to the key and back: 1 + 4 steps; with the key 4.
     np.testing.assert_array_equal(label_distances(cells, [plain, closed, door]), [2, 1, 5, 4, np.nan])
-    with pytest.raises(ValueError, match="episodes are not"):
+    with pytest.raises(ValueError, match="episodes"):
         label_distances(cells, [plain])
 
 
@@ -193,24 +193,24 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
     with pytest.raises(ValueError, match="capture with --untrained"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances)
-    with pytest.raises(ValueError, match="distances must have shape"):
+    with pytest.raises(ValueError, match=r"distances.*shape"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances[:3], controls=("none",))
-    with pytest.raises(ValueError, match="controls must be"):
+    with pytest.raises(ValueError, match="controls"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances, controls=("text",))
-    with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
+    with pytest.raises(ValueError, match="the split"):
         probe_distances(
             ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), distances, controls=("none",)
         )
-    with pytest.raises(ValueError, match="the test part of a split must have steps from which the goal can be reached"):
+    with pytest.raises(ValueError, match="test part"):
         probe_distances(
             ProbeInputs(activations=[given], cells=cells, split=split),
             np.where(split.test, np.nan, 1.0),
             controls=("none",),
         )
-    with pytest.raises(ValueError, match="distances must be finite"):
+    with pytest.raises(ValueError, match=r"distances.*finite"):
         score_distance(distances, np.full(8, np.nan), cells, {})
     short = map_of(np.zeros((2, 3, 3), dtype=bool), np.zeros((2, 2), int), np.ones((2, 2), int))
-    with pytest.raises(ValueError, match="maps must have shape"):
+    with pytest.raises(ValueError, match=r"maps.*shape"):
         probe_distances(
             ProbeInputs(activations=[given], cells=cells, split=split),
             distances,

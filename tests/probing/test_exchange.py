@@ -69,9 +69,9 @@ def metadata(path: Path) -> dict[str, str]:
 def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
     directory = record(tmp_path / "run", local())
     with Store(directory) as store:
-        with pytest.raises(ValueError, match="captured is nothing"):
+        with pytest.raises(ValueError, match="captured"):
             export_activations(store, tmp_path)
-        with pytest.raises(ValueError, match="parquet or safetensors or both, got csv"):
+        with pytest.raises(ValueError, match=r"parquet.*safetensors.*got csv"):
             export_activations(store, tmp_path, formats=["csv"])
     assert "--activations" in call("export", directory, "--out", tmp_path, "--capture", "x", status=2)
 

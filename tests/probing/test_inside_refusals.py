@@ -108,34 +108,32 @@ def test_task_worlds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     # A scripted agent has no token ids; a language model in task worlds would.
     target = ReplayTarget(agent=name, agent_id=identity, description=description, steps=1)
     monkeypatch.setattr("goalscope.inside.probing.pipeline.find_target", lambda *given: target)
-    with pytest.raises(ValueError, match=r"probes read maps of grids, .* are task worlds"):
+    with pytest.raises(ValueError, match="task worlds"):
         study_inside(tmp_path / "run")
 
 
 def test_too_few_grids_are_refused_before_anything_is_fitted(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", grids=rooms(3))
-    with pytest.raises(ValueError, match="labels can be shuffled between two grids or more of a shape"):
+    with pytest.raises(ValueError, match="shuffled"):
         study_inside(path, small(), model=model, random=given(control))
     assert not (path / "probes").exists()
 
 
 def test_a_given_model_needs_its_control_or_none(tmp_path: Path) -> None:
     path, model, _ = recorded(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"random networks must be given too \(random=\), or random: null"):
+    with pytest.raises(ValueError, match=r"\(random=\).*random: null"):
         study_inside(path, small(), model=model)
     for other, said in (
         (local("gpt2", seed=1), "gpt2 of 3 blocks"),
         (local(seed=1, num_hidden_layers=6), "llama of 6"),
     ):
-        with pytest.raises(
-            ValueError, match=rf"must have the architecture of the agent's model \(llama of 3 .* got {said}"
-        ):
+        with pytest.raises(ValueError, match=rf"llama of 3 .* got {said}"):
             study_inside(path, small(), model=model, random=given(other))
     with pytest.raises(ValueError, match="llama-0"):
         study_inside(path, small())
-    with pytest.raises(ValueError, match=r"layers must be whole numbers in 0\.\.\d"):
+    with pytest.raises(ValueError, match=r"layers.*0\.\.\d"):
         study_inside(path, small(layers=[99]), model=model, random=given(local(seed=1)))
-    with pytest.raises(ValueError, match="the agent must be one of the run"):
+    with pytest.raises(ValueError, match="the agent"):
         study_inside(path, small(agent="nobody"), model=model)
 
 
@@ -147,9 +145,7 @@ def test_runs_without_token_ids_are_refused_with_the_setting(tmp_path: Path) -> 
     call("run", study, "--out", tmp_path / "run")
     told = call("probe", tmp_path / "run", status=2)
     assert "scripted agents and imported logs have no token ids" in told
-    assert "must come with a study that declares analysis: inside:" in call(
-        "run", study, "--out", tmp_path / "run", "--full", status=2
-    )
+    assert "analysis: inside:" in call("run", study, "--out", tmp_path / "run", "--full", status=2)
 
 
 def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
@@ -165,11 +161,11 @@ def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
     [
         (("--reads", "map"), "reads: the analysis must be a registered one, got 'map'"),
         (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
-        (("--layers", "1;2"), "blocks such as 7,15,23"),
+        (("--layers", "1;2"), "--layers must be"),
         (("--random-kinds", "no"), "random.kinds[0]: must be 'default-init', 'initial' or 'permuted', got 'no'"),
         (("--set", "random.seeds=0"), "random.seeds: must be greater than or equal to 1"),
         (("--set", "probes.hiden=3"), "probes.hiden: unknown key; did you mean hidden?"),
-        (("--set", "probes"), "--set must be given as KEY=VALUE"),
+        (("--set", "probes"), "--set must be KEY=VALUE"),
     ],
 )
 def test_wrong_options_are_refused_by_name(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

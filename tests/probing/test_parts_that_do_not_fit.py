@@ -44,14 +44,14 @@ def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             probe_cells(ProbeInputs(activations=activations, cells=cells, split=split), suite=suite)
-    with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
+    with pytest.raises(ValueError, match="the split"):
         probe_cells(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(rooms(grids=6))), suite=PLACES)
     other = noise(cells.where(np.arange(16)[::-1]), model="random")
-    with pytest.raises(ValueError, match="must belong to the same steps as the labels"):
+    with pytest.raises(ValueError, match="the labels"):
         probe_cells(
             ProbeInputs(activations=[given], cells=cells, split=split, random={("permuted", 0): [other]}), suite=PLACES
         )
-    with pytest.raises(ValueError, match=r"permuted .*pre and layer 2"):
+    with pytest.raises(ValueError, match=r"permuted .*layer 2"):
         random = [noise(cells, model="random")]
         probe_cells(
             ProbeInputs(
@@ -101,10 +101,10 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             probe_plans(ProbeInputs(activations=activations, cells=cells, split=split), plans, **options | changes)
-    with pytest.raises(ValueError, match="must belong to the same steps"):
+    with pytest.raises(ValueError, match="same steps"):
         random = {("permuted", 0): [nothing(cells.where(np.arange(8)[::-1]))]}
         ProbeInputs(activations=[given], cells=cells, split=split, random=random)
-    with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
+    with pytest.raises(ValueError, match="the split"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), plans, **options)
     with pytest.raises(ValueError, match=r"plans .*8 .*7"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans.where(np.arange(7)), **options)
@@ -113,17 +113,17 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
 def test_probes_of_the_distance_need_activations_and_the_probe_itself() -> None:
     cells = worlds(8)
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
-    with pytest.raises(ValueError, match="must have activations, got none"):
+    with pytest.raises(ValueError, match="activations"):
         probe_distances(ProbeInputs(activations=[], cells=cells, split=split), distances, controls=("none",))
     with pytest.raises(ValueError, match="none, shuffled"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances, controls=("shuffled",))
-    with pytest.raises(ValueError, match="the train part of a split must have steps from which the goal"):
+    with pytest.raises(ValueError, match="train part"):
         probe_distances(
             ProbeInputs(activations=[given], cells=cells, split=split),
             np.where(split.train, np.nan, 1.0),
             controls=("none",),
         )
-    with pytest.raises(ValueError, match="must belong to the same steps"):
+    with pytest.raises(ValueError, match="same steps"):
         probe_distances(
             ProbeInputs(activations=[given.where(np.arange(8)[::-1])], cells=cells, split=split),
             distances,

@@ -203,7 +203,7 @@ def test_a_prediction_says_tokens_first_action_and_length() -> None:
     assert found.tokens.tolist() == [[3, END], [END, 1], [0, 2]]
     assert found.first.tolist() == [3, 2, 0]  # the second one: the likeliest but for the end
     assert found.length.tolist() == [1, 0, 2]
-    with pytest.raises(ValueError, match="must sum to 1"):
+    with pytest.raises(ValueError, match="sum to 1"):
         PlanPrediction(probabilities=said * np.float32(1.01))
 
 
@@ -219,11 +219,11 @@ def test_plans_of_other_steps_are_refused_and_exchanged_ones_keep_their_place() 
     swapped = replace(plans, tokens=plans.tokens[np.array([2, 2, 0])])
     assert swapped.tokens.tolist() == [[2, 3], [2, 3], [0, END]]
     cells.check_aligned(swapped, "plans")
-    with pytest.raises(ValueError, match="plans must belong to the 2 steps of the labels, got 3"):
+    with pytest.raises(ValueError, match=r"plans.* 2 steps.*got 3"):
         cells.where(np.array([0, 1])).check_aligned(plans, "plans")
     for name, values in (("step", cells.step + 1), ("cluster", cells.cluster[::-1])):
         names = {key: getattr(plans, key) for key in ("tokens", "episode_id", "step", "cluster")}
-        with pytest.raises(ValueError, match="plans must belong to the same steps as the labels"):
+        with pytest.raises(ValueError, match=r"plans.*same steps"):
             cells.check_aligned(Plans(**(names | {name: values})), "plans")
     one = episode("#####\n#A_G#\n#####", [Action.RIGHT, Action.RIGHT], "goal")
     for number in (2, -1):

@@ -86,9 +86,9 @@ def test_targets_are_the_executed_actions_from_the_step_on() -> None:
     plans = label_plans(cells_at(pairs), [arrived, stopped], horizon=3)
     assert plans.tokens.tolist() == [[D, UNKNOWN, UNKNOWN], [R, END, END], [D, D, R]]
     np.testing.assert_array_equal(plans.length, [np.nan, 1, 3])
-    with pytest.raises(ValueError, match="episodes are not"):
+    with pytest.raises(ValueError, match="episodes"):
         label_plans(cells_at(pairs), [arrived])
-    with pytest.raises(ValueError, match="horizon of plans"):
+    with pytest.raises(ValueError, match="horizon"):
         label_plans(cells_at(pairs), [arrived, stopped], horizon=0)
 
 
@@ -247,7 +247,7 @@ def test_validation_grids_are_whole_grids_of_the_training_part() -> None:
     turned = stream(0, "turn").permutation(len(cells))
     assert (validation_rows(cells.cluster[turned], QUICK) == held[turned]).all()
     assert not validation_rows(cells.cluster, PlanSettings(validation=0)).any()
-    with pytest.raises(ValueError, match="two training grids"):
+    with pytest.raises(ValueError, match="grids"):
         validation_rows(cells.cluster[:3], QUICK)
     rows = np.flatnonzero(~held)
     for epoch in range(2):
@@ -322,14 +322,14 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("does not say", {"kind": "shard"})
     refused("probe in its header must be str", {"kind": "probe"})
     path.write_bytes(b"\xff" * 64)
-    with pytest.raises(ValueError, match="no sound safetensors file"):
+    with pytest.raises(ValueError, match="safetensors file"):
         Probe.load(path)
     from safetensors.numpy import save_file
 
     save_file({"x": np.zeros(2)}, path, metadata={"goalscope": "[" * 100_000})
     with pytest.raises(ValueError, match="no JSON"):
         Probe.load(path)
-    with pytest.raises(FileNotFoundError, match="there is none"):
+    with pytest.raises(FileNotFoundError, match="none"):
         Probe.load(tmp_path / "absent")
 
 
@@ -338,12 +338,12 @@ def test_bad_problems_and_settings_are_refused() -> None:
         fit([problem(), problem()])
     with pytest.raises(ValueError, match="known plans"):
         problem(target=np.full((60, 10), UNKNOWN, dtype=np.int8))
-    with pytest.raises(ValueError, match=r"must have shape \[N\] of 60 steps"):
+    with pytest.raises(ValueError, match=r"\[N\].*60"):
         problem(target=np.zeros((59, 10), dtype=np.int8))
-    with pytest.raises(ValueError, match="layers of a decoder"):
+    with pytest.raises(ValueError, match="layers"):
         fit([problem(layers=0)], QUICK)
     cells = worlds(4)
-    with pytest.raises(ValueError, match="of the width"):
+    with pytest.raises(ValueError, match="the width"):
         decoder().predict_plan(activations(cells, np.zeros((4, 30))))
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"epochs": 0}, "epochs"),

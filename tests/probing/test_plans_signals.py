@@ -119,7 +119,7 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
     with pytest.raises(ValueError, match="capture with --untrained"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans)
-    with pytest.raises(ValueError, match="must be another model"):
+    with pytest.raises(ValueError, match="another model"):
         probe_plans(
             ProbeInputs(activations=[given], cells=cells, split=split, random={("default-init", 0): [given]}), plans
         )
@@ -129,7 +129,7 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
             plans,
             controls=("none",),
         )
-    with pytest.raises(ValueError, match="controls must be some of"):
+    with pytest.raises(ValueError, match="controls"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans, controls=("input",))
-    with pytest.raises(ValueError, match="sites and layers"):
+    with pytest.raises(ValueError, match=r"sites.*layers"):
         probe_plans(ProbeInputs(activations=[given, given], cells=cells, split=split), plans, controls=("none",))

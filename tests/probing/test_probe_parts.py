@@ -306,14 +306,14 @@ def test_a_probe_of_cells_can_stop_on_inner_grids_too() -> None:
 
 def test_penalties_out_of_their_range_are_refused() -> None:
     for penalties in ((-1.0,), (float("nan"),), (1e-3, float("inf"))):
-        with pytest.raises(ValueError, match="penalties must be finite numbers >= 0"):
+        with pytest.raises(ValueError, match=r"penalties.*>= 0"):
             FitSettings(penalties=penalties)
 
 
 def test_the_settings_of_a_head_are_its_own() -> None:
     given, labels = some(16)
     wrong = Problem(key=key("a", "mlp"), features=given, target=labels, settings={"d_hiden": 4})
-    with pytest.raises(ValueError, match=r"settings of head mlp must be hidden, got \['d_hiden'\]"):
+    with pytest.raises(ValueError, match=r"mlp.*hidden, got \['d_hiden'\]"):
         fit([wrong], SETTINGS)
     (small,) = fit([Problem(key=key("b", "mlp"), features=given, target=labels, settings={"hidden": 3})], SETTINGS)
     assert small.weights["bias"].shape == (3,) and small.settings == {"hidden": 3}

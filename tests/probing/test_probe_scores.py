@@ -219,7 +219,7 @@ def test_scores_are_those_of_counting_cell_by_cell() -> None:
                 seen += not np.isnan(row.value)
             assert not expected
     assert seen > 240
-    with pytest.raises(ValueError, match="balanced or natural"):
+    with pytest.raises(ValueError, match=r"balanced.*natural"):
         prediction.reading("other")
 
 
@@ -254,7 +254,7 @@ def test_differences_are_paired_by_grid() -> None:
     assert estimate.value == pytest.approx((own - other).mean()) and estimate.low < estimate.value < estimate.high
     with pytest.raises(ValueError, match="'text'"):
         difference_rows(rows, "text")
-    with pytest.raises(ValueError, match="rows to compare with must differ in measure"):
+    with pytest.raises(ValueError, match="measure"):
         difference_rows(type(rows).concatenate([rows, parts[1]]), "permuted")  # two controls: which one?
 
 
@@ -298,7 +298,7 @@ def test_labels_follow_the_states_of_the_steps() -> None:
     assert cells.reasoning.tolist() == ["at 2", "at 0", "at 1"]
     assert cells.density.tolist() == [0.4] * 3
     assert cells.inside().sum() == 3 * 15 and cells.inside(1).sum() == 3 * 3
-    with pytest.raises(ValueError, match="must be among the episodes"):
+    with pytest.raises(ValueError, match="episodes"):
         label_cells(one, [], frame=5)
     with pytest.raises(ValueError, match=r"larger frame|must fit"):
         label_cells(one, [episode], frame=4)
@@ -361,5 +361,5 @@ def test_the_text_control_reads_coordinates_and_the_words_of_the_training_split_
     assert first[44:].tolist() == [2, 0, 1, 1]
     assert np.flatnonzero(found.vectors[1, :11]).tolist() == [0, 1 + 5 + 3]  # no row 99 in this frame
     assert not found.vectors[2:].any()
-    with pytest.raises(ValueError, match="needs written reasoning"):
+    with pytest.raises(ValueError, match="reasoning"):
         text_features(cells, np.array([False, False, False, True]))

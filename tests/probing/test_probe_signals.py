@@ -174,7 +174,7 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     assert of_random == {network: one[0].model for network, one in random.items()}
     assert found.probe("majority", given[1]).head == "majority"
     assert found.probe("mlp", given[1], control="text").source.site == "text"
-    with pytest.raises(KeyError, match="no probe mlp/none/pre/7"):
+    with pytest.raises(KeyError, match="mlp/none/pre/7"):
         found.probe("mlp", noise(cells, layer=7))
     # A control without activations stands against every layer.
     less = difference_rows(found.rows, "text")
@@ -186,17 +186,17 @@ def test_what_a_control_needs_must_be_there() -> None:
     split = split_by_grid(cells)
     with pytest.raises(ValueError, match="capture with --untrained 0 --random-weights default-init"):
         probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split))
-    with pytest.raises(ValueError, match="must be another model"):
+    with pytest.raises(ValueError, match="another model"):
         probe_cells(
             ProbeInputs(
                 activations=[noise(cells)], cells=cells, split=split, random={("default-init", 0): [noise(cells)]}
             )
         )
-    with pytest.raises(ValueError, match="same steps as the labels, got episode-023 step 1"):
+    with pytest.raises(ValueError, match="episode-023 step 1"):
         probe_cells(ProbeInputs(activations=[noise(cells).where(np.arange(48)[::-1])], cells=cells, split=split))
-    with pytest.raises(ValueError, match="a head with one of its controls"):
+    with pytest.raises(ValueError, match="controls"):
         probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split), suite=(("mlp", "fog"),))
-    with pytest.raises(ValueError, match="sites and layers"):
+    with pytest.raises(ValueError, match=r"sites.*layers"):
         probe_cells(
             ProbeInputs(activations=[noise(cells), noise(cells)], cells=cells, split=split), suite=(("mlp", "none"),)
         )

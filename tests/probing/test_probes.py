@@ -117,17 +117,17 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("does not say that it is a probe", {"kind": "shard"})
     refused("its classes must be", {"classes": ["agent"]})
     path.write_bytes(b"\xff" * 64)
-    with pytest.raises(ValueError, match="no sound safetensors file"):
+    with pytest.raises(ValueError, match="safetensors file"):
         Probe.load(path)
     path.write_bytes((tmp_path / "probe.safetensors").read_bytes()[:40])
-    with pytest.raises(ValueError, match="no sound safetensors file"):
+    with pytest.raises(ValueError, match="safetensors file"):
         Probe.load(path)
     from safetensors.numpy import save_file
 
     save_file({"x": np.zeros(2)}, path, metadata={"goalscope": "[" * 100_000})
     with pytest.raises(ValueError, match="no JSON"):
         Probe.load(path)
-    with pytest.raises(FileNotFoundError, match="there is none"):
+    with pytest.raises(FileNotFoundError, match="none"):
         Probe.load(tmp_path / "absent")
 
 
@@ -333,7 +333,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
     good = Problem(key=key("a", "percell"), features=given, target=cells.labels)
     with pytest.raises(ValueError, match="different keys"):
         fit([good, good])
-    with pytest.raises(ValueError, match=r"a head for distance must be one of linear, mlp.*, got 'percell'"):
+    with pytest.raises(ValueError, match=r"distance.*linear, mlp.*, got 'percell'"):
         Problem(key=key("a", "percell", "distance"), features=given, target=np.ones(len(cells)))
     with pytest.raises(ValueError, match="integers from 0 to 4"):
         Problem(key=key("a", "mlp"), features=given, target=cells.labels + 1)

@@ -262,7 +262,7 @@ def test_few_grids_and_odd_settings() -> None:
     assert np.isfinite(fit([few])[0].predict(noise(cells)).natural).all()
     assert "penalty at an end" in fit([few])[0].tags
     one = np.zeros(2, dtype=np.int64)
-    with pytest.raises(ValueError, match="needs two training grids or more, got one"):
+    with pytest.raises(ValueError, match=r"grids.*got one"):
         fit([Problem(key=key("one", "percell"), features=few.features.where(one), target=cells.labels[one])])
     # A single penalty leaves nothing to choose; 0 is the least that has a solution.
     (plain,) = fit([few], FitSettings(penalties=(0.0,)))

@@ -121,7 +121,7 @@ def test_what_is_called_what_is_counted_grid_by_grid() -> None:
     assert len(rows) == 3 * 4 * 5 and "padding" not in rows["class"].tolist()
     found = confusion(said(called.tolist()), cells)
     assert found.counts.sum() == 2 * 4 + 2 * 9 + 2 * 9  # no padding: x shows four cells
-    with pytest.raises(ValueError, match="counts must have shape"):
+    with pytest.raises(ValueError, match=r"counts.*shape"):
         Confusion(cluster=found.cluster[:2], counts=found.counts)
 
 
@@ -187,7 +187,7 @@ def test_partners_that_read_nothing_stand_against_every_place_and_only_those() -
     assert paired_rows(own, both, name="x", by=("site", "layer", "n")).value.tolist() == pytest.approx([0.4])
     assert len(chosen(own, n=1, head=None)) == 1 and not len(chosen(own, n=1, head="mlp"))
     assert len(chosen(own)) == 2
-    with pytest.raises(ValueError, match="they hold none, permuted"):
+    with pytest.raises(ValueError, match="none, permuted"):
         difference_rows(Rows.concatenate([rows(0.1, control="permuted"), rows(0.1, control="none")]), "text")
 
 
@@ -196,9 +196,9 @@ def test_chances_of_a_prefix_are_products_up_to_the_first_unknown_place() -> Non
     tokens = np.array([[0, 1, 2], [0, UNKNOWN, UNKNOWN]], dtype=np.int8)
     np.testing.assert_allclose(chance_matches(chances, tokens), [[0.5, 0.25, 0.05], [0.5, np.nan, np.nan]])
     assert chances.tolist() == [[0.5, 0.5, 0.2], [0.5, 0.25, 1]]
-    with pytest.raises(ValueError, match="matches must have shape"):
+    with pytest.raises(ValueError, match=r"matches.*shape"):
         chance_matches(chances[:, :2], tokens)
-    with pytest.raises(ValueError, match="predicted must be tokens from -1 to 4"):
+    with pytest.raises(ValueError, match=r"predicted.*-1 to 4"):
         prefix_matches(np.full((2, 3), 5), tokens)
 
 

@@ -90,7 +90,7 @@ def test_a_remembered_prompt_is_used_for_its_own_form_alone() -> None:
     twice = finder.find(asked(f"{before}\n{grid.render()}\nGo"), grid).positions["grid"]
     assert twice[0] > len(before)
     # A prompt that holds another grid than the state says is never taken for one that is known.
-    with pytest.raises(ValueError, match="the prompt must hold the grid"):
+    with pytest.raises(ValueError, match="prompt"):
         finder.find(asked(f"ab{before}\nGo"), grid)
 
 
@@ -130,7 +130,7 @@ def test_think_tags(tmp_path: Path) -> None:
 
 def test_models_without_marked_reasoning_have_no_site_post(tmp_path: Path) -> None:
     model = local("gpt2", "none")
-    with pytest.raises(ValueError, match="site post lies between reasoning and answer, gpt2-0 writes no reasoning"):
+    with pytest.raises(ValueError, match=r"site post.*gpt2-0"):
         SiteFinder(model, ("pre", "post"))
     finder = SiteFinder(model, ("pre", "action"))
     for step, grid in steps_of(record(tmp_path / "run", model, style="none")):
@@ -206,8 +206,8 @@ def test_grids_whose_cells_are_no_tokens_of_their_own_are_refused(tmp_path: Path
         replace(step, prompt_tokens=tuple(model.encode(model.tokenizer.decode(list(step.prompt_tokens or ())))))
         for step, _ in listed[:1]
     ]
-    with pytest.raises(ValueError, match="each cell of a grid must be one token of its own"):
+    with pytest.raises(ValueError, match="one token"):
         SiteFinder(model, ("grid",)).find(changed[0], listed[0][1])
     # Ids that are not what the tokenizer makes of their text: another model's.
-    with pytest.raises(ValueError, match="give the model that generated the run"):
+    with pytest.raises(ValueError, match="the model"):
         SiteFinder(model, ("grid",)).find(*listed[0])

@@ -12,7 +12,7 @@ from planted_plans import QUICK, nothing, random_plans, worlds
 
 from families import long_after
 from goalscope.inside.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit, fitting
-from goalscope.inside.probing.fitting import Callbacks, Passed, Work, train_stacks
+from goalscope.inside.probing.fitting import Advance, Callbacks, Work, train_stacks
 
 LARGE = 50_000_000
 
@@ -33,11 +33,11 @@ def test_small_stacks_train_side_by_side_with_one_thread_each() -> None:
     meet = threading.Barrier(2, timeout=60)  # nobody gets past it alone
     seen: list[tuple[int, int, bool]] = []
 
-    def train(stack: int, passed: Passed) -> int:
+    def train(stack: int, advance: Advance) -> int:
         if stack != 1:
             meet.wait()
         seen.append((stack, torch.get_num_threads(), threading.current_thread() is threading.main_thread()))
-        passed(3 - stack)
+        advance(3 - stack)
         return 10 * stack
 
     told: list[tuple[int, int]] = []
@@ -52,7 +52,7 @@ def test_one_thread_trains_one_after_another() -> None:
     torch.set_num_threads(1)
     seen = []
 
-    def train(stack: int, passed: Passed) -> int:
+    def train(stack: int, advance: Advance) -> int:
         seen.append((stack, threading.current_thread() is threading.main_thread()))
         return stack
 
@@ -64,7 +64,7 @@ def test_one_thread_trains_one_after_another() -> None:
 def test_a_failure_ends_the_others_and_the_callers_setting_comes_back(fails_in: str) -> None:
     begun, passes = threading.Event(), [0] * 4
 
-    def train(stack: int, passed: Passed) -> int:
+    def train(stack: int, advance: Advance) -> int:
         if stack == 0:
             assert begun.wait(60)
             if fails_in == "the stack":
@@ -72,7 +72,7 @@ def test_a_failure_ends_the_others_and_the_callers_setting_comes_back(fails_in: 
             return stack
         begun.set()
         for _ in range(60_000):  # a fit that would go on for a minute
-            passed(1)
+            advance(1)
             passes[stack] += 1
             threading.Event().wait(1e-3)
         return stack
@@ -81,7 +81,7 @@ def test_a_failure_ends_the_others_and_the_callers_setting_comes_back(fails_in: 
         for _ in train_stacks(work(1, 1, 1, 1), train, device="cpu", progress=lambda *_: None):
             raise ValueError("does not converge")
 
-    with pytest.raises(ValueError, match="does not converge"):
+    with pytest.raises(ValueError, match="converge"):
         fits()
     assert passes[1] and max(passes) < 60_000
     assert torch.get_num_threads() == 2
@@ -124,8 +124,8 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="PyTorch sees no GPU: fit with device='cpu'"):
-        list(train_stacks(work(1), lambda stack, passed: stack, device="cuda", progress=lambda *_: None))
+    with pytest.raises(ValueError, match="device='cpu'"):
+        list(train_stacks(work(1), lambda stack, advance: stack, device="cuda", progress=lambda *_: None))
 
 
 class _EndedError(Exception):

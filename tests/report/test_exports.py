@@ -122,9 +122,9 @@ def test_a_figure_of_a_notebook_is_that_of_the_page(directory: Path) -> None:
     root = ElementTree.fromstring(shown.svg)
     assert [text.get_text() for text in drawn.texts] == [node.text for node in root.iter("text")]
     assert len(drawn.patches) == sum(node.tag != "text" for node in root)
-    with pytest.raises(ValueError, match="did you mean size-and-density-figure-"):
+    with pytest.raises(ValueError, match="size-and-density-figure-"):
         figure(directory, "size-and-density-figure-l")
-    with pytest.raises(ValueError, match="got the table 'results-table-1'"):
+    with pytest.raises(ValueError, match="'results-table-1'"):
         figure(directory, "results-table-1")
 
 
@@ -168,7 +168,7 @@ def test_the_command_lists_writes_one_and_writes_all(directory: Path, tmp_path: 
             (("maps-figure-1", "--out", "x.jpg"), ".svg, .pdf, .png, .csv"),
             (("maps-figure-1", "--out", "x.tex"), ".svg, .pdf, .png, .csv"),
             (("results-table-1", "--out", "x.pdf"), ".tex, .md, .csv"),
-            (("results-table-1", "--out", "run.db"), "must not take the place"),
+            (("results-table-1", "--out", "run.db"), "overwritten"),
         ],
         names=2,
     ),
@@ -271,7 +271,7 @@ def test_a_picture_that_is_none_of_ours_is_kept_as_svg(inside: str, tmp_path: Pa
     other = Figure(Picture(drawing(9, 9, "x", "8px", (inside,))))
     write(other, tmp_path / "x.svg")
     assert ElementTree.parse(tmp_path / "x.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    with pytest.raises(ValueError, match=r"write it as \.svg"):
+    with pytest.raises(ValueError, match=r"\.svg"):
         write(other, tmp_path / "x.pdf")
 
 

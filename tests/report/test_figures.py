@@ -253,7 +253,7 @@ def test_a_heat_map_writes_values_and_intervals_into_its_cells_and_says_where_th
 
 
 def test_a_series_must_have_an_estimate_for_each_point() -> None:
-    with pytest.raises(ValueError, match="an estimate for each x, got 1 for 2"):
+    with pytest.raises(ValueError, match="got 1 for 2"):
         Series(label="a", style=0, x=(1.0, 2.0), estimates=(estimate(0.5),))
 
 

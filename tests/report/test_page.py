@@ -180,13 +180,13 @@ def test_worlds_with_keys_are_told_apart_from_their_controls(tmp_path: Path) -> 
 def test_rows_must_cover_the_episodes(tmp_path: Path) -> None:
     study = small_study(agents=[{"kind": "optimal"}], trajectories=1)
     run(study, tmp_path)
-    with Store(tmp_path) as store, pytest.raises(ValueError, match="12 of 12 are not measured: goalscope measure"):
+    with Store(tmp_path) as store, pytest.raises(ValueError, match=r"12 of 12.*goalscope measure"):
         write_report(store, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
 def test_a_run_without_episodes_has_no_report(tmp_path: Path) -> None:
-    with Store(tmp_path, "w") as store, pytest.raises(ValueError, match="must hold episodes"):
+    with Store(tmp_path, "w") as store, pytest.raises(ValueError, match="episodes"):
         write_report(store, tmp_path / "page.html")
 
 
@@ -197,7 +197,7 @@ def test_every_measure_of_behaviour_has_a_definition_with_its_source() -> None:
 
 
 def test_a_ledger_needs_rows_with_agents() -> None:
-    with pytest.raises(ValueError, match="a ledger needs rows"):
+    with pytest.raises(ValueError, match="rows"):
         build_ledger(Rows.from_rows([]))
-    with pytest.raises(ValueError, match="must name its agent"):
+    with pytest.raises(ValueError, match="its agent"):
         build_ledger(Rows.from_columns(measure="success", unit="share", value=[1.0], cluster=["g"]))

@@ -56,7 +56,7 @@ def test_a_run_that_was_not_read_says_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_what_goalscope_did_not_write_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must say soundly what was read out of activations"):
+    with pytest.raises(ValueError, match="activations"):
         told(tmp_path / "run", {"plans": {**ABOUT, **change}})
-    with pytest.raises(ValueError, match="must say soundly"):
+    with pytest.raises(ValueError, match="soundly"):
         told(tmp_path / "run", {"plans": 3})

@@ -139,4 +139,6 @@ def test_every_item_runs_at_a_small_scale(name: str, tmp_path: Path) -> None:
     without = [one for one in found["claims"] if one["verdict"] == "not measured"]
     # Few grids: no other state of a size and density to compare beliefs with, no agents of equal success.
     allowed = ("no value", "it needs two")
-    assert all(str(one["why"]).startswith(allowed) or "key" in str(one["said"]) for one in without), without
+    for one in without:  # a sentence on grids of size 15 needs such grids, which the small study leaves out
+        named = str(one["why"]).startswith(allowed) or "key" in str(one["said"]) or "15×15" in str(one["quoted"])
+        assert named, one

@@ -126,14 +126,14 @@ def test_a_worker_builds_the_very_agent_or_none() -> None:
     recipe = Recipe.of(made.agents_[0], made.agents()[0])
     assert answer_in_worker(recipe, []) == []
     other = Recipe(recipe.kind, recipe.parameters.replace("96", "97"), recipe.identity)
-    with pytest.raises(ValueError, match="must build the agent that the run was begun with"):
+    with pytest.raises(ValueError, match="begun with"):
         answer_in_worker(other, [])
 
 
 def test_wrong_uses_are_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be one of threads, processes, ray"):
+    with pytest.raises(ValueError, match="threads, processes, ray"):
         run(study(), tmp_path / "run", executor="slurm")
-    with pytest.raises(ValueError, match="must be built from the study"):
+    with pytest.raises(ValueError, match="the study"):
         run(study(), tmp_path / "run", executor="processes", agents=study().agents())
     assert not (tmp_path / "run").exists()
     assert "must be one of" in call("run", "scripted", "--out", tmp_path / "run", "--executor", "x", status=2)
@@ -141,7 +141,7 @@ def test_wrong_uses_are_refused_before_anything_is_made(tmp_path: Path) -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match="install the extra ray"), open_executor("ray", 2):
+    with pytest.raises(ImportError, match="extra ray"), open_executor("ray", 2):
         pass
 
 
@@ -233,7 +233,7 @@ def test_an_executor_that_is_broken_before_it_is_asked_is_told_the_same_way() ->
     agent = made.agents()[0]
     broken = Broken()
     caller = Caller(agent, 2, (broken, Recipe.of(made.agents_[0], agent)))
-    with pytest.raises(OSError, match="a worker must live until it has answered"):
+    with pytest.raises(OSError, match="worker"):
         caller.turns([Observation(view=None)] * 4)  # type: ignore[arg-type]
     assert broken.asked == [2]  # nothing further is sent
 
@@ -274,5 +274,5 @@ def test_ray_gives_each_actor_one_call_at_a_time_and_its_gpus(monkeypatch: pytes
         begun[0][2].set_exception(OSError("gone"))
         assert [answers[1].result(), answers[3].result()] == [10, 30]
         assert isinstance(answers[0].exception(), BrokenExecutor)
-    with pytest.raises(ValueError, match="by ray alone"), open_executor("processes", 2, 1.0):
+    with pytest.raises(ValueError, match="ray alone"), open_executor("processes", 2, 1.0):
         pass

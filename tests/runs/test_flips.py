@@ -114,7 +114,7 @@ def test_a_flipped_bit_in_any_value_is_detected(sound: Path, tmp_path: Path) -> 
     for at in draw.sample(places, 12):
         changed = bytearray(raw)
         changed[at] ^= 1 << draw.randrange(8)
-        with pytest.raises(ValueError, match=r"goalscope doctor .* restore the file from a copy"):
+        with pytest.raises(ValueError, match="goalscope doctor"):
             everything(written(bytes(changed), tmp_path / "run"))
 
 

@@ -65,13 +65,13 @@ def test_the_complete_table_changes_what_it_names_and_nothing_else() -> None:
     ],
 )
 def test_a_wrong_declaration_is_refused_by_key(inside: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match="is not a valid study") as error:
+    with pytest.raises(ValueError, match="valid study") as error:
         Study.parse({**PLAIN, "analysis": {"inside": inside}})
     assert said in str(error.value)
 
 
 def test_what_is_asked_for_on_the_command_line_is_refused_by_key_too() -> None:
-    with pytest.raises(ValueError, match=r"probes\.hiden: unknown key; did you mean hidden"):
+    with pytest.raises(ValueError, match=r"probes\.hiden: .*hidden"):
         Inside.parse({"probes": {"hiden": 3}})
 
 
@@ -81,7 +81,7 @@ def test_probes_read_grids_alone() -> None:
         "agents": [{"kind": "task-random-walk"}],
         "analysis": {"inside": {}},
     }
-    with pytest.raises(ValueError, match=r"analysis\.inside, since probes read maps of grids.*task map"):
+    with pytest.raises(ValueError, match=r"analysis\.inside.*task map"):
         Study.parse(tasks)
 
 

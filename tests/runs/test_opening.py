@@ -231,7 +231,7 @@ def test_where_a_disk_is_full_the_lock_is_given_back(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr("goalscope.runs.opening.FileIO", Full)
-        with pytest.raises(OSError, match=r"must be writable, but .* is not .*free some room"):
+        with pytest.raises(OSError, match="writable"):
             Store(tmp_path, "w")
     Store(tmp_path, "w").close()
 

@@ -249,11 +249,11 @@ def test_an_agent_that_does_not_answer_is_refused(tmp_path: Path, answer: list[A
 
 
 def test_agents_must_differ_and_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one agent"):
+    with pytest.raises(ValueError, match="agent"):
         run(small_study(), tmp_path, agents=[])
     with pytest.raises(ValueError, match="different names"):
         run(small_study(), tmp_path, agents=[Dice(), Dice(failing=0.1)])
-    with pytest.raises(ValueError, match="workers and batch"):
+    with pytest.raises(ValueError, match="workers"):
         run(small_study(), tmp_path, batch=0)
     assert not (tmp_path / "run.db").exists()
 
@@ -266,7 +266,7 @@ class Named(Dice):
 @pytest.mark.parametrize("agent", [Named(name="a\ud800"), Named(tags={"t": "\udfff"}), Named(tags={"\ud800": 1})])
 def test_a_name_with_half_of_a_surrogate_pair_is_refused_before_anything_is_asked(tmp_path: Path, agent: Named) -> None:
     log = tmp_path / "log"
-    with pytest.raises(ValueError, match="must be Unicode text, got half of a surrogate pair"):
+    with pytest.raises(ValueError, match="surrogate"):
         run(small_study(), tmp_path / "run", agents=[replace(agent, log=log)])
     assert not log.exists()
 
@@ -282,7 +282,7 @@ COSTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", COSTS)
 def test_a_turn_cannot_cost_what_is_no_number(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="usage 'tokens' must be a"):
+    with pytest.raises(ValueError, match="usage 'tokens'"):
         Turn(action=Action.UP, usage={"tokens": COSTS[name]})
     with Store(tmp_path, "w") as store:
         with store.transaction() as database:

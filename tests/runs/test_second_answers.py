@@ -88,7 +88,7 @@ def test_hypotheses_of_a_study_are_twins_beside_its_agents() -> None:
     assert Study.parse(written.dump()).id == written.id
     assert len(Study.parse({"worlds": WORLDS, "hypotheses": ["goal"]}).agents()) == 1
     for wrong in ("goal", [{"name": "goal"}], [3]):
-        with pytest.raises(ValueError, match="hypotheses must be a list"):
+        with pytest.raises(ValueError, match="hypotheses"):
             study(hypotheses=wrong)
     with pytest.raises(ValueError, match="'towards nothing'"):
         study(hypotheses=["towards nothing"]).agents()

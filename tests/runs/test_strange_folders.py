@@ -267,7 +267,7 @@ def test_a_lock_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", exchange)
-    with pytest.raises(UntrustedError, match=r"run\.lock must be a file of its own.*2 names"):
+    with pytest.raises(UntrustedError, match=r"run\.lock.*2 names"):
         DirectoryLock(tmp_path)
     assert (tmp_path / "victim").read_text() == "gold"
 
@@ -275,7 +275,7 @@ def test_a_lock_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("below", ["../victim", "/etc/passwd", "folder/../../victim", "link/file"])
 def test_a_path_in_a_directory_stays_in_it(tmp_path: Path, below: str) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
-    with pytest.raises(UntrustedError, match="must lie inside of"):
+    with pytest.raises(UntrustedError, match="inside"):
         Folder(tmp_path).file(below)
     (tmp_path / "elsewhere").mkdir()
     assert Folder(tmp_path / "link").file("file") == tmp_path / "link" / "file"

@@ -68,7 +68,7 @@ def test_only_the_very_schema_is_opened(name: str, sound: bytes, tmp_path: Path)
                 database.execute("CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id)")
     before = path.read_bytes()
     for mode in ("r", "w"):
-        with pytest.raises(ValueError, match=r"run\.db must hold exactly|run\.db must be declared as") as caught:
+        with pytest.raises(ValueError, match=r"run\.db") as caught:
             Store(tmp_path, mode)
         assert str(caught.value).isprintable() and len(str(caught.value)) < 1500
     assert path.read_bytes() == before

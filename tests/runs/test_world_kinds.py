@@ -209,7 +209,7 @@ def test_a_stored_world_of_a_kind_that_is_not_there_is_kept_and_says_what_to_ins
         study = store.study()
     assert world.id == episodes[0].world.id and study is not None and study.id == identity
     for refused in (lambda: world.begin_episode(0, "e"), study.worlds):
-        with pytest.raises(ValueError, match=r"line of a test.*install its package"):
+        with pytest.raises(ValueError, match="its package"):
             refused()
 
 
@@ -275,7 +275,7 @@ def test_the_random_agent_takes_what_is_admissible_and_an_action_beyond_is_refus
         def act(self, observations: Any) -> list[Turn]:
             return [Turn(action=7) for _ in observations]
 
-    with pytest.raises(ValueError, match="one of the 5 actions"):
+    with pytest.raises(ValueError, match="5 actions"):
         run(line_study(), tmp_path, agents=[Beyond()])
 
 

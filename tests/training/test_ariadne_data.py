@@ -114,7 +114,7 @@ def test_strategies_name_their_teachers() -> None:
     assert teacher_of("exploitation", rng) == "greedy"
     assert teacher_of("balance", rng) == "nearer"
     assert {teacher_of("base", rng) for _ in range(50)} == {"greedy", "explore-first"}
-    with pytest.raises(ValueError, match="strategy must be one of"):
+    with pytest.raises(ValueError, match="strategy"):
         teacher_of("bold", rng)
 
 
@@ -224,7 +224,7 @@ def test_cells_have_consecutive_tokens() -> None:
     assert [cell_id((x, -1)) for x in range(-1, 11)] == list(range(FIRST_CELL, FIRST_CELL + 12))
     assert all(later - one == 1 for one, later in pairwise(cell_id((x, 4)) for x in range(11)))
     assert pieces()[cell_id((3, 7))] == " [3, 7]"
-    with pytest.raises(ValueError, match="between -1 and 10"):
+    with pytest.raises(ValueError, match=r"-1.*10"):
         cell_id((11, 0))
     with pytest.raises(ValueError, match="presets must be some of"):
         TaskMixture(presets=("huge",))

@@ -146,7 +146,7 @@ def test_planted_goals_lead_where_they_say(goal: Goal) -> None:
 
 
 def test_an_unknown_goal_is_an_error() -> None:
-    with pytest.raises(ValueError, match="goal must be one of"):
+    with pytest.raises(ValueError, match="goal"):
         draw_worlds(7, 0.5, 1, seed=0, first=0, goal="door", name="test")  # type: ignore[arg-type]
 
 

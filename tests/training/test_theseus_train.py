@@ -104,7 +104,7 @@ def _move_columns(logits: torch.Tensor) -> torch.Tensor:
 
 def test_another_shape_cannot_continue_a_run(tmp_path: Path) -> None:
     Run(TINY, tmp_path).save()
-    with pytest.raises(ValueError, match="its own shape"):
+    with pytest.raises(ValueError, match="shape"):
         Run(replace(TINY, shape=replace(TINY.shape, layers=3)), tmp_path)
 
 
@@ -209,7 +209,7 @@ def test_a_run_of_a_trained_model_carries_its_planted_goal_as_a_tag(tmp_path: Pa
 @pytest.mark.parametrize("told", [{"planted_goal": 3}, ["goal"], {"planted_goal": "goal", "training_data": "x" * 999}])
 def test_a_configuration_that_tells_something_else_is_refused(told: object, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"goalscope": told}), encoding="utf-8")
-    with pytest.raises(ValueError, match="planted_goal and training_data as short texts"):
+    with pytest.raises(ValueError, match="planted_goal and training_data"):
         read_training(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""What every other room stands on: files that are checked, registries, random streams, identifiers. Nothing public."""
+"""The foundation of all other rooms: checked files, registries, random streams, identifiers. Nothing is public."""

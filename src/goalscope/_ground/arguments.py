@@ -1,4 +1,4 @@
-"""What the type of an argument cannot say by itself; it stands beside the type, and commands are generated from it."""
+"""Annotations for command arguments that the type alone cannot express; commands are generated from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ Thing = Literal[
     "process",
     "prompt",
 ]
-"""What a file or directory may be that a command reads. `agent` is a YAML file, `model` a folder of weights."""
+"""Kinds of files and directories that commands read. `agent` is a YAML file, `model` a folder of weights."""
 
 
 class Reads:
-    """State what an argument may name on disk; nothing of it is shown in the help.
+    """State what kinds of files or directories an argument may name; the help does not show it.
 
-    The suite of attacks in ``tests/attacks`` takes from this which damaged files and directories a command is given.
-    An argument that names a file or a directory without saying what it is makes that suite fail.
+    The attack tests in ``tests/attacks`` use this to choose damaged files and directories for each command. They fail
+    for an argument that names a file or directory without saying what it is.
 
     Attributes:
-        things: what may lie there and is read.
+        things: the kinds that are read.
     """
 
     def __init__(self, *things: Thing) -> None:
@@ -39,10 +39,10 @@ class Reads:
 
 
 class Writes:
-    """State that a file or a directory is written at the place that an argument names; see `Reads`.
+    """State that an argument names a file or directory that is written; see `Reads`.
 
     Attributes:
-        form: whether a file or a directory is written.
+        form: "file" or "directory".
     """
 
     def __init__(self, form: Literal["file", "directory"]) -> None:
@@ -51,10 +51,11 @@ class Writes:
 
 @dataclass(frozen=True)
 class Between:
-    """State the least and the greatest value of a number.
+    """State the least and the greatest allowed value of a number.
 
     Attributes:
-        least, most: the smallest and the largest value that are accepted; None where there is no such limit.
+        least: smallest allowed value; None for no limit.
+        most: greatest allowed value; None for no limit.
     """
 
     least: float | None = None
@@ -63,21 +64,21 @@ class Between:
 
 @dataclass(frozen=True)
 class Separated:
-    """State what stands between the entries of a list that is written as one text; without it, commas.
+    """State the separator of a list that is written as one text. Lists without it use commas.
 
     Attributes:
-        by: the separator; "" for an option that is repeated. ";," stands for semicolons or, in a text without any,
-            commas outside of brackets.
+        by: the separator; "" for an option that is repeated. ";," means semicolons or, in a text without any, commas
+            outside of parentheses.
     """
 
     by: str
 
 
 Positive = Annotated[int, Between(1)]
-"""A number of things, at least one."""
+"""A whole number of at least 1."""
 
 Settings = Annotated[Sequence[str], Separated("")]
-"""KEY=VALUE each."""
+"""Settings, each written KEY=VALUE."""
 RunDirectory = Annotated[Path, Reads("run")]
 """The directory of a run."""
 OutFolder = Annotated[Path, Writes("directory")]

@@ -1,8 +1,8 @@
-"""Work on input of unknown origin that is done by other people's code: in a process of its own, with bounds.
+"""Run other people's code on input of unknown origin in a separate process with limits.
 
-Chat templates are programs, tokenizers are regular expressions, and readers of logs are parsers of other projects. None
-of them bounds the time and memory that a file can make them take. A `BoundedWorker` runs such work in a process that
-imports nothing from the working directory, exchanges JSON with this one, and is ended when it passes a bound or when
+Chat templates are programs, tokenizers are regular expressions, and log readers are parsers of other projects. None of
+them limits the time and memory that a file can make it use. A `BoundedWorker` runs such work in a process that imports
+nothing from the working directory and exchanges JSON with this process. It is ended when it exceeds a limit, or when
 Ctrl-C interrupts the wait for it.
 """
 
@@ -29,10 +29,10 @@ _PIECE: Final = 2**16
 
 
 class BoundedError(ValueError):
-    """Bounded work that failed, or that passed a bound.
+    """Bounded work that failed or exceeded a limit.
 
     Attributes:
-        kind: name of the error that the work raised; "" where it passed a bound.
+        kind: name of the error that the work raised; "" if it exceeded a limit.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -42,13 +42,13 @@ class BoundedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What bounded work may take.
+    """Limits of bounded work.
 
     Attributes:
-        seconds: whole seconds of processor time for each value that it answers; the system may allow one more.
-        wait: seconds by the clock for each value.
-        memory: bytes of memory beyond what the process has before the first request (Linux).
-        answer: bytes of one answer as a line of JSON.
+        seconds: whole seconds of processor time per answer; the system may allow one more.
+        wait: wall-clock seconds per answer.
+        memory: bytes of memory beyond what the process uses before the first request (Linux).
+        answer: maximum bytes of one answer as a line of JSON.
     """
 
     seconds: int
@@ -58,14 +58,15 @@ class Bounds:
 
 
 class BoundedWorker:
-    """A process that works for this one, a request at a time; it starts with the first request.
+    """A process that answers one request at a time; it starts with the first request.
 
-    After a bound or an interruption the next request has a new process.
+    After exceeding a limit or an interruption, the next request gets a new process.
 
     Args:
         file: a Python file with a function ``prepare()`` that imports what the work needs and returns the work: a
-            function of a request (a JSON value) that yields answers (JSON values). It imports nothing of goalscope.
-        bounds: what the work may take.
+            function that receives a request (a JSON value) and yields answers (JSON values). It must not import
+            goalscope.
+        bounds: limits of the work.
         task: the work in words, for messages: "rendering it".
     """
 
@@ -74,25 +75,25 @@ class BoundedWorker:
         self._file, self._task = file, task
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._left = b""  # what the process has written beyond the line that was read last
+        self._left = b""  # output of the process after the line that was read last
         _WORKERS.add(self)
 
     def ask(self, request: Any) -> Any:
-        """Return the one value that answers a request; see `answers` for the errors."""
+        """Return the single answer to a request; see `answers` for the errors."""
         values = list(self.answers(request))
         if len(values) != 1:
             raise BoundedError(f"{self._task} must give one value, it gave {len(values)}")
         return values[0]
 
     def answers(self, request: Any) -> Iterator[Any]:
-        """Yield the values that answer a request, each as soon as it is there.
+        """Yield the answers to a request, each as soon as it arrives.
 
-        The process stays busy with the request, and others wait, until all values were taken.
+        The process is busy with the request, and other requests wait, until all answers were consumed.
 
         Raises:
-            BoundedError: the work failed, or passed a bound.
-            ImportError: the process lacks a library.
-            OSError: the process cannot be started.
+            BoundedError: if the work failed, or exceeded a limit.
+            ImportError: if a library is missing.
+            OSError: if the process cannot be started.
         """
         octets = json.dumps(request).encode() + b"\n"
         with self._lock:
@@ -110,7 +111,7 @@ class BoundedWorker:
                 complete = bool(error.kind) and error.kind != "MemoryError"
                 raise
             finally:
-                if not complete:  # what it still answers belongs to no later request
+                if not complete:  # its further answers must not be mistaken for those of a later request
                     self.end()
 
     def _check(self, answer: Mapping[str, Any]) -> None:
@@ -121,7 +122,7 @@ class BoundedWorker:
             raise ImportError(answer.get("failed"))
         if kind == "MemoryError":
             megabytes = self.bounds.memory >> 20
-            raise BoundedError(f"{self._task} may take at most {megabytes} MiB of memory, and takes more", kind)
+            raise BoundedError(f"{self._task} may take at most {megabytes} MiB of memory, but takes more", kind)
         if kind:
             raise BoundedError(f"{kind}: {answer.get('failed')}", kind)
 
@@ -166,10 +167,10 @@ class BoundedWorker:
         octets = bytearray()
         while not octets.endswith(b"\n"):
             if not self._left and not ready.poll(max(0.0, end - time.monotonic()) * 1000):
-                raise BoundedError(f"{self._task} may take at most {seconds:.0f} seconds, and takes more")
+                raise BoundedError(f"{self._task} may take at most {seconds:.0f} seconds, but takes more")
             piece = self._read_line_part(number)
             if len(octets) > self.bounds.answer:
-                raise BoundedError(f"{self._task} may give at most {self.bounds.answer} bytes at once, and gives more")
+                raise BoundedError(f"{self._task} may give at most {self.bounds.answer} bytes at once, but gives more")
             if not piece:
                 self._explain_end()
             octets += piece
@@ -188,7 +189,7 @@ class BoundedWorker:
         status = -self._child.wait()
         if status == signal.SIGXCPU:
             raise BoundedError(
-                f"{self._task} may take at most {self.bounds.seconds} s of processor time, and takes more"
+                f"{self._task} may take at most {self.bounds.seconds} s of processor time, but takes more"
             )
         if status == signal.SIGABRT:  # how compiled code ends that gets no more memory
             raise BoundedError(
@@ -206,7 +207,7 @@ class BoundedWorker:
             child.communicate()
 
     def forget(self) -> None:
-        """Forget the child process: after a fork it belongs to the parent process alone."""
+        """Forget the child process: after a fork, it belongs only to the parent process."""
         child, self._child, self._lock, self._left = self._child, None, threading.Lock(), b""
         if child is not None:
             for stream in (child.stdin, child.stdout):

@@ -1,8 +1,8 @@
-"""The program of a bounded process; `goalscope._ground.bounded` starts it and says what such processes are for.
+"""The program of a bounded process, started by `goalscope._ground.bounded`, which explains its purpose.
 
-A script without an import of the project. It loads the work that it is given as the path of a Python file, takes
-requests as lines of JSON, and answers each by lines of JSON: values, then an end or an error. Work that takes too long
-is ended by the operating system, whatever it is busy with.
+A script that imports nothing of this project. It loads work from the path of a Python file, reads requests as lines of
+JSON, and answers each by lines of JSON: values, then an end or an error. The operating system ends work that takes too
+long.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ _MOST_MESSAGE = 1000  # characters of an error
 
 
 def main() -> None:
-    """Answer requests until the input ends; arguments: file of the work, processor seconds, bytes of memory."""
+    """Answer requests until the input ends. Arguments: file of the work, processor seconds, bytes of memory."""
     file, seconds, memory = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints is no answer
@@ -56,7 +56,7 @@ def _prepared(file: str) -> Callable[[Any], Iterable[Any]]:
 
 
 def _bound_memory(most: int) -> None:
-    """Bound the address space beyond what it is now, where the system tells it (Linux)."""
+    """Limit the address space relative to its current size, if the system reports it (Linux)."""
     sizes = Path("/proc/self/statm")
     if sizes.exists():
         _bound(resource.RLIMIT_AS, int(sizes.read_text().split()[0]) * resource.getpagesize() + most)
@@ -68,7 +68,7 @@ def _bound_time(seconds: int) -> None:
 
 
 def _bound(which: int, most: int) -> None:
-    """Set a limit of this process, which stays below one that is there already."""
+    """Set a limit of this process, never above an existing one."""
     hard = resource.getrlimit(which)[1]
     resource.setrlimit(which, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 

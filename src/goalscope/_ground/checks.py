@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 
-def note_namesake(name: str, what: str, *, only_files: bool = False) -> None:
-    """Warn that a path of the working directory has a name that ships with goalscope, and is not taken for it.
+def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
+    """Warn that a path in the working directory has the name of something that ships with goalscope, and is not used.
 
     Args:
-        name: the name, as it was given.
-        what: what ships under it: "model", "study".
-        only_files: whether a folder could not be meant.
+        name: the name, as given.
+        role: what ships under this name: "model", "study".
+        only_files: whether only a file could be meant.
     """
     if Path(name).is_file() or (not only_files and os.path.lexists(name)):
-        text = f"{name} is the {what} that ships with goalscope; the path of that name is not taken, ./{name} names it"
+        text = f"{name} is the {role} that ships with goalscope; the path of that name is not taken, ./{name} names it"
         warnings.warn(text, stacklevel=3)
 
 
@@ -32,7 +32,7 @@ def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether a value is an integer of Python or numpy, not a boolean."""
+    """Return whether a value is an integer of Python or numpy; a boolean is not."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -41,12 +41,12 @@ def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | N
 
     Args:
         name: the argument's name, for the error.
-        value: the value; a boolean is no number.
+        value: the value; a boolean is not a number.
         least, most: allowed range.
         unit: what it counts, e.g. "steps", for the error.
 
     Raises:
-        ValueError: not a whole number, or one out of range.
+        ValueError: if it is not a whole number, or out of range.
     """
     if not is_whole(value) or value < least or (most is not None and value > most):
         of = f" of {unit}" if unit else ""
@@ -60,12 +60,12 @@ def check_number(name: str, value: Any, low: float, high: float, kind: str = "nu
 
     Args:
         name: the argument's name, for the error.
-        value: the value; a boolean is no number.
-        low, high: least and greatest value.
+        value: the value; a boolean is not a number.
+        low, high: allowed range.
         kind: noun for the error.
 
     Raises:
-        ValueError: not a number, or one out of range.
+        ValueError: if it is not a number, or out of range.
     """
     if not (is_whole(value) or isinstance(value, float | np.floating)) or not low <= value <= high:
         raise ValueError(f"{name} must be a {kind} in [{low:g}, {high:g}], got {value!r:.60}")
@@ -92,7 +92,7 @@ def check_shape(
         ``sizes`` with the symbols of this shape added.
 
     Raises:
-        ValueError: another shape; the message names the argument and both shapes.
+        ValueError: if the shape differs; the message has the argument and both shapes.
     """
     size_of = dict(sizes or {})
     symbols = shape.split()
@@ -111,20 +111,20 @@ def check_shape(
 
 
 def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str) -> None:
-    """Raise a ValueError that names the first entry of an array which is marked as bad.
+    """Raise a ValueError that names the first entry of an array marked as bad.
 
     Args:
-        bad: which entries are wrong, of the shape of the array.
+        bad: which entries are bad, in the shape of the array.
         array: the entries.
         must: the requirement, with the name of the array.
     """
     if bad.any():
-        where = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
-        raise ValueError(f"{must}, got {np.atleast_1d(array)[where]} at index {where}")
+        bad_index = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
+        raise ValueError(f"{must}, got {np.atleast_1d(array)[bad_index]} at index {bad_index}")
 
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:
-    """Raise a ValueError that names the first entry which is not a finite number."""
+    """Raise a ValueError that names the first entry that is not a finite number."""
     refuse_where(~np.isfinite(array), array, f"{name} must be finite everywhere")
 
 
@@ -143,14 +143,14 @@ def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1
 
 
 def check_text(name: str, value: str) -> str:
-    """Return a text that has a UTF-8 form, as names and tags must: they are stored, printed and written to files.
+    """Return a text if UTF-8 can encode it. Names and tags must be such texts, as they are stored, printed and written.
 
     Args:
         name: noun for the error.
         value: the text.
 
     Raises:
-        ValueError: half of a surrogate pair in it.
+        ValueError: if it has half of a surrogate pair.
     """
     try:
         value.encode()
@@ -163,7 +163,7 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_texts(value: Any, name: str, path: str = "") -> None:
-    """Check every key and text of nested plain values (`check_text`); ``name`` and ``path`` say where."""
+    """Check every key and text of nested plain values with `check_text`; ``name`` and ``path`` appear in errors."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             place = f"{path}.{key}".removeprefix(".")
@@ -177,20 +177,20 @@ def check_texts(value: Any, name: str, path: str = "") -> None:
         check_text(f"{name}: {path}", value)
 
 
-def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
-    """Return "; did you mean ...?" where a word is close to a valid one, else the valid words.
+def near_miss(word: object, valid: Sequence[str], most: int = 1) -> str:
+    """Return "; did you mean ...?" if a word is close to a valid one, else a list of the valid words.
 
     Args:
-        given: the word.
+        word: the word.
         valid: the valid words.
-        most: maximum number of suggestions, the closest first.
+        most: maximum number of suggestions, closest first.
     """
-    close = get_close_matches(str(given)[:200], valid, n=most, cutoff=0.6)
+    close = get_close_matches(str(word)[:200], valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
 
 
-def did_you_mean(given: str, valid: Sequence[str]) -> str:
-    """Return "; did you mean ...?" where a name is close to a valid one, "" elsewhere."""
+def did_you_mean(word: str, valid: Sequence[str]) -> str:
+    """Return "; did you mean ...?" if a name is close to a valid one, else ""."""
     lower = {name.lower(): name for name in valid}
-    close = get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
+    close = get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
     return f"; did you mean {lower[close[0]]}?" if close else ""

@@ -1,8 +1,8 @@
-"""Probabilities that users hand in: read from any array library, checked, and normalised where float32 rounded them.
+"""Probabilities from users: read from any array library, checked, and normalised if float32 rounded them.
 
-Transition tables, policies and start distributions of PyTorch and JAX are float32, so their rows sum to 1 only up to
-rounding. Every such input passes through this file. A row within float32 rounding of 1 is divided by its sum, and one
-warning says so; a row farther from 1 is refused with its index and its sum.
+Transition tables, policies and start distributions from PyTorch and JAX are float32, so their rows sum to 1 only up to
+rounding. All such input passes through this module. A row whose sum is within float32 rounding of 1 is divided by its
+sum, with one warning; any other row is an error that names its index and its sum.
 """
 
 import math
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 EXACT: Final = 1e-8
-"""Distance of a sum from 1 up to which a row of float64 numbers is left as it is."""
+"""Maximum distance of a sum from 1 for which a row of float64 numbers is left unchanged."""
 _UNIT: Final = float(np.finfo(np.float32).eps)
 _LEAST_UNITS: Final = 16
 
 
 def rounding_of(entries: npt.ArrayLike) -> Array:
-    """Return how far from 1 float32 rounding may take the sum of a row with so many probabilities above 0.
+    """Return how far from 1 float32 rounding can move the sum of a row with so many positive entries.
 
-    It is 16 units of float32 precision (1.9e-6), and above 256 entries the square root of their number in such units:
-    the error of a softmax over 200,000 entries was 3.4e-5 where this allows 5.3e-5.
+    It is 16 units of float32 precision (1.9e-6) or, above 256 entries, the square root of their number in such units.
+    For example, a softmax over 200,000 entries had an error of 3.4e-5, where this allows 5.3e-5.
     """
     return np.asarray(_UNIT * np.maximum(_LEAST_UNITS, np.sqrt(np.asarray(entries, dtype=np.float64))))
 
 
 def to_array(name: str, values: Any, *, booleans: bool = False) -> npt.NDArray[Any]:
-    """Return real numbers of any array library as a numpy array with their own dtype.
+    """Return real numbers from any array library as a numpy array with their own dtype.
 
     Args:
         name: the argument's name, for the error.
@@ -44,9 +44,9 @@ def to_array(name: str, values: Any, *, booleans: bool = False) -> npt.NDArray[A
         booleans: whether True and False are accepted, as 1 and 0.
 
     Raises:
-        ValueError: lists of different lengths, or other entries than real numbers.
+        ValueError: if lists have different lengths, or entries are not real numbers.
     """
-    if callable(getattr(values, "detach", None)):  # a tensor of PyTorch, which numpy takes without gradients only
+    if callable(getattr(values, "detach", None)):  # a PyTorch tensor, which numpy accepts only without gradients
         values = values.detach().cpu()
     try:
         array = np.asarray(values)
@@ -62,15 +62,16 @@ def to_array(name: str, values: Any, *, booleans: bool = False) -> npt.NDArray[A
 
 
 def to_distributions(name: str, values: Any, axes: Sequence[str] = ()) -> Array:
-    """Return probability distributions over the last axis as float64, each with the sum 1.
+    """Return probability distributions over the last axis as float64, each with sum 1.
 
     Args:
         name: the argument's name, for the error and the warning.
-        values: ``[..., K]`` probabilities of any array library.
+        values: ``[..., K]`` probabilities from any array library.
         axes: names of the axes before the last one, such as "state" and "action", for the error.
 
     Raises:
-        ValueError: numbers that are not finite or below 0, or a row whose sum is farther from 1 than float32 rounding.
+        ValueError: if a number is negative or not finite, or the sum of a row differs from 1 by more than float32
+            rounding.
     """
     array = to_array(name, values)
     if array.ndim == 0:
@@ -89,12 +90,12 @@ def to_distributions(name: str, values: Any, axes: Sequence[str] = ()) -> Array:
 
 
 def to_sparse_distributions(name: str, matrix: Any, actions: int) -> "csr_array":
-    """Return a sparse matrix ``[S * A, K]`` of probabilities as float64, each row with the sum 1.
+    """Return a sparse matrix ``[S * A, K]`` of probabilities as float64, each row with sum 1.
 
     Args:
         name: the argument's name, for the error and the warning.
         matrix: a sparse matrix of scipy.
-        actions: number A of actions: an error names state and action of a row.
+        actions: number A of actions; errors name the state and action of a row.
 
     Raises:
         ValueError: as `to_distributions`.
@@ -116,17 +117,17 @@ def to_sparse_distributions(name: str, matrix: Any, actions: int) -> "csr_array"
 
 
 def to_chances(name: str, outcomes: Mapping[Any, Any]) -> tuple[dict[Any, float], float]:
-    """Return the outcomes with a chance above 0, normalised, and how far from 1 their sum was.
+    """Return the outcomes with a probability above 0, normalised, and the distance of their sum from 1.
 
-    The caller passes the greatest distance of all its mappings to `note_rounding`, so that it is said once.
+    The caller passes the greatest distance of all its mappings to `note_rounding`, so that there is only one warning.
 
     Args:
         name: what has these outcomes, for the error.
-        outcomes: outcome -> chance, a number of Python, numpy, PyTorch or JAX.
+        outcomes: outcome -> probability, a number of Python, numpy, PyTorch or JAX.
 
     Raises:
-        ValueError: a probability is not a number from 0 to 1, or their sum differs from 1 by more than the rounding
-            of float32.
+        ValueError: if a probability is not a number from 0 to 1, or their sum differs from 1 by more than float32
+            rounding.
     """
     chances = {}
     for outcome, chance in outcomes.items():
@@ -144,15 +145,15 @@ def to_chances(name: str, outcomes: Mapping[Any, Any]) -> tuple[dict[Any, float]
 
 
 def to_shares(name: str, weights: Any) -> Array:
-    """Return weights over their sum.
+    """Divide weights by their sum.
 
     Args:
         name: the argument's name, for the error.
-        weights: ``[K]`` numbers >= 0 of any array library.
+        weights: ``[K]`` numbers >= 0 from any array library.
 
     Raises:
-        ValueError: numbers that are not finite or below 0, and a sum that is no normal positive number: 0, a denormal
-            number such as 1e-320, by which nothing can be divided exactly, or infinity.
+        ValueError: if a number is negative or not finite, or the sum is not a normal positive number (0, infinite, or a
+            denormal such as 1e-320, by which nothing can be divided exactly).
     """
     array = to_array(name, weights).astype(np.float64)
     check_finite(name, array)
@@ -167,9 +168,9 @@ def to_shares(name: str, weights: Any) -> Array:
 
 
 def note_rounding(name: str, distance: float) -> None:
-    """Warn that sums were only within float32 rounding of 1 and that each row was divided by its sum.
+    """Warn that sums were only within float32 rounding of 1, and that each row was divided by its sum.
 
-    Nothing is said where the distance is within `EXACT`. Python shows a warning of one text from one line once.
+    There is no warning if the distance is within `EXACT`. Python shows a repeated warning from one line only once.
     """
     if distance > EXACT:
         bound = 10.0 ** math.ceil(math.log10(distance))
@@ -185,7 +186,7 @@ def _is_half(dtype: Any) -> bool:
 
 
 def _check_sums(name: str, sums: npt.NDArray[Any], entries: npt.ArrayLike, *, half: bool, axes: Sequence[str]) -> float:
-    """Return the greatest distance of a sum from 1; refuse one beyond rounding."""
+    """Return the greatest distance of a sum from 1; raise an error if it exceeds rounding."""
     distances = np.abs(sums - 1.0)
     allowed = np.broadcast_to(EXACT if half else rounding_of(entries), distances.shape)
     if (distances > allowed).any():

@@ -10,22 +10,22 @@ _REQUIREMENT = re.compile(r"\s*([^;]+?)\s*(?:;.*\bextra\s*==\s*['\"]([^'\"]+)['\
 def how_to_install(extra: str = "") -> str:
     """Return the command that installs the packages of an extra, or those that goalscope always needs.
 
-    The packages and their ranges are those that the installed goalscope declares, so that the command works wherever
-    goalscope came from: no clone is needed, and no package index that has it.
+    The packages and version ranges are those that the installed goalscope declares, so that the command works however
+    goalscope was installed, without a clone or a particular package index.
     """
     try:
         declared = metadata.requires("goalscope") or []
     except metadata.PackageNotFoundError:  # the source on the path, never installed
         declared = []
-    found = [match.groups("") for requirement in declared if (match := _REQUIREMENT.fullmatch(requirement))]
-    packages = [package.replace(" ", "") for package, of_extra in found if of_extra == extra]
+    requirements = [match.groups("") for requirement in declared if (match := _REQUIREMENT.fullmatch(requirement))]
+    packages = [package.replace(" ", "") for package, of_extra in requirements if of_extra == extra]
     if not packages:
         return f"pip install '.[{extra}]' in the clone" if extra else "pip install . in the clone"
     return join(["pip", "install", *packages])
 
 
 def lacking(needs: str, extra: str, error: ImportError) -> ImportError:
-    """Return the error for a package that an extra brings.
+    """Return the error for a missing package that an extra installs.
 
     Args:
         needs: the dependency in words, e.g. "figures need matplotlib".

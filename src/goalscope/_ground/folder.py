@@ -1,11 +1,11 @@
-"""The one way to files: a `Folder` that a user named and everything below it, and a `NamedFile` that a user typed.
+"""The only access to files: a `Folder` named by the user, with everything below it, and a `NamedFile`.
 
-A directory may come from a stranger. It can hold links, second names of files that lie elsewhere (hard links), pipes,
-devices, files of enormous size and files with holes. The path that a user names may lead through links; below it no
-part of a path may be a link, and a file is a regular file. Folders are opened one inside of the other and files
-relative to them, so that a part that is exchanged for a link after it was checked is noticed when it is opened.
+A directory may come from a stranger. It may contain links, hard links (second names of files elsewhere), pipes,
+devices, enormous files and sparse files. The path that a user names may contain links; below it, no part of a path may
+be a link, and a file must be a regular file. Folders are opened one inside the other, and files relative to them, so
+that a part that is replaced by a link after the check is noticed on opening.
 
-Nothing else in this package opens, lists, makes or removes files (`tests/project/test_file_access.py`).
+Nothing else in this package opens, lists, creates or removes files (`tests/project/test_file_access.py`).
 """
 
 import errno
@@ -33,9 +33,9 @@ from goalscope._ground.untrusted import (
 from goalscope._ground.untrusted import lines as lines_of
 
 MOST_LOG_BYTES: Final = 16 * 2**30
-"""Maximum size of a file that is read piece by piece, such as a log."""
+"""Maximum size of a file that is read in pieces, such as a log."""
 MOST_HOLE_BYTES: Final = MOST_LINE_BYTES
-"""Maximum bytes that were never written (the holes of a sparse file) in a file that is read piece by piece."""
+"""Maximum bytes that were never written (holes of a sparse file) in a file that is read in pieces."""
 MOST_ENTRIES: Final = 1_000_000
 """Maximum number of entries of a folder."""
 
@@ -46,25 +46,23 @@ _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class FolderEntry(NamedTuple):
-    """An entry of a folder: its name, and its own status (of a link, not of what the link leads to)."""
+    """An entry of a folder: its name and its own status (that of a link, not of its target)."""
 
     name: str
     status: os.stat_result
 
 
 class Folder:
-    """A directory, and the only way to what lies below it.
+    """A directory, and the only access to what is below it.
+
+    Paths below it are given as names or relative paths. Every method raises StrangeFileError if a part is a link, leads
+    upwards or is absolute, or if something other than a regular file is at the path of a file. It raises OSError, with
+    the whole path, if the system refuses the path.
 
     Args:
-        path: the directory as the user named it; it may lead through links, and need not exist.
-        links: follow links below it, too. Folders of models need this, since hubs download into folders of links.
-            Files must still be regular files. Nothing is written into such a folder.
-
-    Paths below it are given as names or relative paths. Every method raises
-
-        StrangeFileError: a part is a link, leads upwards or is absolute, or another thing than a regular file lies
-            where a file must be.
-        OSError: the system refuses the path; the error names the whole path.
+        path: the directory as the user named it; it may contain links, and need not exist.
+        links: whether to follow links below it, too. Model folders need this, since hubs download into folders of
+            links. Files must still be regular files. Nothing is written into such a folder.
     """
 
     __slots__ = ("_links", "_names", "_root")
@@ -83,15 +81,15 @@ class Folder:
         return self._root.joinpath(*self._names)
 
     def below(self, *parts: str) -> "Folder":
-        """Return a folder below this one, which need not exist; links in its path are refused when it is used."""
+        """Return a folder below this one, which need not exist. Links in its path are refused when it is used."""
         inner = Folder(self._root, links=self._links)
         inner._names = self._split(parts)
         return inner
 
     def checked(self) -> Path:
-        """Return the path of the directory, for a library.
+        """Return the path of the directory for a library.
 
-        It may not exist yet. A link or a file in its place is refused.
+        It need not exist yet. A link or a file at the path is refused.
         """
         with suppress(FileNotFoundError), self._opened(self._names):
             pass
@@ -100,18 +98,18 @@ class Folder:
     # What is there
 
     def is_there(self) -> bool:
-        """Return whether the directory is there."""
+        """Return whether the directory exists."""
         return self.has_folder()
 
     def is_free(self, name: str) -> bool:
-        """Return whether a new folder can be put there: nothing lies there, or an empty folder."""
+        """Return whether a new folder can be created there: the path is free, or an empty folder."""
         with suppress(FileNotFoundError), self._opened(self._names) as folder:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             return stat.S_ISDIR(status.st_mode) and not self.names(name)
         return True
 
     def has_folder(self, *parts: str) -> bool:
-        """Return whether a folder lies there; False for a file, for a link, and where nothing lies."""
+        """Return whether a folder exists there; False for a file, a link, or nothing."""
         if "\0" in str(self._root):
             return False
         try:
@@ -123,15 +121,15 @@ class Folder:
             raise
 
     def has_file(self, *parts: str) -> bool:
-        """Return whether a regular file lies there.
+        """Return whether a regular file exists there.
 
         Raises:
-            StrangeFileError: something other than a regular file lies there.
+            StrangeFileError: if there is something other than a regular file.
         """
         return self.status(*parts) is not None
 
     def status(self, *parts: str) -> os.stat_result | None:
-        """Return the status of a regular file, None where nothing lies there."""
+        """Return the status of a regular file, or None if there is none."""
         try:
             return self._look(self._split(parts))
         except (FileNotFoundError, NotADirectoryError):
@@ -141,17 +139,18 @@ class Folder:
         """Return the number of bytes of a file.
 
         Raises:
-            FileNotFoundError: nothing lies there.
+            FileNotFoundError: if there is none.
         """
         return self._look(self._split(parts)).st_size
 
     def file(self, *parts: str, one_name: bool = False, content: bool = True) -> Path:
-        """Return the checked path of a file, for a library that opens paths itself. The file may not exist yet.
+        """Return the checked path of a file, for a library that opens paths itself. The file need not exist yet.
 
         Args:
             parts: the path.
-            one_name: refuse a file that has a second name (a hard link), whose content would change with this one.
-            content: whether the content of the file is wanted; False where it is replaced.
+            one_name: whether to refuse a file with a second name (a hard link), whose content would change with this
+                one.
+            content: whether the content of the file is needed; False if it will be replaced.
         """
         names = self._split(parts)
         with suppress(FileNotFoundError):
@@ -159,25 +158,27 @@ class Folder:
         return self._root.joinpath(*names)
 
     def entries(self, *parts: str) -> list[FolderEntry]:
-        """Return all entries of a folder by name, links as links; an empty list where there is no such folder.
+        """Return all entries of a folder by name, links as links; an empty list if there is no such folder.
 
         Raises:
             UntrustedError: more than `MOST_ENTRIES`.
             NotADirectoryError: a file lies there.
         """
         names = self._split(parts)
-        found = list[FolderEntry]()
+        entries = list[FolderEntry]()
         try:
             with self._opened(names, _LIST) as number, os.scandir(number) as listing:
                 for entry in listing:
-                    if len(found) >= MOST_ENTRIES:
+                    if len(entries) >= MOST_ENTRIES:
                         path = self._root.joinpath(*names)
                         raise UntrustedError(f"{path} must have at most {MOST_ENTRIES} entries", "more")
                     with suppress(FileNotFoundError):  # removed since it was listed
-                        found.append(FolderEntry(entry.name, entry.stat(follow_symlinks=self._links and _leads(entry))))
+                        entries.append(
+                            FolderEntry(entry.name, entry.stat(follow_symlinks=self._links and _leads(entry)))
+                        )
         except FileNotFoundError:
             return []
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def names(self, *parts: str) -> list[str]:
         """Return the names of all entries of a folder, sorted; see `entries`."""
@@ -186,26 +187,26 @@ class Folder:
     def files(self, pattern: str = "*", *parts: str) -> list[Path]:
         """Return the regular files of a folder whose names match a pattern, sorted by name.
 
-        Folders are left out; a link, pipe or device of such a name is refused, not left out.
+        Folders are skipped; a link, pipe or device of such a name is an error.
         """
         return [self._placed(parts, entry) for entry in self.entries(*parts) if _is_file(entry, pattern, self, parts)]
 
     def folders(self, *parts: str) -> "list[Folder]":
-        """Return the folders in a folder, sorted by name. A link is refused; files are left out."""
-        found = self.entries(*parts)
-        for entry in found:
+        """Return the folders in a folder, sorted by name. A link is an error; files are skipped."""
+        entries = self.entries(*parts)
+        for entry in entries:
             if stat.S_ISLNK(entry.status.st_mode) and not self._links:
                 raise _outside(self.path, self._placed(parts, entry), entry.status)
-        return [self.below(*parts, name) for name, status in found if stat.S_ISDIR(status.st_mode)]
+        return [self.below(*parts, name) for name, status in entries if stat.S_ISDIR(status.st_mode)]
 
     # Reading
 
     def open_file(self, *parts: str, most: int = MOST_LOG_BYTES, sparse: bool = False) -> BufferedReader:
-        """Open a file to be read piece by piece; ``sparse`` lets it have holes, as files of weights may.
+        """Open a file for reading in pieces; ``sparse`` allows holes, as files of weights may have.
 
         Raises:
-            UntrustedError: more than ``most`` bytes, or holes of more than `MOST_HOLE_BYTES` together.
-            FileNotFoundError: nothing lies there.
+            UntrustedError: if it has more than ``most`` bytes, or holes of more than `MOST_HOLE_BYTES` in total.
+            FileNotFoundError: if there is none.
         """
         names = self._split(parts)
         path = self._root.joinpath(*names)
@@ -220,8 +221,8 @@ class Folder:
         """Return the content of a file.
 
         Raises:
-            UntrustedError: more than ``most`` bytes; nothing was read then.
-            FileNotFoundError: nothing lies there.
+            UntrustedError: if it has more than ``most`` bytes; nothing is read then.
+            FileNotFoundError: if there is none.
         """
         return _load(self.open_file(*parts, most=most), most)
 
@@ -241,7 +242,7 @@ class Folder:
     # Writing
 
     def make(self, *parts: str) -> "Folder":
-        """Make a folder with all folders that lead to it, where it is missing, and return it."""
+        """Create a folder with all its parents, if it is missing, and return it."""
         names = self._split(parts)
         self._root.mkdir(parents=True, exist_ok=True)
         for depth, name in enumerate(names):
@@ -253,14 +254,14 @@ class Folder:
 
     @contextmanager
     def replacing(self, *parts: str, sync: bool = False) -> Iterator[Path]:
-        """Yield the path of a new, empty file, which takes the place of a file once all of it is written.
+        """Yield the path of a new, empty file, which replaces a file once it is completely written.
 
-        On an error the new file is removed and the place stays as it was. A process that is killed leaves the old
-        content, and a partial file that the next attempt removes.
+        On an error, the new file is removed and the old one stays unchanged. A killed process leaves the old content,
+        and a partial file that the next attempt removes.
 
         Args:
             parts: the path of the file; its folder must exist.
-            sync: flush the file and its folder to the disk.
+            sync: whether to flush the file and its folder to the disk.
         """
         names = self._split(parts)
         path = self._root.joinpath(*names)
@@ -288,32 +289,32 @@ class Folder:
 
     @contextmanager
     def writing(self, *parts: str, sync: bool = False) -> Iterator[BinaryIO]:
-        """Yield a stream of bytes to a new file, which takes the place of a file at the end; see `replacing`."""
+        """Yield a stream of bytes to a new file, which replaces a file at the end; see `replacing`."""
         with self.replacing(*parts, sync=sync) as partial, _stream_to(partial) as stream:
             yield stream
             stream.flush()
 
     @contextmanager
     def writing_text(self, *parts: str, newline: str = "\n") -> Iterator[TextIO]:
-        """Yield a stream of UTF-8 text to a new file, which takes the place of a file at the end; see `replacing`."""
+        """Yield a stream of UTF-8 text to a new file, which replaces a file at the end; see `replacing`."""
         with self.replacing(*parts) as partial, _text_to(partial, newline) as stream:
             yield stream
             stream.flush()
 
     def save_bytes(self, octets: bytes, *parts: str, sync: bool = False) -> Path:
-        """Write a file, whole or not at all, and return its path; see `replacing`."""
+        """Write a file completely or not at all, and return its path; see `replacing`."""
         with self.writing(*parts, sync=sync) as stream:
             stream.write(octets)
         return self._root.joinpath(*self._split(parts))
 
     def save_text(self, text: str, *parts: str, newline: str = "\n") -> Path:
-        """Write a file of UTF-8 text, whole or not at all, and return its path; see `replacing`."""
+        """Write a file of UTF-8 text completely or not at all, and return its path; see `replacing`."""
         with self.writing_text(*parts, newline=newline) as stream:
             stream.write(text)
         return self._root.joinpath(*self._split(parts))
 
     def copy_file(self, *parts: str, into: "Folder") -> Path:
-        """Copy a file to the same path below another folder, which is made where it is missing."""
+        """Copy a file to the same path below another folder, which is created if it is missing."""
         names = self._split(parts)[len(self._names) :]
         into.make(*names[:-1])
         with self.open_file(*parts, most=MOST_LOG_BYTES) as source, into.writing(*names) as target:
@@ -321,10 +322,10 @@ class Folder:
         return into.path.joinpath(*names)
 
     def open_to_change(self, *parts: str) -> int:
-        """Open a file whose content does not matter, made where it is missing, to be changed; return its number.
+        """Open a file for changing, created if missing, whose content does not matter; return its file descriptor.
 
         Raises:
-            StrangeFileError: another thing than a regular file with one name lies there; it was not changed.
+            StrangeFileError: if there is something other than a regular file with one name; it was not changed.
         """
         names = self._split(parts)
         path = self._root.joinpath(*names)
@@ -340,20 +341,20 @@ class Folder:
         return number
 
     def move(self, old: str, new: str) -> None:
-        """Move a file or folder below this one to another path below it, over a file or an empty folder there."""
+        """Move a file or folder to another path below this folder, replacing a file or an empty folder there."""
         before, after = self._split((old,)), self._split((new,))
         with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
             os.replace(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file below this folder a second name, where nothing lies yet."""
+        """Give a file below this folder a second name at a free path."""
         before, after = self._split((old,)), self._split((new,))
         self._look(before)
         with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
             os.link(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
     def remove_file(self, *parts: str) -> None:
-        """Remove a file, if it is there; of a link the link itself, never what it leads to."""
+        """Remove a file if it exists; a link itself is removed, never its target."""
         names = self._split(parts)
         with (
             suppress(FileNotFoundError),
@@ -363,15 +364,15 @@ class Folder:
             os.unlink(names[-1], dir_fd=folder)
 
     def remove_folder(self, *parts: str) -> None:
-        """Remove a folder as far as that is possible; what is no folder, such as a link to one, stays."""
+        """Remove a folder as far as possible; anything else, such as a link to a folder, stays."""
         names = self._split(parts)
         with suppress(FileNotFoundError), self._opened(names[:-1]) as folder:
-            # rmtree opens what it is given before it looks at it, and waits forever where that leads to a pipe.
+            # rmtree opens its argument before it checks it, and would wait forever for a pipe.
             if stat.S_ISDIR(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode):
                 rmtree(names[-1], ignore_errors=True, dir_fd=folder)
 
     def sync(self, *parts: str) -> None:
-        """Flush a file, or the entries of a folder (this one where no path is given), to the disk."""
+        """Flush a file, or the entries of a folder (this one if no path is given), to the disk."""
         names = self._split(parts)
         path = self._root.joinpath(*names)
         with self._opened(names[:-1]) as folder, _naming(path):
@@ -382,7 +383,7 @@ class Folder:
 
     @contextmanager
     def temporary(self, prefix: str) -> "Iterator[Folder]":
-        """Yield a new folder in this one, which is removed at the end."""
+        """Yield a new folder in this one, removed at the end."""
         with (
             self._opened(self._names),
             tempfile.TemporaryDirectory(prefix=prefix, dir=self.path, ignore_cleanup_errors=True) as folder,
@@ -403,7 +404,7 @@ class Folder:
 
     @contextmanager
     def _opened(self, names: tuple[str, ...], flags: int = _INSIDE) -> Iterator[int]:
-        """Yield the number of an open folder; its path below the root leads through no link."""
+        """Yield the file descriptor of an open folder; its path below the root contains no link."""
         path = self._root
         number = os.open(self._root, _INSIDE if names else flags)
         try:
@@ -417,7 +418,7 @@ class Folder:
             os.close(number)
 
     def _step(self, folder: int, name: str, path: Path, flags: int) -> int:
-        """Return the number of a folder that is opened in an open folder."""
+        """Open a folder inside an open folder, and return its file descriptor."""
         with _naming(path):
             try:
                 return os.open(name, flags if self._links else flags | _NO_LINK, dir_fd=folder)
@@ -428,7 +429,7 @@ class Folder:
                 raise
 
     def _look(self, names: tuple[str, ...], one_name: bool = False, content: bool = True) -> os.stat_result:
-        """Return the status of a regular file; a FileNotFoundError where nothing lies there."""
+        """Return the status of a regular file; raise a FileNotFoundError if there is none."""
         path = self._root.joinpath(*names)
         with self._opened(names[:-1]) as folder, _naming(path):
             if not names:
@@ -441,12 +442,12 @@ class Folder:
 class NamedFile:
     """A single file that the user typed, to be read or written.
 
-    To be read it may be a link, but must lead to a regular file; pipes, devices and folders are refused before they
-    are opened. A file that is written may be new or may replace a regular file: a link in its place is refused, but
-    `/dev/stdout` and others in `/dev` are written to directly.
+    A file to read may be a link, but must lead to a regular file; pipes, devices and folders are refused before they
+    are opened. A file to write may be new or replace a regular file; a link there is refused, but `/dev/stdout` and
+    other files in `/dev` are written to directly.
 
-    Every method raises StrangeFileError where another thing than a file lies there, and OSError where the system
-    refuses the path.
+    Every method raises StrangeFileError if there is something other than a file, and OSError if the system refuses the
+    path.
     """
 
     __slots__ = ("path",)
@@ -462,7 +463,7 @@ class NamedFile:
         """Return the status of the file that the path leads to.
 
         Raises:
-            FileNotFoundError: nothing lies there.
+            FileNotFoundError: if there is none.
         """
         status = self.path.stat()
         _check(self.path, status, one_name=False, content=True)
@@ -474,7 +475,7 @@ class NamedFile:
         return self.path
 
     def open_file(self, most: int = MOST_LOG_BYTES, *, sparse: bool = False) -> BufferedReader:
-        """Open it to be read piece by piece; see `Folder.open_file`."""
+        """Open it for reading in pieces; see `Folder.open_file`."""
         self.status()  # a device may act when it is opened
         return _checked_stream(os.open(self.path, _READ), self.path, most, sparse)
 
@@ -493,7 +494,7 @@ class NamedFile:
 
     @contextmanager
     def replacing(self) -> Iterator[Path]:
-        """Yield the path of a new file that takes its place at the end; see `Folder.replacing`."""
+        """Yield the path of a new file that replaces it at the end; see `Folder.replacing`."""
         if os.path.normpath(self.path).startswith("/dev/"):
             yield self.path
             return
@@ -502,39 +503,39 @@ class NamedFile:
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Yield a stream of bytes to a new file that takes its place at the end; see `Folder.replacing`."""
+        """Yield a stream of bytes to a new file that replaces it at the end; see `Folder.replacing`."""
         with self.replacing() as partial, _stream_to(partial) as stream:
             yield stream
             stream.flush()
 
     @contextmanager
     def writing_text(self, newline: str = "\n") -> Iterator[TextIO]:
-        """Yield a stream of UTF-8 text to a new file that takes its place at the end; see `Folder.replacing`."""
+        """Yield a stream of UTF-8 text to a new file that replaces it at the end; see `Folder.replacing`."""
         with self.replacing() as partial, _text_to(partial, newline) as stream:
             yield stream
             stream.flush()
 
     def save_bytes(self, octets: bytes) -> Path:
-        """Write it, whole or not at all, and return its path."""
+        """Write it completely or not at all, and return its path."""
         with self.writing() as stream:
             stream.write(octets)
         return self.path
 
     def save_text(self, text: str, *, newline: str = "\n") -> Path:
-        """Write it as UTF-8 text, whole or not at all, and return its path."""
+        """Write it as UTF-8 text, completely or not at all, and return its path."""
         with self.writing_text(newline) as stream:
             stream.write(text)
         return self.path
 
 
 def anything_at(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file, folder or anything else lies at a path that the user typed; links are followed."""
+    """Return whether anything exists at a path that the user typed; links are followed."""
     return Path(path).exists()
 
 
 @contextmanager
 def temporary_folder(prefix: str = "goalscope-") -> Iterator[Folder]:
-    """Yield a new folder in the system's place for temporary files, which is removed at the end."""
+    """Yield a new folder for temporary files of the system, removed at the end."""
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         yield Folder(folder)
 
@@ -550,7 +551,7 @@ def package_files(package: str) -> list[str]:
 
 
 def described(path: Path, status: os.stat_result) -> str:
-    """Return a description of what lies at a path, by its own status."""
+    """Describe what is at a path, by its own status."""
     if stat.S_ISLNK(status.st_mode):
         return f"a link to {printable(str(path.readlink()))}"
     if stat.S_ISREG(status.st_mode):
@@ -566,7 +567,7 @@ def _is_file(entry: FolderEntry, pattern: str, folder: Folder, parts: tuple[str,
 
 
 def _leads(entry: "os.DirEntry[str]") -> bool:
-    """Return whether what an entry leads to is there."""
+    """Return whether the target of an entry exists."""
     try:
         entry.stat()
     except OSError:
@@ -589,7 +590,7 @@ def _check(path: Path, status: os.stat_result, one_name: bool, content: bool) ->
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Let errors of the system name a whole path: relative to an open folder they name its last part alone."""
+    """Add the whole path to the system's errors: relative to an open folder, they name only its last part."""
     try:
         yield
     except OSError as error:
@@ -599,7 +600,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _checked_stream(number: int, path: Path, most: int, sparse: bool) -> BufferedReader:
-    """Return a stream of an open file that is regular and not too large; else it is closed."""
+    """Return a stream of an open file if it is regular and not too large; else close it and raise an error."""
     try:
         status = os.fstat(number)
         _check(path, status, one_name=False, content=True)
@@ -614,7 +615,7 @@ def _checked_stream(number: int, path: Path, most: int, sparse: bool) -> Buffere
 
 
 def _check_holes(number: int, size: int) -> None:
-    """Refuse a file with large holes; file systems that compress have fewer blocks than bytes, but no holes."""
+    """Refuse a file with large holes. File systems that compress have fewer blocks than bytes, but no holes."""
     if not hasattr(os, "SEEK_HOLE"):
         return
     offset = holes = 0

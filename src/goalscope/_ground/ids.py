@@ -1,7 +1,7 @@
 """Content ids: equal content has equal ids, on every machine and in every run.
 
-An id is a kind and the first 96 bits of the sha256 of canonical JSON. Times, paths and versions of the software never
-enter one, so that resuming, caching and joining are set differences of ids.
+An id consists of a kind and the first 96 bits of the sha256 of canonical JSON. Times, paths and software versions never
+enter an id, so that resuming, caching and joining are set differences of ids.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ def _to_plain(value: Any, path: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"canonical JSON holds finite numbers only, got {value!r} at {path}")
+            raise ValueError(f"canonical JSON can only contain finite numbers, got {value!r} at {path}")
         return float(value)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"canonical JSON has text keys, got {key!r} at {path}")
+                raise TypeError(f"canonical JSON can only have text keys, got {key!r} at {path}")
         return {key: _to_plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_to_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
@@ -39,8 +39,8 @@ def canonical_json(value: Any) -> str:
         value: nested mappings with text keys, sequences, text, numbers, booleans and None.
 
     Raises:
-        TypeError: a value of another type (numpy arrays and sets among them).
-        ValueError: a number that is not finite.
+        TypeError: for a value of another type, such as a numpy array or a set.
+        ValueError: for a number that is not finite.
     """
     return json.dumps(_to_plain(value, "$"), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -56,6 +56,6 @@ def content_id(kind: str, value: Any) -> str:
 
 
 def id_of_text(kind: str, text: str) -> str:
-    """Return the content id of a value whose canonical JSON is known."""
+    """Return the content id of a value from its canonical JSON."""
     digest = hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()
     return f"{kind}-{digest[:_HEX_DIGITS]}"

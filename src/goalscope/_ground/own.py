@@ -1,13 +1,12 @@
-"""User classes and functions, ``module:Class``, from the working directory, and the consent to import them.
+"""User classes and functions, ``module:Class``, from the working directory, and the user's consent to import them.
 
-Whoever writes a run, an evaluation, a claim or a card can write the name of any module into it. A module of the working
-directory is therefore imported only if its name comes from the user: typed in this command or this call, read from a
-study, hypotheses or model file that this command was given, or allowed with ``--own-code`` (in Python:
-`allowed`). Where such a name enters, `consent` is called; whether a name may be imported, `may_import` alone decides.
+A run, an evaluation, a claim or a card from somebody else may contain the name of any module. A module of the working
+directory is therefore imported only if its name comes from the user: typed in this command or call, read from a study,
+hypotheses or model file given to this command, or allowed with ``--own-code`` (in Python: `allowed`). Code that
+receives such a name from the user calls `consent`; `may_import` alone decides whether a name may be imported.
 
-A module is imported from the working directory only, where the user put it, never in place of an installed one, and a
-line on standard error says so before its code runs. Installed packages register their parts instead, see
-`goalscope._ground.registry`.
+A module is imported only from the working directory, never instead of an installed one, and a line on standard error
+says so before its code runs. Installed packages register their parts instead, see `goalscope._ground.registry`.
 """
 
 import importlib.util
@@ -25,11 +24,11 @@ from goalscope._ground.folder import NamedFile
 
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
-"""What stands around a name in a written hypothesis or a setting, as in ``policy mine:hug if (event mine:near)``."""
+"""Separators around a name in a written hypothesis or a setting, as in ``policy mine:hug if (event mine:near)``."""
 _files: dict[str, Path] = {}
-"""The modules imported by this file, by name: one of another working directory may replace them."""
+"""The modules imported here, by name; a module of another working directory may replace them."""
 _sources: dict[str, str] = {}
-"""Name -> the directory or file in which it was found, for messages."""
+"""Name -> the directory or file that contained it, for messages."""
 _IN_PYTHON: Final = "if the file is yours, write `with goalscope.own.allowed(): ...` around the call"
 
 
@@ -38,9 +37,9 @@ class Consent:
     """What the user allowed to be imported.
 
     Attributes:
-        names: names that the user typed, and names that stand in a file which the user gave.
+        names: names that the user typed, and names in files that the user gave.
         everything: whether every name is allowed (``--own-code``).
-        advice: how the user allows what is refused, the end of the error message.
+        advice: how to allow a refused name; the end of the error message.
     """
 
     names: set[str] = field(default_factory=set)
@@ -49,11 +48,11 @@ class Consent:
 
 
 _consents: list[Consent] = [Consent()]
-"""The last entry decides. The first one belongs to calls from Python, each further one to a command."""
+"""The last entry decides. The first entry is for calls from Python, each further one for a command."""
 
 
 def imported() -> frozenset[str]:
-    """Return the names of the modules of the working directory that were imported."""
+    """Return the names of the modules that were imported from the working directory."""
     return frozenset(_files)
 
 
@@ -63,7 +62,7 @@ def is_own(source: str) -> bool:
 
 
 def names_in(value: Any) -> set[str]:
-    """Return all names of the form ``module:Class`` in plain values: keys, texts and the words of texts.
+    """Return all names of the form ``module:Class`` in plain values: in keys, texts and the words of texts.
 
     The entries of a setting ``modules`` are names of whole modules (`load_module`), written ``module:*``.
     """
@@ -78,26 +77,26 @@ def names_in(value: Any) -> set[str]:
 
 
 def consent(value: Any) -> None:
-    """Allow the names in plain values that the user typed, or in a file that the user gave to this command.
+    """Allow the names in plain values that the user typed, or that are in a file that the user gave to this command.
 
-    Never call it with what was read from a run, an evaluation, a claim or a card.
+    Never call it with values read from a run, an evaluation, a claim or a card.
     """
     _consents[-1].names.update(names_in(value))
 
 
 def may_import(name: str) -> bool:
-    """Return whether the user allowed a name, ``module:Class``; nothing else decides what is imported."""
+    """Return whether the user allowed a name, ``module:Class``. Only this function decides what is imported."""
     return _consents[-1].everything or name in _consents[-1].names
 
 
 def note_found(value: Any, place: str | Path) -> None:
-    """Remember in which directory or file names were found, for the message that refuses them."""
+    """Remember which directory or file contained names, for the message that refuses them."""
     _sources.update(dict.fromkeys(names_in(value), str(place)))
 
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Allow every name meanwhile, also those that stand in a run, as ``--own-code`` does for a command."""
+    """Allow every name inside this context, including names in a run, as ``--own-code`` does for a command."""
     before = _consents[-1]
     _consents.append(Consent(before.names, everything=True, advice=before.advice))
     try:
@@ -108,11 +107,11 @@ def allowed() -> Iterator[None]:
 
 @contextmanager
 def command(*, own_code: bool, advice: str) -> Iterator[None]:
-    """Begin a command, to which nothing but what it is given itself consents.
+    """Start a command: only its own arguments give consent.
 
     Args:
-        own_code: whether the user said ``--own-code``.
-        advice: how the user allows what is refused, the end of the error message.
+        own_code: whether the user gave ``--own-code``.
+        advice: how to allow a refused name; the end of the error message.
     """
     _consents.append(Consent(everything=own_code, advice=advice))
     try:
@@ -122,28 +121,28 @@ def command(*, own_code: bool, advice: str) -> Iterator[None]:
 
 
 def current() -> Consent:
-    """Return what the user allowed, a copy that can be sent to a worker process, see `adopt`."""
+    """Return what the user allowed, as a copy that can be sent to a worker process (see `adopt`)."""
     last = _consents[-1]
     return Consent(set(last.names), last.everything, last.advice)
 
 
-def adopt(given: Consent) -> None:
-    """Decide in this worker process as in the process that began it."""
-    _consents[:] = [given]
+def adopt(consent_given: Consent) -> None:
+    """Use the consent of the process that started this worker process."""
+    _consents[:] = [consent_given]
 
 
-def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., Any]:
-    """Return a class of a module in the working directory.
+def load_own(source: str, methods: tuple[str, ...], role: str) -> Callable[..., Any]:
+    """Return a class from a module in the working directory.
 
     Args:
         source: ``module:Class``.
-        methods: names that the class must have.
-        what: expected kind of part, for messages.
+        methods: names of methods that the class must have.
+        role: expected kind of part, for messages.
 
     Raises:
-        ValueError: no such module or class there, a class without the methods, or a name that the user did not allow.
+        ValueError: if there is no such module or class, the class lacks a method, or the user did not allow the name.
     """
-    loaded = _attribute(source, what)
+    loaded = _attribute(source, role)
     lacking = [name for name in methods if not callable(getattr(loaded, name, None))]
     if not isinstance(loaded, type) or lacking:
         raise ValueError(
@@ -152,42 +151,42 @@ def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., 
     return loaded
 
 
-def load_function(source: str, what: str) -> Callable[..., Any]:
-    """Return a function of a module in the working directory.
+def load_function(source: str, role: str) -> Callable[..., Any]:
+    """Return a function from a module in the working directory.
 
     Args:
         source: ``module:function``.
-        what: expected kind of part, for messages.
+        role: expected kind of part, for messages.
 
     Raises:
-        ValueError: no such module or function there, or a name that the user did not allow.
+        ValueError: if there is no such module or function, or the user did not allow the name.
     """
     if not is_own(source):
-        raise ValueError(f"{what} must be given as module:function, got {source!r}: name its file and its name")
-    loaded = _attribute(source, what)
+        raise ValueError(f"{role} must be given as module:function, got {source!r}: name its file and its name")
+    loaded = _attribute(source, role)
     if not callable(loaded):
-        raise ValueError(f"{source} must be {what}: define a function of that name in the module")
+        raise ValueError(f"{source} must be {role}: define a function of that name in the module")
     function: Callable[..., Any] = loaded
     return function
 
 
-def load_module(module: str, what: str) -> None:
-    """Import a module of the working directory for what it registers elsewhere, such as levels of MiniGrid.
+def load_module(module: str, role: str) -> None:
+    """Import a module of the working directory for the parts it registers elsewhere, such as MiniGrid levels.
 
     Args:
         module: its name, as in an import statement.
-        what: expected kind of part, for messages.
+        role: expected kind of part, for messages.
 
     Raises:
-        ValueError: `module` is not the name of a module, or the directory has no such module.
+        ValueError: if this is not the name of a module, or the directory has no such module.
     """
     if not isinstance(module, str) or not is_own(f"{module}:_"):
-        raise ValueError(f"{what} must be given by its name, as in an import statement, got {module!r:.80}")
-    _attribute(f"{module}:*", what)
+        raise ValueError(f"{role} must be given by its name, as in an import statement, got {module!r:.80}")
+    _attribute(f"{module}:*", role)
 
 
-def _attribute(source: str, what: str) -> Any:
-    """Return an attribute of a module of the working directory, None where it is missing."""
+def _attribute(source: str, role: str) -> Any:
+    """Return an attribute of a module of the working directory, None if it is missing."""
     module, _, name = source.partition(":")
     file = Path.cwd().joinpath(*module.split("."))
     path = next(
@@ -196,7 +195,7 @@ def _attribute(source: str, what: str) -> Any:
     )
     if path is None:
         raise ValueError(
-            f"{source} must be {what} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
+            f"{source} must be {role} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
             "run goalscope from its folder, or register it in a package (docs/plugins.md)"
         )
     if not may_import(source):
@@ -210,7 +209,7 @@ def _attribute(source: str, what: str) -> Any:
 
 
 def _imported(module: str, path: Path, source: str) -> Any:
-    """Return a module of the working directory, imported under its own name but never in place of an installed one."""
+    """Return a module of the working directory, imported under its own name but never instead of an installed one."""
     existing = sys.modules.get(module)
     file = _files.get(module) or Path(getattr(existing, "__file__", None) or "").resolve()
     if existing is not None and file == path.resolve():
@@ -220,13 +219,13 @@ def _imported(module: str, path: Path, source: str) -> Any:
     spec = importlib.util.spec_from_file_location(module, path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} must be a Python module")
-    if multiprocessing.parent_process() is None:  # the first process has said it
+    if multiprocessing.parent_process() is None:  # the first process has already printed it
         sys.stderr.write(f"{source}: the code of {str(path)!r} is run (a part of the working directory)\n")
     imported = importlib.util.module_from_spec(spec)
     sys.modules[module] = imported
     _files[module] = path.resolve()
     folder = str(Path.cwd())
-    sys.path.append(folder)  # for its imports of neighbouring modules; last, so that it shadows nothing
+    sys.path.append(folder)  # allows imports of neighbouring modules; last, so that it shadows nothing
     try:
         spec.loader.exec_module(imported)
     except BaseException:
@@ -238,7 +237,7 @@ def _imported(module: str, path: Path, source: str) -> Any:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module's package is found outside of the working directory; nothing is imported."""
-    package, here = module.partition(".")[0], Path.cwd().resolve()
-    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != here]
+    """Return whether a module's package is found outside of the working directory, without importing it."""
+    package, directory = module.partition(".")[0], Path.cwd().resolve()
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != directory]
     return package in sys.stdlib_module_names or PathFinder.find_spec(package, elsewhere) is not None

@@ -1,7 +1,7 @@
-"""Parts of other packages at work: what they raise is named after them, and does not end the work of the others.
+"""Run parts of other packages: errors name the part and its package, and do not stop other parts.
 
-A part is known by its code: a frame of a traceback belongs to the package whose entry point brought its module, or to a
-module of the working directory (`goalscope.own`).
+A part is recognised by its code: a frame of a traceback belongs to the package whose entry point imported its module,
+or to a module of the working directory (`goalscope.own`).
 """
 
 import errno
@@ -18,7 +18,7 @@ from goalscope._ground import own, registry
 from goalscope._ground.untrusted import DamagedError, StrangeFileError, printable, shorten
 
 TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
-"""Environment variable: with 1 in it every error keeps its traceback."""
+"""Environment variable: if it is 1, every error keeps its traceback."""
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Numbers of the errors of a disk that is full or read-only."""
@@ -30,19 +30,20 @@ Result = TypeVar("Result")
 
 
 class PartWarning(RuntimeWarning):
-    """A part of another package raised and was left out; a command that met one ends with exit status 1."""
+    """A part of another package raised an error and was left out. A command that meets one ends with exit status 1."""
 
 
 def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
-    """Return the result of a part's work, or where a part of another package raises, another one and a `PartWarning`.
+    """Return the result of a part's work. If a part of another package raises, warn and return another result instead.
 
-    Parts of goalscope itself raise as they are. All do where the environment variable `TRACEBACK` is 1, and where the
-    run is at fault: damaged, refused, or on a full disk.
+    Errors of goalscope's own parts are raised unchanged. So are all errors if the environment variable `TRACEBACK` is
+    1, or
+    if the run is at fault: damaged, refused, or on a full disk.
 
     Args:
-        kind, name: the part, as it is registered.
+        kind, name: the part, as registered.
         work: the work.
-        otherwise: returns the result in its place, given a sentence that names package, part and error.
+        otherwise: returns the other result, given a sentence that names package, part and error.
     """
     try:
         return work()
@@ -55,34 +56,34 @@ def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callabl
 
 
 def _of_the_run(error: BaseException) -> bool:
-    """Whether the run is damaged, busy or refused, or its disk is full, whichever part reads it."""
+    """Return whether the run is damaged, busy or refused, or its disk is full, whichever part reads it."""
     return isinstance(error, DamagedError | StrangeFileError) or any(
-        isinstance(each, sqlite3.Error) or (isinstance(each, OSError) and each.errno in NO_ROOM)
-        for each in (error, error.__cause__)
+        isinstance(raised, sqlite3.Error) or (isinstance(raised, OSError) and raised.errno in NO_ROOM)
+        for raised in (error, error.__cause__)
     )
 
 
 def sign(error: BaseException) -> None:
-    """Keep with an error what `blamed` says of it: on its way out of another process it loses its traceback."""
+    """Attach the sentence of `blamed` to an error, because it loses its traceback when it leaves a process."""
     if sentence := blamed(error):
         vars(error)[_BLAMED] = sentence
 
 
 def blamed(error: BaseException) -> str:
-    """Return a sentence on an error in the code of somebody else's part, "" where none of it is at fault."""
+    """Return a sentence on an error in the code of another package's part, "" if no such code is involved."""
     if _BLAMED in vars(error):
         return "; ".join((str(vars(error)[_BLAMED]), *getattr(error, "__notes__", ())))
     frame = _frame(error)
     if frame is None or isinstance(error, DamagedError | StrangeFileError):
         return ""
     module = str(frame.f_globals.get("__name__", ""))
-    found = registry.part_at(module, frame.f_code.co_qualname)
-    what = _named(*found) if found else registry.package_of(module) or f"the module {module} of the working directory"
-    return f"{what} failed: {_told(error)}"
+    part = registry.part_at(module, frame.f_code.co_qualname)
+    culprit = _named(*part) if part else registry.package_of(module) or f"the module {module} of the working directory"
+    return f"{culprit} failed: {_told(error)}"
 
 
 def raised_by_a_check(error: BaseException) -> bool:
-    """Whether a check of goalscope raised an error, which then names the problem of the input."""
+    """Return whether a check of goalscope raised an error, whose message then names the problem of the input."""
     frames = traceback.extract_tb(error.__traceback__)
     return (
         not blamed(error)
@@ -97,7 +98,7 @@ def _named(kind: str, name: str) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """Return type, message and place of an error."""
+    """Describe the type, message and place of an error."""
     frame = _frame(error)
     place = f" ({Path(frame.f_code.co_filename).name}, {frame.f_code.co_name})" if frame is not None else ""
     message = f": {printable(str(error))}" if str(error) else ""
@@ -105,7 +106,7 @@ def _told(error: BaseException) -> str:
 
 
 def _frame(error: BaseException) -> FrameType | None:
-    """Return the last frame of an error that is code of another package, or of the working directory."""
+    """Return the last frame of an error that runs code of another package or of the working directory."""
     theirs = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))

@@ -1,4 +1,4 @@
-"""How work tells how far it is: callbacks, stages, answers as they arrive, and a tally of what models do meanwhile."""
+"""How work reports its progress: callbacks, stages, answers as they arrive, and counts of what models do meanwhile."""
 
 import inspect
 import logging
@@ -16,19 +16,19 @@ from goalscope._ground.folder import NamedFile
 Answer = TypeVar("Answer")
 
 LOG: Final = logging.getLogger("goalscope")
-"""Gets each line on what goes on (`Tally.tell`) that no display listens to, at the level INFO."""
+"""Receives each progress message (`Tally.tell`) for which there is no listener, at the level INFO."""
 
 QUIET_SECONDS: Final = 5.0
-"""Seconds between two lines on the progress of a piece of work."""
-_BEAT_SECONDS: Final = 0.25  # between two looks at what models do
+"""Minimum seconds between two lines about the progress of a task."""
+_BEAT_SECONDS: Final = 0.25  # seconds between two updates about models
 
 Progress = Callable[[int, int], None]
 """Called with (done, total), in any unit."""
 Stage = Callable[[str], AbstractContextManager[Progress]]
-"""Begins a named stage of work; its context value is called with (done, total)."""
+"""Starts a named stage of work; the context value is called with (done, total)."""
 
 Display = Callable[[str], AbstractContextManager[Callable[..., None]]]
-"""The same, whose context value also takes the seconds that are left, where the work knows them."""
+"""The same, but the context value also accepts the seconds left, if the work knows them."""
 
 Arrived = Callable[[Sequence[tuple[int, Answer]]], None]
 """Called during a batch of questions with what was answered since the last call, each with its index; from any thread.
@@ -38,11 +38,11 @@ It is also called without answers, often enough to end the work: what it raises 
 
 
 class StoppedError(Exception):
-    """Raised by an `Arrived` to end the work: what was answered before is kept, the rest was not asked."""
+    """Raised by an `Arrived` to stop the work: earlier answers are kept, other questions are not asked."""
 
 
 def takes_arrived(method: Callable[..., Any]) -> bool:
-    """Return whether a method hands out answers one by one: it has a parameter ``arrived``, see `Arrived`."""
+    """Return whether a method reports answers as they arrive: it has a parameter ``arrived``, see `Arrived`."""
     return "arrived" in inspect.signature(method).parameters
 
 
@@ -53,7 +53,7 @@ def handing_out(
     *arguments: Any,
     **options: Any,
 ) -> None:
-    """Ask a method and hand out its answers: as they arrive where it does so itself, else all at its end."""
+    """Call a method and report its answers: as they arrive if it does so itself, else all at its end."""
     if takes_arrived(method):
         method(questions, *arguments, **options, arrived=arrived)
     else:
@@ -62,17 +62,18 @@ def handing_out(
 
 
 class Tally:
-    """What the models of this process have done since it began; threads add to it, a display reads it.
+    """Counts of what the models of this process have done; threads add to it, and displays read it.
 
-    Its counts: ``begun`` (readings of weights and calls), ``under_way`` (calls now), ``answers``, ``invalid`` (those
-    without an action), ``computed_prompt`` and ``computed_output`` (tokens that passed through models here),
-    ``told_prompt`` and ``told_output`` (tokens of answers).
+    Its counts: ``begun`` (loads of weights, and calls), ``under_way`` (calls in progress), ``answers``, ``invalid``
+    (answers
+    without a valid move), ``computed_prompt`` and ``computed_output`` (tokens computed by models here), ``told_prompt``
+    and ``told_output`` (tokens of answers).
     """
 
     def __init__(self) -> None:
         self._lock, self._counts = threading.Lock(), Counter[str]()
         self._listeners: list[Callable[[str], None]] = []
-        self._silent: dict[str, float] = {}  # address of a server -> monotonic time since when it has sent nothing
+        self._silent: dict[str, float] = {}  # address of a server -> monotonic time of its last output
 
     def add(self, **counts: int) -> None:
         """Add to some counts."""
@@ -85,7 +86,7 @@ class Tally:
             return self._counts.copy()
 
     def show_silence(self, address: str, since: float | None) -> None:
-        """Have progress lines show since when a server has sent nothing (monotonic time); None to end that."""
+        """Make progress lines show since when a server has been silent (monotonic time); None ends that."""
         with self._lock:
             if since is None:
                 self._silent.pop(address, None)
@@ -94,22 +95,22 @@ class Tally:
 
     @property
     def silent(self) -> Mapping[str, float]:
-        """Since when servers have sent nothing that is waited for, by address."""
+        """By address, since when servers with pending requests have been silent."""
         with self._lock:
             return dict(self._silent)
 
     def tell(self, line: str) -> None:
-        """Hand a line on what goes on to whoever began to listen last; where nobody listens, to `LOG`."""
+        """Send a progress message to the latest listener, or to `LOG` if there is none."""
         (self._listeners or [LOG.info])[-1](line)
 
     @property
     def heard(self) -> bool:
-        """Whether somebody listens."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     @contextmanager
     def heard_by(self, listener: Callable[[str], None]) -> Iterator[None]:
-        """Call a function with each line on what goes on."""
+        """Call a function with each progress message."""
         self._listeners.append(listener)
         try:
             yield
@@ -117,7 +118,7 @@ class Tally:
             self._listeners.remove(listener)
 
     def labelled(self, label: str) -> AbstractContextManager[None]:
-        """Put a label before each line, for whoever listens now."""
+        """Put a label before each message to the current listener."""
         hear = (self._listeners or [LOG.info])[-1]
         return self.heard_by(lambda line: hear(f"{label}: {line}"))
 
@@ -127,15 +128,15 @@ TALLY: Final = Tally()
 
 @contextmanager
 def silent(label: str) -> Iterator[Progress]:
-    """Begin a stage without any output."""
+    """Start a stage without any output."""
     yield lambda done, total: None
 
 
 class Pace:
-    """Progress of a piece of work: the time left, or taken at its end, and what models do meanwhile.
+    """Progress of a task: the time left (at its end: the duration), and what models do meanwhile.
 
-    ``write`` is called with the amount done, the total (None before either is told) and the text on time and models, at
-    most once in ``quiet`` seconds: when the work tells its progress, and at `beat` while models are at work.
+    ``write`` is called with the amount done, the total (None before it is known) and a text on time and models, at most
+    once per ``quiet`` seconds: when the work reports progress, and at `beat` while models are working.
     """
 
     def __init__(self, write: Callable[[int, int | None, str], None], quiet: float = 0.0) -> None:
@@ -156,7 +157,7 @@ class Pace:
         self._show(now)
 
     def beat(self) -> None:
-        """Show what models do, if they do; from a thread of its own, since the work may tell nothing for minutes."""
+        """Show what models do; called from a thread of its own, as the work may report nothing for minutes."""
         if self._models.begun:
             self._show(time.monotonic())
 
@@ -166,7 +167,7 @@ class Pace:
                 return
             self._last_shown = now
             told_at, done, total, left = self._told
-            if left is not None and now > told_at > self._start:  # nothing was done since: the pace is lower
+            if left is not None and now > told_at > self._start:  # nothing was done since, so the pace is lower
                 left *= (now - self._start) / (told_at - self._start)
             words = f"time left {'unknown' if left is None else duration(left)}"
             if total is not None and done >= total:
@@ -175,7 +176,7 @@ class Pace:
 
 
 class ModelsAtWork:
-    """What the models of this process do from some time on, in words."""
+    """What the models of this process have done since a given time, in words."""
 
     def __init__(self, now: float) -> None:
         self._first = TALLY.read()
@@ -187,7 +188,7 @@ class ModelsAtWork:
         return TALLY.read()["begun"] > self._first["begun"]
 
     def words(self, now: float) -> list[str]:
-        """Return answers, invalid ones, tokens a second over the last seconds, and memory; nothing without models."""
+        """Return the numbers of answers and invalid ones, recent tokens per second, and memory; "" without models."""
         if not self.begun:
             return []
         counts = TALLY.read()
@@ -199,11 +200,11 @@ class ModelsAtWork:
         answers, invalid = (counts[name] - self._first[name] for name in ("answers", "invalid"))
         if not answers and not counts["under_way"]:  # weights are read, or prompts written
             return memory_words()
-        # The answers of models elsewhere tell their tokens when they arrive.
-        here = counts["computed_prompt"] > self._first["computed_prompt"]
+        # Answers of models elsewhere report their tokens on arrival.
+        computes_prompts = counts["computed_prompt"] > self._first["computed_prompt"]
         read, written = (
             (counts[name] - earlier[name]) / seconds
-            for name in (("computed_prompt", "computed_output") if here else ("told_prompt", "told_output"))
+            for name in (("computed_prompt", "computed_output") if computes_prompts else ("told_prompt", "told_output"))
         )
         return [
             f"{answers} answers ({counts['under_way']} under way)"
@@ -215,22 +216,23 @@ class ModelsAtWork:
 
 
 def memory_words() -> list[str]:
-    """Return the resident memory of this process, where the system tells it (Linux), and of GPUs where one is used."""
-    sizes, torch, found = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
+    """Return the resident memory of this process, if the system reports it (Linux), and that of the GPUs in use."""
+    sizes, torch, parts = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
     if sizes.is_there():
         octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        found.append(f"{octets / 1e9:.1f} GB of memory")
+        parts.append(f"{octets / 1e9:.1f} GB of memory")
     if torch is not None and torch.cuda.is_initialized():
         reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
-        found.append(f"{reserved / 1e9:.1f} GB of GPU memory")
-    return [", ".join(found)] if found else []
+        parts.append(f"{reserved / 1e9:.1f} GB of GPU memory")
+    return [", ".join(parts)] if parts else []
 
 
 @contextmanager
 def lines(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
-    """Tell the progress of a piece of work and its time left in lines (`Tally.tell`), `QUIET_SECONDS` apart or more.
+    """Report the progress of a task and its time left in lines (`Tally.tell`), at least `QUIET_SECONDS` apart.
 
-    Work that ends within ``quiet`` seconds is not told of. While models are at work, a thread tells what they do.
+    A task that ends within ``quiet`` seconds is not reported. While models are working, a thread reports their
+    progress.
     """
 
     def line(done: int, total: int | None, words: str) -> None:
@@ -245,7 +247,7 @@ def lines(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
 
 @contextmanager
 def aloud() -> Iterator[None]:
-    """Write lines on what goes on to standard error, unless a display listens or the caller set up `LOG`."""
+    """Write progress messages to standard error, unless there is a listener or the caller configured `LOG`."""
     if TALLY.heard or (LOG.hasHandlers() and LOG.isEnabledFor(logging.INFO)):
         yield
         return
@@ -261,7 +263,7 @@ def aloud() -> Iterator[None]:
 
 @contextmanager
 def beating(pace: Pace) -> Iterator[None]:
-    """Have a thread look after what models do."""
+    """Run a thread that shows what models do."""
     ended = threading.Event()
 
     def beat() -> None:

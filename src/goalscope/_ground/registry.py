@@ -1,13 +1,12 @@
-"""Registry of named parts: agents, measures and other kinds, built-in ones and those of plugin packages.
+"""Registry of named parts (agents, measures and other kinds), both built-in and from plugin packages.
 
-A part registers under a name with a decorator. Built-in modules (`install`) are imported when their kind is first used.
-A plugin package declares a module as an entry point of the group ``goalscope``; it is imported once, after the built-in
-ones, and registers its parts, as those for papers, shipped studies and Inspect do. A package that fails to import is
-named in a warning and in the error of every unknown name; its registrations up to then are removed, and all other names
-stay.
+A part registers under a name with a decorator. Built-in modules (see `install`) are imported when their kind is first
+used. A plugin package declares a module as an entry point of the group ``goalscope``; it is imported once, after the
+built-in modules, and registers its parts. If a package fails to import, a warning and the error for every unknown name
+say so; its registrations up to then are removed, and all other names stay.
 """
 
-# What errors need (NumPy, pydantic) is imported where they are raised: `import goalscope` imports this module.
+# NumPy and pydantic are imported only where errors are raised, because `import goalscope` imports this module.
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ class _Entry:
     part: Any
     module: str
     path: str
-    package: str = ""  # the distribution that was being loaded, with its version
+    package: str = ""  # the package that was being loaded, with its version
 
     @property
     def built_in(self) -> bool:
@@ -46,21 +45,21 @@ _entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
 _broken: dict[str, str] = {}
 _loading: list[str] = []
 _packages: dict[str, str] = {}
-"""First name of the modules of a package -> its distribution and version."""
+"""Top-level name of a package's modules -> its package and version."""
 _modules: dict[str, tuple[str, ...]] = {}
 """The modules that register the built-in parts of a kind, in the order in which their names are listed."""
 _import: list[Callable[[str], object]] = []
-"""What imports one of them."""
+"""The function that imports one of them."""
 _loaded: set[str] = set()
 _lock = RLock()
 
 
 def install(modules: Mapping[str, tuple[str, ...]], load: Callable[[str], object]) -> None:
-    """Say which modules register built-in parts: they stand in rooms above, of which this one knows nothing.
+    """Declare which modules register built-in parts. They are in rooms above, which this module does not know.
 
     Args:
         modules: kind -> modules, in the order in which the names of their parts are listed.
-        load: imports a module.
+        load: function that imports a module.
     """
     _modules.update(modules)
     _import.append(load)
@@ -77,7 +76,7 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
         made_of: the function or class behind a part that is another object.
 
     Raises:
-        ValueError: an unknown kind, a name that is empty or does not fit on one line, or one already in use.
+        ValueError: if the kind is unknown, or the name is empty, longer than one line, or in use.
     """
     _check_kind(kind)
     line = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
@@ -92,7 +91,7 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
     def add(part: Part) -> Part:
         source = part if made_of is None else made_of
         while isinstance(source, partial):
-            source = source.func  # a partial object is of functools, its function of whoever wrote it
+            source = source.func  # a partial object belongs to functools, but its function to its author
         path = getattr(source, "__qualname__", type(source).__qualname__)
         # Code executed outside of a module has no module name.
         module = getattr(source, "__module__", type(source).__module__) or "__main__"
@@ -122,8 +121,8 @@ def resolve(kind: str, name: str) -> Any:
         name: its name.
 
     Raises:
-        ValueError: an unknown kind; an unknown name; the message has near misses and the packages that could not be
-            imported.
+        ValueError: if the kind or the name is unknown. The message suggests similar names, and lists packages that
+            could not be imported.
     """
     _check_kind(kind)
     with _lock:
@@ -141,10 +140,10 @@ def resolve(kind: str, name: str) -> Any:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Return the names of a kind, the built-in ones first, regardless of the order of imports.
+    """Return the names of a kind, built-in ones first, independent of the order of imports.
 
     Raises:
-        ValueError: an unknown kind.
+        ValueError: if the kind is unknown.
     """
     _check_kind(kind)
     with _lock:
@@ -156,42 +155,42 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def broken_packages() -> Mapping[str, str]:
-    """Return the distributions that could not be imported, each with the reason in a sentence."""
+    """Return the packages that could not be imported, each with the reason in a sentence."""
     with _lock:
         _load_packages()
         return dict(_broken)
 
 
 def registered(kind: object, name: object) -> bool:
-    """Return whether there is such a part here; kind and name may be text of unknown origin."""
+    """Return whether there is such a part; kind and name may be text of unknown origin."""
     return kind in KINDS and name in names(str(kind))
 
 
 def built_in(kind: str, name: str) -> bool:
-    """Return whether a registered part is one of goalscope itself."""
+    """Return whether a registered part belongs to goalscope itself."""
     return name in _entries[kind] and _entries[kind][name].built_in
 
 
 def package_of(module: str) -> str:
-    """Return the distribution and version of the package that a module belongs to, "" for none that registers parts."""
+    """Return the package, with its version, that a module belongs to; "" if it registers no parts."""
     return _packages.get(module.partition(".")[0], "")
 
 
 def package_with(kind: str, name: str) -> str:
-    """Return the distribution and version that registered a part, or the module that did."""
+    """Return the package, with its version, that registered a part; or else the module that did."""
     entry = _entries[kind][name]
     return entry.package or package_of(entry.module) or entry.module
 
 
 def part_at(module: str, path: str) -> tuple[str, str] | None:
-    """Return kind and name of the part that a function belongs to, by its module and qualified name; None for none."""
-    found = [
+    """Return kind and name of the part that a function belongs to, by module and qualified name, or None."""
+    candidates = [
         (kind, name)
         for kind, entries in _entries.items()
         for name, entry in entries.items()
         if entry.module == module and (path == entry.path or path.startswith(f"{entry.path}."))
     ]
-    return found[0] if len(found) == 1 else None  # several functions without a name have one path
+    return candidates[0] if len(candidates) == 1 else None  # anonymous functions share one qualified name
 
 
 def _check_kind(kind: str) -> None:
@@ -245,7 +244,7 @@ def _load_packages() -> None:
 
 
 def _told(error: BaseException) -> str:
-    """Return type and message of a package's error on one line."""
+    """Return the type and message of a package's error on one line."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - its own code writes it

@@ -1,12 +1,12 @@
-"""Files of JSON that goalscope writes and reads back: each has a schema, and a seal over every byte.
+"""JSON files that goalscope writes and reads back: each has a schema, and a seal over every byte.
 
-The schema is a `StrictRecord` with a ``version``. Types are strict, unknown keys are refused, numbers are finite, and
-texts are bounded. The seal is the entry ``digest``, the content id of all other values. A file must be the very text
-that goalscope writes for its values (line ends aside). So any other byte is noticed, even one that leaves every value
-as it was, such as a capital letter in an escape.
+The schema is a `StrictRecord` with a ``version``: strict types, no unknown keys, finite numbers, bounded texts. The
+seal is the entry ``digest``, the content id of all other values. A file must be exactly the text that goalscope writes
+for its values (apart from line ends), so that any changed byte is noticed, even one that leaves every value the same,
+such as a capital letter in an escape.
 
-A seal tells damage and edits by hand. It is no signature: who changes a file and also computes the digest anew is not
-noticed by it. What must resist that is compared with what it was made from, as `goalscope verify` does.
+A seal detects damage and manual edits. It is not a signature: it does not detect a change by somebody who also
+recomputes the digest. Files that must resist that are compared with their sources, as `goalscope verify` does.
 """
 
 import json
@@ -27,11 +27,11 @@ Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 Share = Annotated[float, Field(ge=0, le=1)]
 """A share or a probability."""
 
-_ROUNDING: Final = 1e-6  # what the ends of an interval may be off by, in units of the larger end
+_ROUNDING: Final = 1e-6  # tolerance for the ends of an interval, relative to the larger end
 
 
 def content_id_of(kind: str) -> Any:
-    """Return what a text must be that is a content id of a kind, see `content_id`; for ``Annotated``."""
+    """Return, for use in ``Annotated``, the constraint that a text is a content id of a kind, see `content_id`."""
     return Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")
 
 
@@ -53,27 +53,27 @@ Ends = Annotated[tuple[float, float, float], AfterValidator(_check_ends)]
 """A mean over worlds, the lower and the upper end of its 95 % interval."""
 
 ShareEnds = Annotated[Ends, AfterValidator(_check_shares)]
-"""The same of a share."""
+"""The same for a share."""
 
 
 class StrictRecord(BaseModel):
-    """Values of a file: strict types, no unknown keys, finite numbers, bounded texts; it cannot be changed."""
+    """Values of a file: strict types, no unknown keys, finite numbers, bounded texts; immutable."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, str_max_length=_LONGEST_TEXT
     )
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain values, as JSON holds them."""
+        """Return it as plain JSON values."""
         return self.model_dump(mode="json")
 
 
 class SealedRecord(StrictRecord):
-    """A `StrictRecord` that is a file of its own. Each class of them has a ``version`` of its form.
+    """A `StrictRecord` that is a file of its own. Each such class has a ``version`` of its format.
 
     Attributes:
-        what: what the file holds, in a word or two.
-        advice: how to mend a file that was changed.
+        what: what the file is, in a word or two.
+        advice: how to repair a file that was changed.
         most: maximum bytes of the file.
     """
 
@@ -86,18 +86,18 @@ Sealed = TypeVar("Sealed", bound=SealedRecord)
 
 
 def seal(record: SealedRecord) -> str:
-    """Return a record as JSON, with a digest of its values; the same values give the same text."""
+    """Return a record as JSON with a digest of its values; equal values give equal text."""
     values = record.plain()
     sealed_values = {**values, "digest": content_id("sealed", values)}
     return json.dumps(sealed_values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
 
 
 def write_sealed(path: Path, record: SealedRecord) -> Path:
-    """Write a sealed record, whole or not at all.
+    """Write a sealed record, completely or not at all.
 
     Raises:
-        ValueError: it is larger than what would be read again.
-        OSError: it cannot be written.
+        ValueError: if it is larger than the limit for reading.
+        OSError: if it cannot be written.
     """
     text = seal(record) + "\n"
     if len(text) > record.most:
@@ -111,37 +111,41 @@ def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Seal
     Args:
         kind: its class.
         path: its file.
-        edited: whether a file without a digest is taken, too, which somebody wrote or changed.
+        edited: whether to accept a file without a digest, which somebody wrote or changed.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file holds something else, was changed since it was written, or is of another version.
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file has other content, was changed since it was written, or is of another version.
     """
-    what, advice = kind.what, kind.advice
+    file_kind, advice = kind.what, kind.advice
     try:
         text = Folder(path.parent).load_text(path.name, most=kind.most)
         return unseal(kind, text, edited=edited)
     except ValidationError as error:
-        faults = explain(error, {"": list(kind.model_fields)}, str(path), what)
+        faults = explain(error, {"": list(kind.model_fields)}, str(path), file_kind)
         changed = "it was changed since it was written, or goalscope did not write it"
         raise ValueError(f"{faults}\n{changed}: {advice}") from None
     except ValueError as error:
-        raise ValueError(f"{path} must be a {what} as goalscope wrote it: {error}; {advice}") from None
+        raise ValueError(f"{path} must be a {file_kind} as goalscope wrote it: {error}; {advice}") from None
 
 
 def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
-    """Return the record of a text that `seal` made; arguments are those of `read_sealed`.
+    """Return the record from a text that `seal` made; the arguments are those of `read_sealed`.
 
     Raises:
-        ValidationError: other values than those of the class.
-        ValueError: no JSON, another version, or a text that was changed.
+        ValidationError: if the values do not fit the class.
+        ValueError: if the text is not JSON, of another version, or was changed.
     """
     fields = decode_object(text)
-    if (given := fields.get("version")) != (version := kind.model_fields["version"].default) or given is True:
-        raise ValueError(f"version {version} is needed, got {shorten(given)}: another version of goalscope wrote it")
+    if (version_found := fields.get("version")) != (
+        version := kind.model_fields["version"].default
+    ) or version_found is True:
+        raise ValueError(
+            f"version {version} is needed, got {shorten(version_found)}: another version of goalscope wrote it"
+        )
     unsealed = edited and "digest" not in fields
     fields.pop("digest", None)
-    # As JSON and not as Python values: lists stand for tuples there, and texts for whole numbers that are keys.
+    # As JSON, not as Python values: there, lists represent tuples, and texts represent integer keys.
     record = kind.model_validate_json(json.dumps(fields))
     if not unsealed and text.replace("\r\n", "\n").strip("\n") != seal(record):
         raise ValueError("it was changed since it was written")

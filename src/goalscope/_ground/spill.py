@@ -1,4 +1,4 @@
-"""Data that are kept in a temporary file in place of memory while a command works on them."""
+"""Data kept in a temporary file instead of memory while a command works on them."""
 
 import tempfile
 import weakref
@@ -8,9 +8,9 @@ from typing import Self
 
 
 class Spill:
-    """Pieces of bytes in a temporary file without a name, numbered from 0 in the order in which they come.
+    """Pieces of bytes in an unnamed temporary file, numbered from 0 in order of arrival.
 
-    The file lies in the directory for temporary files (the variable TMPDIR sets it), and is gone with the object or the
+    The file is in the directory for temporary files (set by the variable TMPDIR). It disappears with the object or the
     process, however it ends.
     """
 
@@ -34,7 +34,7 @@ class Spill:
         """Write a piece and return its number.
 
         Raises:
-            OSError: it cannot be written, e.g. since the disk is full; the error names the directory.
+            OSError: if it cannot be written, e.g. because the disk is full; the error names the directory.
         """
         rest = memoryview(piece)
         try:
@@ -47,10 +47,10 @@ class Spill:
         return len(self) - 1
 
     def read(self, number: int, first: int = 0, last: int | None = None) -> bytes:
-        """Return a piece, or its bytes from ``first`` on and before ``last``.
+        """Return a piece, or its bytes from ``first`` up to (not including) ``last``.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: if it cannot be read.
         """
         begin, end = self._ends[number], self._ends[number + 1]
         parts, missing = list[bytes](), (end if last is None else begin + last) - begin - first

@@ -1,7 +1,7 @@
-"""Reading of untrusted input: every file, line and answer from outside is read through this module (YAML: `yaml_text`).
+"""Read untrusted input: every file, line and answer from outside passes through this module (YAML: `yaml_text`).
 
-Sizes, depth and numbers are limited first; text is UTF-8; repeated keys, non-finite numbers and references are refused.
-Every failure is an `UntrustedError` with a location. The structure of the data is checked by pydantic models; `faults`
+Sizes, nesting and numbers are limited first. Text must be UTF-8; repeated keys, non-finite numbers and references are
+refused. Every failure is an `UntrustedError` with a location. Pydantic models check the structure of the data; `faults`
 converts their errors into plain sentences.
 """
 
@@ -40,8 +40,8 @@ class UntrustedError(ValueError):
 
     Attributes:
         must: the requirement.
-        given: the input found instead, "" where ``must`` suffices.
-        where: location inside the input, "" for all of it.
+        given: the input found instead, "" if ``must`` suffices.
+        where: location in the input, "" for all of it.
     """
 
     def __init__(self, must: str, given: str = "", where: str = "") -> None:
@@ -53,27 +53,26 @@ class UntrustedError(ValueError):
 
 
 class StrangeFileError(UntrustedError):
-    """A link, or something else that is no file of its own, in a directory that is therefore refused as a whole."""
+    """A link, or something else that is not a file of its own, in a directory that is therefore refused as a whole."""
 
 
 class DamagedError(ValueError):
-    """Stored data that are damaged, whoever reads them."""
+    """Stored data that are damaged for any reader."""
 
 
 def check_nesting(stream: BinaryIO, most: int) -> None:
-    """Raise an UntrustedError where JSON is nested too deep for the parser of another library.
+    """Raise an UntrustedError if JSON is nested too deeply for the parser of another library.
 
-    One pass over the bytes in pieces of a megabyte, in time that is linear in their number. Nothing is parsed: what is
-    no JSON is left to the parser.
+    This takes one pass over the bytes, in pieces of a megabyte. Nothing is parsed: the parser will report invalid JSON.
 
     Args:
         stream: the bytes.
-        most: greatest depth of lists and objects.
+        most: maximum depth of lists and objects.
     """
     depth, in_text, carried = 0, False, b""
     while piece := stream.read(1 << 20):
         piece = carried + piece
-        # A backslash at the end of a piece belongs to the byte after it.
+        # A backslash at the end of a piece escapes the byte after it.
         carried = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""
         parts = _ESCAPED.sub(b"", piece.removesuffix(carried)).split(b'"')
         outside = b"".join(parts[int(in_text) :: 2]).translate(None, _NO_BRACKETS)
@@ -106,29 +105,29 @@ def decode_text(octets: bytes) -> str:
 
 
 def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) -> Any:
-    """Return the value of JSON.
+    """Return the value of JSON text.
 
     Args:
         data: text, or UTF-8 bytes (a byte order mark is allowed).
-        strict: refuse content that no episode can have: nesting deeper than `MOST_DEPTH`, whole numbers beyond 64 bits,
-            numbers that overflow, and text with half a surrogate pair.
+        strict: refuse content that no episode can have: nesting deeper than `MOST_DEPTH`, integers beyond 64 bits,
+            numbers that overflow, and text with half of a surrogate pair.
         finite: refuse NaN and Infinity, which Python's json module may write.
 
     Raises:
-        UntrustedError: not UTF-8, a zero byte, not JSON, a key twice in one object, or refused by the arguments.
+        UntrustedError: if it is not UTF-8 or not JSON, has a zero byte or a repeated key, or the arguments refuse it.
     """
     if not isinstance(data, str | bytes):
         raise UntrustedError("JSON must come as text", type(data).__name__)
     text = data if isinstance(data, str) else decode_text(data)
     if not text.strip():
         raise UntrustedError("a file must hold a JSON value", "an empty file")
-    # Numbers are checked one by one only where one may be too large: hooks make lists of tokens several times slower.
+    # Numbers are checked one by one only if one may be too large, because hooks make lists of tokens much slower.
     long = strict and _LONG_NUMBER.search(text) is not None
     try:
         value = _decoder(long, finite).decode(text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise UntrustedError("text must be valid JSON", error.msg[:1].lower() + error.msg[1:], where) from error
+        position = f"line {error.lineno}, column {error.colno}"
+        raise UntrustedError("text must be valid JSON", error.msg[:1].lower() + error.msg[1:], position) from error
     except RecursionError as error:
         raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting") from error
     except UntrustedError:
@@ -144,7 +143,7 @@ def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True
     """Return a JSON object; see `decode_json`.
 
     Raises:
-        UntrustedError: as `decode_json`, and another value than an object.
+        UntrustedError: as `decode_json`, and if the value is not an object.
     """
     value = decode_json(data, strict=strict, finite=finite)
     if not isinstance(value, dict):
@@ -153,10 +152,10 @@ def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number, bytes) of each line that is not blank, None in place of one above `MOST_LINE_BYTES`.
+    """Yield (line number, bytes) of each line that is not blank; None instead of a line above `MOST_LINE_BYTES`.
 
     Raises:
-        UntrustedError: UTF-16, or binary data.
+        UntrustedError: if the file is UTF-16 or binary.
     """
     number = 0
     while line := stream.readline(MOST_LINE_BYTES + 1):
@@ -177,7 +176,7 @@ def decode_line(octets: bytes | None) -> Any:
     """Return the JSON value of one of `lines`.
 
     Raises:
-        UntrustedError: a line that is too long, or see `decode_json`; the location is the column.
+        UntrustedError: if the line is too long, or see `decode_json`; the location is the column.
     """
     if octets is None:
         raise UntrustedError("a line must be shorter", f"one of more than {MOST_LINE_BYTES} bytes")
@@ -189,7 +188,7 @@ def decode_line(octets: bytes | None) -> Any:
 
 
 class Fault(NamedTuple):
-    """One error in a value: its path, the requirement, and the value ("" where ``must`` suffices)."""
+    """One error in a value: its path, the requirement, and the value ("" if ``must`` suffices)."""
 
     where: str
     must: str
@@ -197,7 +196,7 @@ class Fault(NamedTuple):
 
 
 def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fault]:
-    """Return the errors of pydantic without duplicates, of many the first.
+    """Return the errors of pydantic without duplicates; if there are many, the first ones.
 
     Args:
         error: the errors.
@@ -217,7 +216,7 @@ def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fa
 
 
 def _details(error: ValidationError) -> Iterator[ErrorDetails]:
-    """Yield the errors of pydantic; those of a nested model, raised in a validator, get their full location."""
+    """Yield the errors of pydantic; errors of a nested model, raised in a validator, get their full location."""
     for detail in error.errors(include_url=False):
         yield from _unfolded(detail)
 
@@ -233,24 +232,24 @@ def _unfolded(detail: ErrorDetails) -> Iterator[ErrorDetails]:
 
 
 def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:
-    """Return one line for each error: the key's path, the requirement, the value, a near miss.
+    """Return one line per error: the path of the key, the requirement, the value, a similar valid key.
 
     Args:
         error, keys: see `faults`.
         name: name of the file, or "the study".
         kind: the expected kind.
     """
-    found = faults(error, keys)
+    faults_found = faults(error, keys)
     sentences = [
-        f"  {where or f'a {kind}'}: {must}{f', got {given}' if given else ''}"
-        for where, must, given in found[:_MOST_ENTRIES]
+        f"  {place or f'a {kind}'}: {must}{f', got {got}' if got else ''}"
+        for place, must, got in faults_found[:_MOST_ENTRIES]
     ]
-    more = ["  and more errors of this kind"] if len(found) > _MOST_ENTRIES else []
+    more = ["  and more errors of this kind"] if len(faults_found) > _MOST_ENTRIES else []
     return "\n".join([f"{name} is not a valid {kind}:", *sentences, *more])
 
 
 def printable(text: str) -> str:
-    """Return one line that is safe to print: control characters escaped, long text cut in its middle."""
+    """Return one line that is safe to print: control characters are escaped, long text is shortened in its middle."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT - 60]} ... {text[-50:]}"
     if text.isprintable():
@@ -262,7 +261,7 @@ def printable(text: str) -> str:
 
 
 def shorten(value: object) -> str:
-    """Return a value for a message: one printable line of limited length."""
+    """Format a value for a message: one printable line of limited length."""
     if isinstance(value, dict | list | tuple) and len(value) > _MOST_ENTRIES:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} entries"
     if isinstance(value, str) and len(value) > _LONGEST_VALUE:
@@ -282,7 +281,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     elif len(parts) > 1:
         holder = str(parts[0])
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in parts).removeprefix(".")
-    kind, context, given = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
+    kind, context, got = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
     if kind == "extra_forbidden":
         return Fault(path, f"unknown key{near_miss(parts[-1], keys.get(holder, ()))}", "")
     if kind == "missing":
@@ -291,7 +290,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
         tag, valid = str(context["tag"]), [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
         return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{shorten(tag)}{near_miss(tag, valid)}")
     if kind == "union_tag_not_found":
-        return Fault(f"{path}.kind", "must be given", given)
+        return Fault(f"{path}.kind", "must be given", got)
     message = detail["msg"].removeprefix("Value error, ")
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[: _LONGEST_MESSAGE - 300]} ... {message[-250:]}"
@@ -301,7 +300,7 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", message)
     valid = [word.strip(" '") for word in str(context.get("expected", "")).replace(" or ", ",").split(",") if word]
     hint = near_miss(detail["input"], valid) if kind == "literal_error" else ""
-    return Fault(path, message, given + (hint if "did you mean" in hint else ""))
+    return Fault(path, message, got + (hint if "did you mean" in hint else ""))
 
 
 @cache

@@ -1,3 +1,3 @@
-"""The version of the package, which the build reads from here, too."""
+"""The version of the package; the build reads it from here, too."""
 
 __version__ = "0.9.0"

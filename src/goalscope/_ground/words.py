@@ -1,11 +1,11 @@
-"""Numbers, counts and lists in sentences and tables."""
+"""Format numbers, counts and lists for sentences and tables."""
 
 import math
 from collections.abc import Sequence
 
 
 def short(value: float, unit: str) -> str:
-    """Write a value as tables show it: shares, bits and nats with three decimals, larger numbers with fewer."""
+    """Format a value as in tables: shares, bits and nats with three decimals, larger numbers with fewer."""
     if math.isnan(value):
         return "undefined"
     if math.isinf(value):
@@ -18,10 +18,10 @@ def short(value: float, unit: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write ``1 grid``, ``9,000 episodes``."""
+    """Format a count: ``1 grid``, ``9,000 episodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(items: Sequence[str], last: str = "and") -> str:
-    """Write ``a``, ``a and b``, ``a, b and c``; ``none`` of none."""
+    """Format a list: ``a``, ``a and b``, ``a, b and c``; ``none`` if it is empty."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else "none"

@@ -1,8 +1,8 @@
-"""YAML of strangers, read as plain values: the core schema of YAML 1.2, without what the language adds to them.
+"""Read YAML from strangers as plain values: the core schema of YAML 1.2, without further language features.
 
-Text is text, but for ``null`` (``~``), ``true`` and ``false``, decimal, ``0x`` and ``0o`` numbers, whole ones within 64
-bits and finite ones. References, tags and repeated keys are refused, and words that YAML 1.1 reads as something else
-(``yes``, ``off``, ``010``, ``1_000``, ``1:30``): which was meant is for the author to say.
+Everything is text, except ``null`` (``~``), ``true``, ``false``, and finite numbers (decimal, ``0x`` or ``0o``;
+integers within 64 bits). References, tags and repeated keys are refused. So are words that YAML 1.1 reads differently
+(``yes``, ``off``, ``010``, ``1_000``, ``1:30``), because only the author knows what was meant.
 
 Source: YAML 1.2.2, section 10.3 "Core Schema"; YAML 1.1, the types bool, int and float.
 """
@@ -20,16 +20,16 @@ from goalscope._ground.untrusted import UntrustedError, printable, shorten
 
 MOST_YAML_BYTES: Final = 4_000_000
 MOST_VALUES: Final = 100_000
-"""Most values of a text, keys included."""
+"""Maximum number of values in a text, including keys."""
 
 
 def read_yaml(path: Path) -> Any:
     """Return the plain values of a YAML file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        OSError: the file cannot be read.
-        ValueError: not UTF-8 text, too large, or refused by `read_yaml_text`.
+        FileNotFoundError: if there is no such file.
+        OSError: if the file cannot be read.
+        ValueError: if it is not UTF-8 text, too large, or refused by `read_yaml_text`.
     """
     if Folder(path).is_there():
         raise IsADirectoryError(f"a study must be a YAML file, got the directory {path}")
@@ -43,10 +43,11 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_yaml_text(text: str, name: str) -> Any:
-    """Return the plain values of a YAML text; ``name`` stands for it in messages.
+    """Return the plain values of a YAML text; ``name`` is its name in messages.
 
     Raises:
-        ValueError: not YAML, more than `MOST_VALUES`, or what this module refuses; the message has key and location.
+        ValueError: if it is not YAML, has more than `MOST_VALUES`, or something that this module refuses; the message
+            has key and location.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
@@ -63,20 +64,20 @@ def read_yaml_text(text: str, name: str) -> Any:
 
 
 def write_yaml(value: Any, **layout: Any) -> str:
-    """Return plain values as YAML that `read_yaml_text` reads back; ``layout`` holds arguments of ``yaml.dump``."""
+    """Return plain values as YAML that `read_yaml_text` can read; ``layout`` contains arguments of ``yaml.dump``."""
     return str(yaml.dump(value, Dumper=_Dumper, **layout))
 
 
 def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
-    """Change one key of nested plain values by KEY=VALUE, the value as YAML; ``holds`` names the values in errors.
+    """Change one key of nested plain values by KEY=VALUE, with the value as YAML; ``holds`` names the values in errors.
 
     Raises:
-        ValueError: not so written, or a key whose parent is not there; the key itself may be new.
+        ValueError: if it has another form, or the parent of the key does not exist; the key itself may be new.
     """
     key, equals, text = setting.partition("=")
     path = key_path(key)
     if not equals or not path:
-        raise ValueError(f"--set must be given as KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
+        raise ValueError(f"--set must be KEY=VALUE, e.g. worlds.0.count=3, got {setting!r}")
     holder: Any = mapping
     for depth, step in enumerate(path):
         parent = ".".join(path[:depth]) or holds
@@ -104,32 +105,34 @@ def key_path(key: str) -> list[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """The writer: without references, and with quotes around what either version of YAML takes for no text."""
+    """The writer: no references, and quotes around texts that either version of YAML would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 class _Loader(yaml.SafeLoader):
-    """The reader: the scalars of the core schema in place of those of YAML 1.1, and refusals."""
+    """The reader: the scalars of the core schema instead of those of YAML 1.1, and refusals."""
 
     _values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         key = index.value if isinstance(index, yaml.ScalarNode) else None
-        where = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
+        position = _location(event.start_mark) + ("" if key is None else f" (key {shorten(key)})")
         if isinstance(event, yaml.AliasEvent):
-            given = f"*{printable(str(event.anchor))}{where}"
-            raise ValueError(f"a study must be written out, without references, got {given}")
+            alias = f"*{printable(str(event.anchor))}{position}"
+            raise ValueError(f"a study must be written out, without references, got {alias}")
         if getattr(event, "tag", None) is not None:
-            raise ValueError(f"a value must be written without a tag, got {printable(event.tag)}{where}: leave it out")
+            raise ValueError(
+                f"a value must be written without a tag, got {printable(event.tag)}{position}: leave it out"
+            )
         self._values += 1
         if self._values > MOST_VALUES:
-            raise ValueError(f"a study must have at most {MOST_VALUES} values, got more{where}")
+            raise ValueError(f"a study must have at most {MOST_VALUES} values, got more{position}")
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode):
-            _check(node, where)
+            _check(node, position)
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -138,8 +141,8 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise ValueError(f"a key must be a plain word, got a list or mapping{_location(key.start_mark)}")
             if len(key.value) > _LONGEST_KEY:
-                given = f"{shorten(key.value)}{_location(key.start_mark)}"
-                raise ValueError(f"a key must have at most {_LONGEST_KEY} characters, got {given}")
+                key_text = f"{shorten(key.value)}{_location(key.start_mark)}"
+                raise ValueError(f"a key must have at most {_LONGEST_KEY} characters, got {key_text}")
             if key.value in first_marks:
                 raise ValueError(
                     f"a key must be given once: {shorten(key.value)} stands{_location(first_marks[key.value])} and "
@@ -149,18 +152,18 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _check(node: yaml.ScalarNode, where: str) -> None:
-    """Refuse a plain scalar that versions of YAML read differently, and a number without bound."""
+def _check(node: yaml.ScalarNode, position: str) -> None:
+    """Refuse a plain scalar that versions of YAML read differently, and a number that is too large."""
     text, kind = node.value, node.tag.rpartition(":")[2]
     if kind in ("str", "int") and node.style is None and _AMBIGUOUS.fullmatch(text):
         raise ValueError(
-            f"a plain value must mean the same in every version of YAML, got {shorten(text)}{where}: write true or "
+            f"a plain value must mean the same in every version of YAML, got {shorten(text)}{position}: write true or "
             "false, a number in plain digits, or a text in quotes"
         )
     if kind == "int" and not (len(text) <= _LONGEST_NUMBER and -(2**63) <= _whole(text) < 2**63):
-        raise ValueError(f"a whole number must fit into 64 bits, got {shorten(text)}{where}")
+        raise ValueError(f"a whole number must fit into 64 bits, got {shorten(text)}{position}")
     if kind == "float" and float(text) in (float("inf"), float("-inf")):
-        raise ValueError(f"a number must be finite, got {shorten(text)}{where}")
+        raise ValueError(f"a number must be finite, got {shorten(text)}{position}")
 
 
 def _whole(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The command line, and the functions of `import goalscope` that its commands call."""
+"""The command line, and the functions of `import goalscope` that the commands call."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ _LATER: Final = {
     "command": "further",
     "main": "program",
 }
-"""Name -> its module. The commands are built when they are first asked for: `goalscope.run` needs none of them."""
+"""Name -> its module. Commands are built on first use, because `goalscope.run` needs none of them."""
 
 __all__ = ["Reads", "RunDirectory", "Writes", "app", "command", "main"]
 

@@ -1,7 +1,4 @@
-"""`goalscope capture`: replay the recorded token ids of a run and store activations beside it.
-
-`goalscope probe`: fit the probes that a run's study declares, or the options name, on an agent's activations.
-"""
+"""The commands `capture` (replay recorded tokens and store activations) and `probe` (fit probes on activations)."""
 
 import time
 from collections.abc import Sequence
@@ -55,28 +52,31 @@ def capture(
     workers: Positive = 1,
     gpus: Annotated[float, Between(0)] = 0.0,
 ) -> None:
-    """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption.
+    """Replay the recorded token ids of a run and store the activations beside it.
+
+    Run the same command again to resume after an interruption.
 
     Args:
-        run: the run directory (it holds run.db).
-        layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all.
-        sites (LIST): some of pre, post (before and after the reasoning), grid (cells), action; else those of
-            pre,post that the run has.
-        model (NAME): a folder or a hub name; the model of the run's study if left out.
-        agent (NAME): whose steps, where several have token ids.
-        untrained (SEED): the control: the same architecture with random weights.
-        random_weights (KIND): with --untrained: default-init (the library's), initial (a bundled model's), permuted.
-        scope (WHICH): which steps: all, the first of each episode, or N:SEED for N drawn steps of each grid.
-        other_weights: the model's weights need not be those that generated the run.
-        batch_tokens: most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.
-        device (NAME): with --model: auto (the default), cpu, cuda, cuda:1.
-        dtype (NAME): with --model: auto (the default), float32, bfloat16, float16.
+        run: the run directory (it contains run.db).
+        layers (LIST): decoder blocks, counted from 0, e.g. 7,15,23; or thirds (the last block of each third); or all.
+        sites (LIST): positions to read: pre and post (before and after the reasoning), grid (cells) or action. Default:
+            those of pre,post that the run has.
+        model (NAME): model folder or hub name. Default: the model of the run's study.
+        agent (NAME): agent whose steps are replayed; needed if several agents have token ids.
+        untrained (SEED): capture a control instead: the same architecture with random weights.
+        random_weights (KIND): with --untrained: default-init (the library's), initial (a bundled model's) or permuted.
+        scope (WHICH): steps to replay: all, the first of each episode, or N:SEED for N random steps per grid.
+        other_weights: allow weights other than those that generated the run.
+        batch_tokens: maximum number of tokens per forward pass; lower it if memory runs out. Default: 2048 on a CPU,
+            32768 on a GPU.
+        device (NAME): with --model: auto (the default), cpu, cuda or cuda:1.
+        dtype (NAME): with --model: auto (the default), float32, bfloat16 or float16.
         revision (NAME): with --model: commit, tag or branch on the hub.
-        reasoning (STYLE): with --model: harmony, think, none; the tokenizer is asked where left out.
-        shard (K/N): only the K-th of N parts of the files; the same command without it takes them over.
-        executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
-        workers: with --executor: how many processes or actors.
-        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
+        reasoning (STYLE): with --model: mark of the reasoning: harmony, think or none. Default: from the tokenizer.
+        shard (K/N): capture only the K-th of N parts. The same command without --shard combines the parts.
+        executor (NAME): where to compute: threads (in this process), processes or ray (needs the extra ray).
+        workers: with --executor: number of processes or actors.
+        gpus (N): with --executor ray: number of GPUs per actor; 0.5 lets two actors share one.
 
     Examples:
         goalscope capture runs/baseline
@@ -89,7 +89,7 @@ def capture(
     check_workers(executor, workers, gpus)
     if executor != "threads" and shard is not None:
         raise ValueError(
-            "--shard is a part of the work for one process, --executor gives parts to several: leave one out"
+            "--shard captures one part in this process and --executor starts several: give only one of them"
         )
     part = None if shard is None else StudyShard.parse(shard)
     model_options = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
@@ -156,7 +156,7 @@ def _analyses() -> list[tuple[str, str]]:
 @lists("Analyses", _analyses)
 @prints(probe)
 def show_probed(done: InsideSummary, *, run: Path, seconds: float) -> None:
-    """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again.
+    """Capture activations, fit probes and their controls, and store the results. Finished work is not repeated.
 
     Examples:
         goalscope probe runs/gpt --reads cognitive-map,beliefs --sites pre,post --layers 7,15,23
@@ -168,10 +168,10 @@ def show_probed(done: InsideSummary, *, run: Path, seconds: float) -> None:
 
 
 def show_inside(done: InsideSummary, seconds: float) -> None:
-    """Print what probes found: numbers of probes, and the headline of each reading."""
+    """Print how many probes were fitted, and the main result of each analysis."""
     steps = done.steps
     if steps["steps left out"]:
-        say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
+        say(f"{counted(steps['steps left out'], 'step')} left out, because not all sites were captured", error=True)
     reused = f", {done.reused} there already" if done.reused else ""
     say(
         f"{done.agent}: {counted(done.fitted, 'probe')} fitted{reused}, on {steps['training grids']} grids "
@@ -185,20 +185,20 @@ def show_inside(done: InsideSummary, seconds: float) -> None:
 
 
 def _print(name: str, rows: Rows, sites: Sequence[str], layer: int) -> None:
-    """Print the headline of one reading at one layer: each site, and its difference to the random networks."""
+    """Print the main result of one analysis at one layer: each site, and its difference from random networks."""
     lines = []
-    found = registry.resolve("analysis", name)
-    for label, tags in found.headline:
+    analysis = registry.resolve("analysis", name)
+    for label, tags in analysis.headline:
         selected = ProbeRows(rows).where(**tags, layer=layer, cells=None)
         heads = [str(head) for head in selected.values("head")]
-        head = str(tags.get("head") or (found.pick(heads) if heads else ""))
+        head = str(tags.get("head") or (analysis.pick(heads) if heads else ""))
         lines += [(label, site, head, *_compared(selected.where(head=head, site=site))) for site in sites]
     columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
 
 
 def _compared(selected: ProbeRows) -> tuple[str, str, str, str]:
-    """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
+    """Return as text: the model's value, the strictest random network's value, their difference, number of grids."""
     own_rows = selected.where(control="none").rows
     if not len(own_rows):
         return "–", "–", "–", "0"

@@ -1,4 +1,4 @@
-"""The command `attribute`, and what it prints."""
+"""The printed result of the command `attribute`."""
 
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.estimate import print_cost
@@ -21,14 +21,14 @@ def say_costs(
     seed: int,
     changes: WorldOptions,
 ) -> None:
-    """Say what asking an agent costs at most, and what hypotheses need in these worlds, phase by phase."""
+    """Print the maximum cost of asking an agent, and what it takes to name each hypothesis in each phase."""
     if worlds is None:
-        raise ValueError("--dry-run must come with an agent and --worlds, got none: a run costs nothing")
+        raise ValueError("--dry-run needs an agent and --worlds: add --worlds (attributing a stored run costs nothing)")
     study = planned(agent, worlds, changes, episodes=episodes, seed=seed)
-    say("worlds: each step that has an action is answered twice")
+    say("worlds: each step with a valid move is answered twice")
     print_cost(study)
     if separating is not None:
-        say("separating worlds: each step that has an action is answered twice")
+        say("separating worlds: each step with a valid move is answered twice")
         print_cost(planned(agent, separating, episodes=episodes, seed=seed))
     bank = bound(load_hypotheses(hypotheses), study)
     for phase, of_phase in by_phase(study.worlds()).items():
@@ -37,14 +37,14 @@ def say_costs(
 
 
 @prints(attribute, dry=say_costs)
-def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
-    """Say which of some hypotheses an agent's actions follow, or that none does; each step is answered twice.
+def show_attributed(attributed: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
+    """Find which hypothesis best explains an agent's moves, or report that none does. Each step is answered twice.
 
-    The claim is frozen, and its hash printed, before the worlds that separate are opened; its predictions of single
-    actions are then scored. Called again on the same directory it repeats no answer.
+    The claim is frozen and its hash printed before the separating worlds are opened; then its predictions of single
+    moves are scored there. To resume, run the same command on the same directory; no answer is asked for again.
 
     Args:
-        dry: ask nothing, say what it costs at most.
+        dry: ask nothing; print the maximum cost.
         as_json: print JSON.
 
     Examples:
@@ -52,34 +52,34 @@ def show_attributed(found: Attributed, *, dry: bool = False, as_json: bool = Fal
         goalscope attribute runs/first --hypotheses 'grids;key' --methods meg
     """
     if as_json:
-        say(json_text(plain(found)))
+        say(json_text(plain(attributed)))
         return
-    say(found.sentence)
-    for line in summary(found):
+    say(attributed.sentence)
+    for line in summary(attributed):
         say(line)
-    _print_scores(found)
-    _print_tests(found)
+    _print_scores(attributed)
+    _print_tests(attributed)
 
 
-def _print_scores(found: Attributed) -> None:
-    for stratum in found.claim.strata:
-        for said in stratum.attributions:
+def _print_scores(attributed: Attributed) -> None:
+    for stratum in attributed.claim.strata:
+        for attribution in stratum.attributions:
             rows = [
                 [
-                    one.name if one.asked else f"({one.name})",
-                    *("{:.2f} [{:.2f}, {:.2f}]".format(*ends) for ends in (one.strength, one.consistency)),
-                    f"{one.steps:.0%}",
-                    "; ".join(one.not_where) or "–",
+                    score.name if score.asked else f"({score.name})",
+                    *("{:.2f} [{:.2f}, {:.2f}]".format(*ends) for ends in (score.strength, score.consistency)),
+                    f"{score.steps:.0%}",
+                    "; ".join(score.not_where) or "–",
                 ]
-                for one in (() if said.score is None else said.score.scores)
+                for score in (() if attribution.score is None else attribution.score.scores)
             ]
             if rows:
-                title = f"{stratum.name or 'all worlds'}: {said.method}; in parentheses rivals that nobody asked for"
-                heads = ("hypothesis", "strength", "consistency", "steps", "not followed where it is")
+                title = f"{stratum.name or 'all worlds'}: {attribution.method}; added rivals in parentheses"
+                heads = ("hypothesis", "strength", "consistency", "steps", "does not explain the moves in")
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
-def _print_tests(found: Attributed) -> None:
+def _print_tests(attributed: Attributed) -> None:
 
     rows = [
         [
@@ -90,9 +90,9 @@ def _print_tests(found: Attributed) -> None:
             "–" if test.ceiling is None else f"{test.ceiling:.3f}",
             "–" if test.distance is None else "{:.3f} [{:.3f}, {:.3f}]".format(*test.distance),
         ]
-        for test in found.tests
+        for test in attributed.tests
     ]
     if rows:
-        title = f"{found.claim.id}, tested in {found.tests[0].clusters} worlds: nats an action"
-        heads = ("of", "method", "log score", "random", "at most", "distance from its own probabilities")
+        title = f"{attributed.claim.id}, tested in {attributed.tests[0].clusters} worlds: nats per move"
+        heads = ("worlds", "method", "log score", "random moves", "ceiling", "distance from its own probabilities")
         table(heads, rows, title=title, numbers=range(2, 6))

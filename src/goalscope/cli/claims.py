@@ -1,4 +1,4 @@
-"""Verdicts and claims of an evaluation on the terminal; `goalscope ledger`."""
+"""The verdicts and claims of an evaluation on the terminal, and the command `ledger`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _QUESTION: Final = 46
 
 
 def announce(announcement: Announcement, *, as_json: bool = False) -> None:
-    """Print what is asked, and what it is expected to take; or its plan as JSON."""
+    """Print the planned arms and their expected time and cost, or the plan as JSON."""
     if as_json and announcement.plan is not None:
         say(announcement.plan.to_json())
         return
@@ -37,27 +37,27 @@ def announce(announcement: Announcement, *, as_json: bool = False) -> None:
 
 
 def show_whole(result: Evaluation, seconds: float) -> None:
-    """Print an evaluation, where its page is, what can be done next, and what failed."""
+    """Print an evaluation, the path of its report, suggested next steps, and its failures."""
     show(result)
     directory = result.directory
     if Folder(directory).has_file(judging.PAGE):
         page = (directory / judging.PAGE).resolve()
         say(f"Report: {page} (written in {duration(seconds)} altogether)")
-    asked = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
-    hint = ", or a larger --budget on the same directory" if asked else ""
+    has_asked_arms = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
+    hint = ", or a larger --budget on the same directory" if has_asked_arms else ""
     say(f"next: goalscope ledger {quote(str(directory))} --json{hint}")
     for text in result.failed:
         say(text, error=True)
     if result.failed:
         say(
-            f"{counted(len(result.failed), 'failure')}, with tracebacks in {directory / FAILURES}; the same command "
-            "tries again what failed, and repeats nothing else",
+            f"{counted(len(result.failed), 'failure')}, with tracebacks in {directory / FAILURES}; run the same "
+            "command again to retry only the failed parts",
             error=True,
         )
 
 
 def show(result: Evaluation) -> None:
-    """Print verdicts, claims, what was not asked, and what differs between models."""
+    """Print the verdicts and claims, the parts that were left out and why, and the differences between models."""
     for ledger in result.models:
         for text in paragraphs(ledger, beside=len(result.models) > 1):
             say(text)
@@ -89,37 +89,47 @@ def _title(ledger: ClaimLedger) -> str:
 
 
 def _matrix(result: Evaluation) -> None:
-    """Print the answers question by question, as many models beside each other as the terminal has room for."""
+    """Print the answers by question, with as many models side by side as fit the terminal."""
     questions = result.by_question()
     together = max(2, (console().width - _QUESTION) // _WIDEST)
     for start in range(0, len(result.models) if questions else 0, together):
         models = result.models[start : start + together]
         lines = []
         for claims in questions:
-            known = next(claim for claim in claims if claim is not None)
+            first_claim = next(claim for claim in claims if claim is not None)
             among = claims[start : start + together]
-            asked = [claim for claim in among if claim is not None]
-            counts = sorted({claim.clusters for claim in asked if claim.clusters})
+            answered = [claim for claim in among if claim is not None]
+            counts = sorted({claim.clusters for claim in answered if claim.clusters})
             worlds = f"  {'–'.join(dict.fromkeys(f'{count:,}' for count in (*counts[:1], *counts[-1:])))} worlds"
             lines.append(
-                (known.question, threshold(known), *("not asked" if one is None else one.answer for one in among))
+                (
+                    first_claim.question,
+                    threshold(first_claim),
+                    *("not asked" if claim is None else claim.answer for claim in among),
+                )
             )
-            lines.append((worlds if counts else "", "", *("" if one is None else one.estimate or "–" for one in among)))
+            lines.append(
+                (worlds if counts else "", "", *("" if claim is None else claim.estimate or "–" for claim in among))
+            )
         headings = ("question", "threshold", *(ledger.model for ledger in models))
         table(headings, lines, title=f"Side by side: {_title(models[0])}", numbers=(1,))
 
 
 def _differences(differences: Sequence[Difference]) -> None:
-    """Print the differences that were shown, and how many were not, and why."""
-    shown = [one for one in differences if one.shown]
-    if shown:
-        show_table(differences_table(shown, f"Differences, p after Holm's correction over all {len(differences):,}"))
-    for why, count in Counter(one.outcome for one in differences if not one.shown).items():
-        say(f"{counted(count, 'further comparison' if shown else 'comparison')}: {why}")
+    """Print the significant differences between models, and count the other comparisons by outcome."""
+    shown_differences = [difference for difference in differences if difference.shown]
+    if shown_differences:
+        show_table(
+            differences_table(
+                shown_differences, f"Differences, p after Holm's correction over all {len(differences):,}"
+            )
+        )
+    for why, count in Counter(difference.outcome for difference in differences if not difference.shown).items():
+        say(f"{counted(count, 'further comparison' if shown_differences else 'comparison')}: {why}")
 
 
 def threshold(claim: Claim) -> str:
-    """Return the threshold of a claim, a dash where there is none."""
+    """Return the threshold of a claim as text, or a dash if it has none."""
     return "–" if claim.threshold is None else f"{claim.threshold:.3g}"
 
 
@@ -129,19 +139,19 @@ def ledger(
     as_json: bool = False,
     card: bool = False,
 ) -> None:
-    """Print the claims of an evaluation: question, answer, estimate with interval, threshold, worlds.
+    """Print the claims of an evaluation: question, answer, estimate with interval, threshold and number of worlds.
 
     Args:
         path (DIR): the directory of an evaluation, or its ledger.json.
-        as_json: everything, as JSON.
-        card: one paragraph for a model card.
+        as_json: print everything as JSON.
+        card: print one paragraph for a model card.
 
     Examples:
         goalscope ledger runs/theseus
         goalscope ledger runs/theseus --card
     """
     if as_json and card:
-        raise ValueError("--json prints everything and --card a paragraph: give one of them")
+        raise ValueError("--json prints everything and --card one paragraph: give only one of them")
     result = read_ledger(path)
     if Folder(path).is_there() and (left := check_claims(path)):
         say(left, error=True)
@@ -152,4 +162,4 @@ def ledger(
             say(" ".join(paragraphs(model)))
     else:
         show(result)
-        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card a paragraph for a model card")
+        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card one paragraph for a model card")

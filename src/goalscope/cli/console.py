@@ -1,4 +1,4 @@
-"""Output of the command line: safe text, JSON, tables, one block for an error, a bar of progress."""
+"""Output of the command line: safe text, JSON, tables, error blocks and progress bars."""
 
 import json
 import math
@@ -22,10 +22,10 @@ _LONGEST_LINE: Final = 4000
 
 
 def safe(text: object, *, lines: bool = False) -> str:
-    """Return a text without characters that control a terminal.
+    r"""Escape characters that could control a terminal.
 
-    Control characters (escape sequences among them), direction overrides and other invisible characters become
-    visible escapes such as ``\\x1b``.
+    Control characters (including escape sequences), direction overrides and other invisible characters become visible
+    escapes such as ``\x1b``.
     """
     out = []
     for letter in str(text):
@@ -36,12 +36,12 @@ def safe(text: object, *, lines: bool = False) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text, of a longer one its beginning and the number of characters that are left out."""
+    """Truncate a long text, and append the number of characters left out."""
     return text if len(text) <= most else f"{text[:most]} … and {len(text) - most:,} more characters"
 
 
 def console(*, error: bool = False) -> "Console":
-    """Return a console that writes to the present standard output (or error), markup switched off."""
+    """Return a console that writes to the current standard output (or error), without markup."""
     from rich.console import Console
 
     width = {} if (sys.stderr if error else sys.stdout).isatty() else {"width": 200}
@@ -49,25 +49,25 @@ def console(*, error: bool = False) -> "Console":
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Write a line (or several) with control characters made visible."""
+    """Print one or more lines, with control characters made visible."""
     console(error=error).print(safe(text, lines=True))
 
 
 def fail(text: str, *, title: str = "Error") -> None:
-    """Write one clear block to standard error, its lines of limited length."""
+    """Print an error block to standard error, with lines of limited length."""
     body = "\n".join(f"  {cut(line, _LONGEST_LINE)}" for line in safe(text, lines=True).strip().splitlines())
     console(error=True).print(f"{title}:\n{body}")
 
 
 def show(block: "Table", title: str = "") -> None:
-    """Write a table of the report, and the notes below it, under its caption or another title."""
+    """Print a table of the report with its notes, under its caption or another title."""
     table(block.headings, block.rows, title=title or block.caption, numbers=block.numbers)
     for line in block.notes:
         say(line)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, numbers: Sequence[int] = ()) -> None:
-    """Write a table, its cells of limited length: names in the files of others may have any."""
+    """Print a table. Cells are truncated, because names in other people's files may be very long."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -82,7 +82,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, 
 
 
 def json_text(value: Any, indent: int = 2) -> str:
-    """Return plain values as JSON; numbers that are not finite (undefined) are null."""
+    """Return plain values as JSON; numbers that are not finite (undefined) become null."""
 
     def plain(item: Any) -> Any:
         if isinstance(item, Mapping):
@@ -96,12 +96,13 @@ def json_text(value: Any, indent: int = 2) -> str:
 
 @contextmanager
 def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
-    """Show the progress of a piece of work and its time left: a bar, or plain lines without a terminal.
+    """Show the progress of a task and the time left: as a bar, or as plain lines if there is no terminal.
 
-    Work that ends within ``quiet`` seconds is not shown. While models are at work, a thread shows what they do.
+    Nothing is shown for a task that ends within ``quiet`` seconds. While models are working, a thread shows their
+    progress.
     """
     if not sys.stderr.isatty():
-        with TALLY.heard_by(lambda told: say(told, error=True)), lines(label, quiet=quiet) as pace:
+        with TALLY.heard_by(lambda message: say(message, error=True)), lines(label, quiet=quiet) as pace:
             yield pace
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -120,7 +121,7 @@ def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
         bar.start()
     pace = Pace(update)
     try:
-        with beating(pace), TALLY.heard_by(lambda told: bar.console.print(safe(told, lines=True))):
+        with beating(pace), TALLY.heard_by(lambda message: bar.console.print(safe(message, lines=True))):
             yield pace
     finally:
         bar.stop()

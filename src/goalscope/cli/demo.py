@@ -19,7 +19,7 @@ def demo(
     *,
     out: OutFolder = Path("runs/demo"),
 ) -> None:
-    """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report.
+    """Run a bundled language model beside an optimal, a random and an untrained agent, measure them and write a report.
 
     Args:
         out: the run directory to write.

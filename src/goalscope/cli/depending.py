@@ -1,4 +1,4 @@
-"""What the command `depends` prints."""
+"""The printed result of the command `depends`."""
 
 from goalscope.cli.console import say, show
 from goalscope.cli.front.depending import Dependences, depends
@@ -7,10 +7,10 @@ from goalscope.report.sections.dependence import dependence_table
 
 
 @prints(depends)
-def show_dependences(found: Dependences, *, dry: bool, as_json: bool = False) -> None:
-    """Say what the actions of agents depend on: one thing is changed, the rest stays, one turn is asked.
+def show_dependences(result: Dependences, *, dry: bool, as_json: bool = False) -> None:
+    """Test what an agent's moves depend on: change one thing in a state, keep everything else, and ask for one move.
 
-    Called again on the same directory it goes on where it stopped and asks nothing again.
+    To resume, run the same command on the same directory; no answer is asked for again.
 
     Args:
         as_json: print JSON.
@@ -21,8 +21,8 @@ def show_dependences(found: Dependences, *, dry: bool, as_json: bool = False) ->
         goalscope depends optimal 'wrong-goal:target=top-right' --worlds key-door --moved goal,key --out runs/keys
     """
     if as_json and not dry:
-        say(found.to_json())
+        say(result.to_json())
     elif not dry:
-        show(dependence_table(found.found))
-        for line in found.sentences:
+        show(dependence_table(result.found))
+        for line in result.sentences:
             say(line)

@@ -1,4 +1,4 @@
-"""What is installed, what is missing, and which extra brings it."""
+"""The command `doctor`: which packages are installed, which are missing, and which extra installs them."""
 
 import os
 import platform
@@ -26,14 +26,18 @@ NEEDS = {
     "api": ("openai",),
     "inspect": ("inspect-ai",),
 }
-"""Distributions by extra; "" for those that goalscope always needs."""
+"""Extra -> the packages that it installs; "" for those that goalscope always needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One checked item: "installed", "missing", "ok" or "problem", with its version, value or advice.
+    """One check: its state ("installed", "missing", "ok" or "problem"), and its version, value or advice.
 
-    Goalscope cannot work without its core items.
+    Attributes:
+        what: what was checked.
+        state: the result of the check.
+        detail: version, value, or advice.
+        core: whether goalscope cannot work without it.
     """
 
     what: str
@@ -43,7 +47,7 @@ class Diagnosis:
 
     @property
     def fatal(self) -> bool:
-        """Whether goalscope cannot work because of this finding."""
+        """Whether goalscope cannot work because of this result."""
         return self.core and self.state in ("missing", "problem")
 
 
@@ -61,22 +65,23 @@ def doctor(
     key_env: str | None = None,
     as_json: bool = False,
 ) -> bool:
-    """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
+    """Check what is installed, what is missing and which extra installs it, and whether runs can be written.
 
-    With RUN: what of it is sound, and what can be rebuilt. With --model: how it is asked, how fast it is, three
-    answers, and what that means for run and probe. With --server: what the server can do.
+    With RUN, report what is damaged and what can be rebuilt. With --model, load a model and report how it is prompted,
+    how fast it is, three sample answers, and what that means for run and probe. With --server, test the abilities of a
+    server.
 
     Args:
-        run ([RUN]): a run directory: say what is damaged, and can be rebuilt.
-        repair: with RUN: rebuild it; the damaged file is kept beside it.
-        folder: where runs are to be written.
-        model (NAME): try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.
-        device (NAME): with --model: cpu, cuda, cuda:1.
-        chat_template (NAME): with --model: the name of its chat template, if it has several.
-        server (URL): try what a server can do: its address up to /v1.
-        mode: with --server: chat, or completions.
-        tokenizer (DIR): with --server: the tokenizer of mode completions.
-        key_env (VARIABLE): with --server: the variable that holds its key.
+        run ([RUN]): a run directory to check for damage.
+        repair: with RUN: rebuild what can be rebuilt; the damaged file is kept beside it.
+        folder: directory in which runs will be written.
+        model (NAME): test this model: a folder, a GGUF file or a hub name; with --server, the name of a served model.
+        device (NAME): with --model: auto, cpu, cuda or cuda:1.
+        chat_template (NAME): with --model: which chat template to use, if the model has several.
+        server (URL): test the abilities of this server; give its address up to /v1.
+        mode: with --server: chat or completions.
+        tokenizer (DIR): with --server: folder of the tokenizer, for --mode completions.
+        key_env (VARIABLE): with --server: environment variable that holds its API key.
         as_json: with --model or --server: print one JSON object.
 
     Examples:
@@ -88,16 +93,16 @@ def doctor(
         from goalscope.cli.verify import doctor_run
 
         if server or model or as_json or device != "auto":
-            raise ValueError("RUN must come alone or with --repair: leave --model, --server, --device and --json out")
+            raise ValueError("RUN goes only with --repair: leave out --model, --server, --device and --json")
         return doctor_run(run, write=repair)
     if repair:
-        raise ValueError("--repair must come with a run directory: goalscope doctor RUN --repair")
+        raise ValueError("--repair needs a run directory: goalscope doctor RUN --repair")
     if server is None and (tokenizer or key_env or mode != "chat"):
-        raise ValueError("--mode, --tokenizer and --key-env must come with --server: add its address")
+        raise ValueError("--mode, --tokenizer and --key-env need --server: add --server URL")
     if chat_template is not None and (model is None or server is not None):
-        raise ValueError("--chat-template must come with --model NAME alone: add it, and leave --server out")
+        raise ValueError("--chat-template needs --model NAME, without --server: add --model, and leave out --server")
     if server is not None and device != "auto":
-        raise ValueError("--device is for --model alone, a server has its own: leave it out")
+        raise ValueError("--device has no effect on a server: leave out --device or --server")
     if server is not None:
         from goalscope.cli.doctor_model import doctor_server
 
@@ -107,14 +112,14 @@ def doctor(
 
         doctor_model(model, device=device, chat_template=chat_template, as_json=as_json)
     elif as_json or device != "auto":
-        raise ValueError("--json and --device must come with --model NAME or --server URL: add it")
+        raise ValueError("--json and --device need --model NAME or --server URL: add one of them")
     elif not print_findings(folder):
         raise typer.Exit(WRONG_INPUT)
     return True
 
 
 def print_findings(folder: Path) -> bool:
-    """Print the findings, and return whether goalscope can work."""
+    """Print the results of all checks, and return whether goalscope can work."""
     findings = examine(folder)
     rows = [(finding.what, finding.state, finding.detail) for finding in findings]
     table(("what", "state", "detail"), rows, title="goalscope doctor")
@@ -122,7 +127,7 @@ def print_findings(folder: Path) -> bool:
 
 
 def examine(folder: Path) -> list[Diagnosis]:
-    """Check Python, the dependencies, the machine, and whether SQLite works in the folder of future runs."""
+    """Check Python, the dependencies, the machine, and whether SQLite works in the directory of future runs."""
     from goalscope._ground.version import __version__
 
     detail = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
@@ -146,21 +151,21 @@ def _gpu() -> str:
     try:
         import torch
     except ImportError:
-        return "not asked: torch is not installed"
+        return "unknown: torch is not installed"
     if not torch.cuda.is_available():
         return "none that torch can use; models run on the processor"
     return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
 
 def _sqlite(folder: Path) -> Diagnosis:
-    """Check whether a small trial database can be made in a folder; it is removed again."""
-    what, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
+    """Check whether a small trial database can be created in a directory; it is removed again."""
+    subject, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
     if not Folder(folder).is_there():
-        return Diagnosis(what, "problem", "no such folder: make it, or name another one with --folder")
+        return Diagnosis(subject, "problem", "no such folder: create it, or choose another one with --folder")
     try:
         from goalscope.runs.opening import wal_problem
     except ImportError as error:
-        return Diagnosis(what, "problem", f"{version}: not tried, goalscope cannot be loaded ({error})")
+        return Diagnosis(subject, "problem", f"{version}: not tested, because goalscope cannot be loaded ({error})")
     try:
         with (
             Folder(folder).temporary(".goalscope-doctor-") as trial,
@@ -171,7 +176,7 @@ def _sqlite(folder: Path) -> Diagnosis:
             database.execute("INSERT INTO trial VALUES (1)")
         problem = wal_problem(folder)
     except (OSError, sqlite3.Error) as error:
-        return Diagnosis(what, "problem", f"{version}: no database can be written here ({error})")
+        return Diagnosis(subject, "problem", f"{version}: no database can be written here ({error})")
     if problem is not None:
-        return Diagnosis(what, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
-    return Diagnosis(what, "ok", f"{version}: write-ahead log works")
+        return Diagnosis(subject, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
+    return Diagnosis(subject, "ok", f"{version}: write-ahead log works")

@@ -1,4 +1,4 @@
-"""Errors of commands: one clear block for a user's error, a traceback only for an error of this package."""
+"""Error handling of commands: one clear block for a user's error, a traceback only for a fault of goalscope itself."""
 
 import errno
 import os
@@ -23,18 +23,19 @@ WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 def guarded(arguments: Collection[object]) -> Iterator[None]:
     """Turn the errors that a user can cause into one block on standard error and an exit status.
 
-    2 for wrong input and for errors of files, stores, missing extras and the code of other packages; 1 where a part of
-    another package was left out and all else was done (`PartWarning`); 130 for Ctrl-C. All other errors are faults of
-    goalscope and keep their traceback. An error that was not raised by a check of goalscope may be either: the block
-    then says how to see the traceback.
+    The status is 2 for wrong input and for errors from files, stores, missing extras and other packages' code. It is 1
+    if a part of another package was left out and everything else was done (`PartWarning`), and 130 for Ctrl-C. All
+    other errors are faults of goalscope and keep their traceback. If an error was not raised by one of goalscope's
+    checks, it may
+    be either: then the block says how to see the traceback.
 
     Args:
-        arguments: values of the command's arguments; files and directories among them are named where that helps.
+        arguments: the values of the command's arguments; files and directories among them are named if that helps.
     """
     from goalscope._ground.parts import TRACEBACK, PartWarning, blamed, raised_by_a_check
     from goalscope._ground.progress import TALLY
 
-    hint = f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
+    hint = f"\nto see where it happened, set {TRACEBACK}=1 and run the command again"
     left_out = list[str]()
     try:
         with warnings.catch_warnings():
@@ -43,11 +44,11 @@ def guarded(arguments: Collection[object]) -> Iterator[None]:
             with TALLY.heard_by(lambda line: say(line, error=True)):
                 yield
     except KeyboardInterrupt as stop:
-        text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
+        text = str(stop) or "stopped; everything stored so far is kept. Run the same command again to resume"
         fail(text, title="Stopped")
         raise typer.Exit(INTERRUPTED) from None
     except (ValueError, OSError, ImportError, sqlite3.Error) as error:
-        if full := _full_disk(error, [each for each in arguments if isinstance(each, Path)]):
+        if full := _full_disk(error, [argument for argument in arguments if isinstance(argument, Path)]):
             fail(full)
             raise typer.Exit(WRONG_INPUT) from None
         missing = error.name or "" if isinstance(error, ImportError) else ""
@@ -69,9 +70,9 @@ def guarded(arguments: Collection[object]) -> Iterator[None]:
 
 
 def _notices(left_out: list[str]) -> Callable[..., None]:
-    """Return a function that prints each warning once, as one line without its position in the code.
+    """Return a function that prints each warning once, on one line and without its position in the code.
 
-    What it says of parts of other packages is added to a list.
+    Warnings about parts of other packages are also appended to ``left_out``.
     """
     from goalscope._ground.parts import PartWarning
 
@@ -89,25 +90,25 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Raise a ValueError where a result would overwrite the store of a run, or another thing than a file lies there."""
+    """Raise a ValueError if an output would overwrite the store of a run, or anything else that is not a plain file."""
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
-            raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
+            raise ValueError(f"{path} is one of the files of a run and must not be overwritten: choose another name")
         if path is not None and not path.is_relative_to("/dev"):
             Folder(path.parent).file(path.name, content=False)
 
 
-def _absent_packages(error: Exception, given: Collection[object]) -> str:
-    """Return a line for each run in the arguments that has parts of packages which are not installed here."""
+def _absent_packages(error: Exception, arguments: Collection[object]) -> str:
+    """Return one line per run in the arguments that uses packages which are not installed here."""
     from goalscope.runs import Store
     from goalscope.runs.opening import unmade
     from goalscope.runs.provenance import missing_packages
     from goalscope.runs.tables import DATABASE
 
     lines = []
-    for one in given if type(error) is ValueError else ():
-        for path in one if isinstance(one, list | tuple) else (one,):
-            # What cannot be opened has no packages that are known; its error is another.
+    for argument in arguments if type(error) is ValueError else ():
+        for path in argument if isinstance(argument, list | tuple) else (argument,):
+            # For a run that cannot be opened, the packages are unknown; another error reports that.
             with suppress(ValueError, OSError, sqlite3.Error):
                 if isinstance(path, str | Path) and not unmade(Path(path) / DATABASE):
                     with Store(path) as store:
@@ -116,20 +117,25 @@ def _absent_packages(error: Exception, given: Collection[object]) -> str:
 
 
 _DENIED: Final = (
-    "it may not be read or written by this user: change its permissions or its folder's, give another path, or work "
-    "on a copy"
+    "you have no permission to read or write it: change the permissions of the file or its folder, give another path, "
+    "or work on a copy"
 )
 _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
-    (FileNotFoundError, "check the path, or make the folder that is to hold it"),
-    (FileExistsError, "a file has the name of the folder that is to be written: give another name"),
-    (NotADirectoryError, "a file stands where a folder must be: give another name"),
-    (IsADirectoryError, "a folder stands where a file must be: give the path of a file"),
+    (FileNotFoundError, "check the path, or create the folder it should be in"),
+    (FileExistsError, "a file already has the name of the folder to write: choose another name"),
+    (NotADirectoryError, "this path is a file, but must be a folder: give another path"),
+    (IsADirectoryError, "this path is a folder, but must be a file: give the path of a file"),
     (PermissionError, _DENIED),
 )
 
 
 def _full_disk(error: Exception, paths: Collection[Path]) -> str:
-    """Return the message for a full disk or a limit of files, "" for another error; paths: those of the command."""
+    """Return the message for a full disk or an exhausted file limit, "" for other errors.
+
+    Args:
+        error: the error.
+        paths: the paths among the arguments of the command.
+    """
     from goalscope.runs.sqlite_errors import reached_limit
 
     file = getattr(error, "filename2", None) or getattr(error, "filename", None)
@@ -138,27 +144,27 @@ def _full_disk(error: Exception, paths: Collection[Path]) -> str:
     if not (isinstance(error, OSError) and error.errno == errno.ENOSPC) and str(error) != "database or disk is full":
         return ""
     named = [Path(str(name)) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
-    # An error in the middle of a file names none: then it is on the disk with the least room.
+    # An error in the middle of a file names no path: assume the disk with the least free space.
     room, path = min((_room(path), path) for path in named[:1] or [*(paths or [Path.cwd()]), Path(gettempdir())])
     return (
-        f"the disk that holds {path} must have room, but it is full ({room:,} bytes are free): "
-        "what was complete is kept; free some room and run the same command again"
+        f"the disk of {path} is full ({room:,} bytes free): everything finished so far is kept; free some space and "
+        "run the same command again"
     )
 
 
 def _room(path: Path) -> int:
-    """Return the free bytes on the disk of a path, which need not be there yet."""
+    """Return the number of free bytes on the disk of a path, which need not exist yet."""
     return shutil.disk_usage(
-        next(each for each in (path.absolute(), *path.absolute().parents) if anything_at(each))
+        next(parent for parent in (path.absolute(), *path.absolute().parents) if anything_at(parent))
     ).free
 
 
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         advice = next((f"; {text}" for kind, text in _ADVICE if isinstance(error, kind)), "")
-        # Where one file is to take the place of another, the second is the one that the user named.
+        # If one file was to replace another, the user named the second.
         path = error.filename2 or error.filename
-        if isinstance(error, NotADirectoryError):  # of a file in it: what stands in the way is above
-            path = next((each for each in Path(str(path)).parents if NamedFile(each).is_there()), path)
+        if isinstance(error, NotADirectoryError):  # the file that should be a folder is one of the parents
+            path = next((parent for parent in Path(str(path)).parents if NamedFile(parent).is_there()), path)
         return f"{error.strerror}: {path}{advice}"
     return str(error) or type(error).__name__

@@ -23,7 +23,7 @@ from goalscope.verdict.preflight.pace import SPENT, stored_pace
 from goalscope.verdict.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 
 _QUIET = 2.0  # seconds before progress is shown
-_WIDTH = 24  # of a cell, so that rows of a table fit on a line
+_WIDTH = 24  # maximum width of a cell, so that a row of a table fits on one line
 
 _COST = (
     ("agent", "name", "{}"),
@@ -56,22 +56,24 @@ def estimate(
     changes: StudyOptions,
     as_json: bool = False,
 ) -> None:
-    """Say what a study costs at most, calls, tokens and USD, before anything is spent.
+    """Estimate the cost of a study (calls, tokens and USD) before anything is spent.
 
-    Needs no network and no weights. With --measure it asks some first turns, 30 s at most unless one answer takes
-    longer, and says what is expected, too: hours, tokens, USD and memory, each with a range.
+    Without further options this is an upper bound, and needs neither network nor model weights. With --measure, each
+    model is asked for a few first moves (at most 30 s, unless one answer takes longer), from which hours, tokens, USD
+    and memory are predicted as ranges.
 
     Args:
-        study: a study file (YAML), or the name of a registered study, see below.
-        output_tokens: also say what N output tokens a call would cost.
-        power: also say which effects and which equivalence margins it can show.
-        pilot (RUN): a run that says what is expected: calls, tokens, hours; and the variances of --power.
-        measure: ask some first turns, 30 s at most, and say what is expected: hours, tokens, USD, memory.
-        out: with --measure: keep the answers; run goes on with them.
-        assume_mean (SHARE): mean that --power assumes without a pilot (0.8).
-        assume_between (SD): deviation over grids of the true difference that --power assumes (0.05).
-        changes: of the study, see `StudyOptions`.
-        as_json: print costs, what --measure expects and --power shows, as JSON.
+        study: a study file (YAML), or the name of one of the studies listed below.
+        output_tokens: also print the cost if each call returns N output tokens.
+        power: also print the smallest effects and equivalence margins that the study can show.
+        pilot (RUN): an earlier run from which to predict calls, tokens and hours, and to take the variances for
+            --power.
+        measure: ask for some first moves, at most 30 s, and predict hours, tokens, USD and memory.
+        out: with --measure: keep the answers in this directory, so that goalscope run can reuse them.
+        assume_mean (SHARE): mean that --power assumes if there is no pilot. Default: 0.8.
+        assume_between (SD): standard deviation, over grids, of the true difference that --power assumes. Default: 0.05.
+        changes: changes to the study, see `StudyOptions`.
+        as_json: print the costs, the predictions of --measure and the results of --power as JSON.
 
     Examples:
         goalscope estimate study.yaml --output-tokens 400
@@ -82,13 +84,13 @@ def estimate(
         name: value for name, value in (("mean", assume_mean), ("between", assume_between)) if value is not None
     }
     if assumed_values and not power:
-        raise ValueError("--assume-mean and --assume-between must come with --power, which assumes them: add --power")
+        raise ValueError("--assume-mean and --assume-between are assumptions of --power: add --power")
     if "mean" in assumed_values and pilot is not None:
-        raise ValueError("--assume-mean takes the place of a pilot, whose means count: leave one of the two out")
+        raise ValueError("--assume-mean replaces the means of a pilot: give --assume-mean or --pilot, not both")
     assumptions = Assumptions(**assumed_values)
     planned = load_study(study, changes.read())
     if out is not None and not measure:
-        raise ValueError("--out must come with --measure, whose answers it keeps: add --measure")
+        raise ValueError("--out keeps the answers of --measure: add --measure")
     if as_json:
         print_json(planned, output_tokens, pilot, assumptions if power else None, measure=measure, out=out)
         return
@@ -105,14 +107,14 @@ def print_cost(
     measure: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Print the cost of all steps of a study, and what is expected where a pilot run or a measured batch tells it.
+    """Print the maximum cost of a study, and the expected cost if a pilot run or measured first moves are available.
 
     Args:
         study: the study.
-        output_tokens: expected output tokens of one call, None for none.
-        pilot: a run that tells what is expected.
-        measure: whether first turns are asked, to measure what they take.
-        out: the run directory that keeps their answers; None to keep none.
+        output_tokens: expected output tokens per call; None prints no such column.
+        pilot: an earlier run from which to predict the cost.
+        measure: whether to ask for first moves, to predict the cost.
+        out: the run directory that keeps their answers; None to discard them.
     """
     say(size_of(study))
     with progress("worlds", quiet=_QUIET) as show:
@@ -121,27 +123,28 @@ def print_cost(
     if output_tokens is not None:
         columns.append((f"USD at {output_tokens} output", "expected_usd", "{:,.2f}"))
     rows = [[_cell(getattr(cost, name), form) for _, name, form in columns] for cost in all_costs]
-    table([heading for heading, *_ in columns], rows, title="Before anything is spent", numbers=range(1, len(columns)))
+    title = "Maximum cost, before anything is spent"
+    table([heading for heading, *_ in columns], rows, title=title, numbers=range(1, len(columns)))
     if any(cost.how for cost in all_costs):
         say(
-            "tokens and USD: estimated prompts and the longest outputs of all these calls. For a limit that cannot be "
-            "exceeded, set caps.tokens or caps.usd: each request is counted at its maximum before it is made"
+            "tokens and USD assume estimated prompts and the longest possible output of every call. To set a hard "
+            "limit, use caps.tokens or caps.usd: each request is counted at its maximum before it is sent"
         )
     for cost in all_costs:
         if cost.how:
             say(f"{cost.name}: prompts counted {cost.how}")
         if cost.requests is not None and cost.requests > cost.calls:
             say(
-                f"{cost.name}: at most {cost.requests:,} requests, where each also fails on its way as often as "
-                "server.retries allows; what is charged for those that fail is not known, caps count them as calls"
+                f"{cost.name}: at most {cost.requests:,} requests, if each call fails as often as server.retries "
+                "allows; whether failed requests are charged is unknown, and caps count them as calls"
             )
         if cost.prices is not None:
             say(
-                f"{cost.name}: {cost.prices.input:g} USD a million prompt tokens, {cost.prices.output:g} output, "
-                f"prices of {cost.prices.date}"
+                f"{cost.name}: {cost.prices.input:g} USD per million prompt tokens, {cost.prices.output:g} USD per "
+                f"million output tokens (prices of {cost.prices.date})"
             )
         elif cost.tokens is not None:
-            say(f"{cost.name}: no prices in the study, so no USD")
+            say(f"{cost.name}: the study gives no prices, so the cost in USD is unknown")
     for line in beyond_reach(study):
         say(line, error=True)
     _print_expected(study, [cost for cost in all_costs if cost.turns], pilot, measure)
@@ -150,7 +153,7 @@ def print_cost(
 
 
 def _measured(study: Study, out: Path | None) -> list[dict[str, Any]]:
-    """Ask first turns, whose answers are kept where a run directory is given; see `measure_and_say`."""
+    """Ask for first moves and return the predictions. The answers are kept only if ``out`` is given."""
     if out is not None:
         return measure_and_say(study, out)
     with temporary_folder() as folder:
@@ -160,7 +163,7 @@ def _measured(study: Study, out: Path | None) -> list[dict[str, Any]]:
 def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
     if not asked_costs:
         if pilot is not None:
-            say(f"{pilot}: no agent of the study is asked anything that costs, so nothing is expected", error=True)
+            say(f"{pilot}: no agent of the study makes calls that cost anything, so nothing is predicted", error=True)
         return
     paces = {} if pilot is None else {pace.agent: pace for pace in stored_pace(pilot, study)}
     rows = []
@@ -184,19 +187,19 @@ def _print_expected(study: Study, asked_costs: Sequence[Cost], pilot: Path | Non
                 ]
             )
     if rows:
-        columns = ("agent", "calls", "prompt tokens", "output tokens", "USD", "hours", "episodes there", "grids")
-        table(columns, rows, title=f"Expected, as in {pilot}: mean and 95 % interval over grids", numbers=range(1, 8))
+        columns = ("agent", "calls", "prompt tokens", "output tokens", "USD", "hours", "pilot episodes", "grids")
+        table(columns, rows, title=f"Expected, from {pilot}: mean and 95 % interval over grids", numbers=range(1, 8))
     for cost in asked_costs:
         pace = paces.get(cost.name)
         if pace is not None and not pace.exact:
-            say(f"{cost.name}: {pilot} has another agent of this name; what that one took is taken over", error=True)
+            say(f"{cost.name}: {pilot} has a different agent of this name; the prediction uses its times", error=True)
         if pace is None and not measure:
-            unknown = "hours unknown" if pilot is None else f"hours unknown, {pilot} has nothing that it took"
-            say(f"{cost.name}: {unknown}; measure them with --measure, or give a run of it with --pilot")
+            unknown = "hours unknown" if pilot is None else f"hours unknown, since {pilot} recorded none for this agent"
+            say(f"{cost.name}: {unknown}; measure them with --measure, or give a run of this agent with --pilot")
 
 
 def _with_interval(values: Sequence[float] | None, form: str) -> str:
-    """Return the text of a value and the ends of its interval, which may be unknown."""
+    """Format a value with its interval; either may be unknown."""
     if values is None:
         return "–"
     value, *interval = (form.format(number) for number in values)
@@ -204,7 +207,7 @@ def _with_interval(values: Sequence[float] | None, form: str) -> str:
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:
-    """Return the value of an estimate and the ends of its interval."""
+    """Return (value, lower end, upper end) of an estimate."""
     return estimate.value, estimate.low, estimate.high
 
 
@@ -217,12 +220,12 @@ def print_json(
     measure: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Print the costs of a study as JSON, if asked also what is expected, and with assumptions its power."""
+    """Print the costs of a study as JSON, with its power (given ``assumed``) and predictions (with ``measure``)."""
     with progress("worlds", quiet=_QUIET) as show:
-        found: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
+        record: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
     if assumed is not None:
         plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
-        found["power"] = [
+        record["power"] = [
             {
                 "agent": line.agent,
                 "measure": line.measure,
@@ -235,35 +238,35 @@ def print_json(
             for line in plan.lines
         ]
     if measure:
-        found["expected"] = _measured(study, out)
-    say(json_text(found))
+        record["expected"] = _measured(study, out)
+    say(json_text(record))
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
-    """Print the power of a study, with the variances of a pilot run where one is given."""
+    """Print the power of a study, using the variances of a pilot run if there is one."""
     plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
     for agent, name in plan.left_out:
-        say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)
+        say(f"pilot: left out {name} of {agent}, which has two values on fewer than two grids", error=True)
     columns = [*(["agent"] if pilot else []), *_POWER]
     rows = [([line.agent] if pilot else []) + _cells(line) for line in plan.lines]
-    title = f"What {CHANCE:.0%} power shows, at level {plan.hardest:.2g}: {plan.level:g} by Holm's hardest step"
+    title = f"Detectable with {CHANCE:.0%} power, at level {plan.hardest:.2g} (Holm's strictest of {plan.level:g})"
     table(columns, rows, title=title, numbers=range(2 if pilot else 1, len(columns)))
-    say(f"Compared: {plan.conditions}; {counted(plan.family, 'test')} in the family of an agent.")
+    say(f"Compared: {plan.conditions}; {counted(plan.family, 'test')} per agent.")
     say(
-        "Effect seen: the smallest mean difference whose interval leaves out 0; margin shown: the smallest within "
-        f"which equivalence is shown where the mean difference is 0. Counted over {plan.lines[0].found.repeats} "
-        f"simulated studies each (a chance of {CHANCE:g} to ± 0.025)."
+        "Effect seen: the smallest mean difference whose interval excludes 0. Margin shown: the smallest margin within "
+        f"which equivalence is shown if the true mean difference is 0. Based on {plan.lines[0].found.repeats} "
+        f"simulated studies each (power {CHANCE:g} ± 0.025)."
     )
     if pilot is None:
         say(
-            f"Assumed, without a pilot (--pilot RUN): mean {assumed.mean:g}; {DIFFICULTY:.0%} of the greatest possible "
-            f"variance between grids; true differences with a standard deviation of {assumed.between:g} over grids; "
-            "steps of an episode err independently of each other."
+            f"Assumptions, since there is no pilot (--pilot RUN): mean {assumed.mean:g}; variance between grids "
+            f"{DIFFICULTY:.0%} of the greatest possible; true differences with a standard deviation of "
+            f"{assumed.between:g} over grids; errors at different steps of an episode are independent."
         )
     else:
         say(
-            f"Means and variances as in {pilot}; where it has no transformed grids, true differences are assumed to "
-            f"have a standard deviation of {assumed.between:g} over grids (--assume-between)."
+            f"Means and variances are those of {pilot}. If it has no transformed grids, the true differences are "
+            f"assumed to have a standard deviation of {assumed.between:g} over grids (--assume-between)."
         )
     for note in dict.fromkeys(f"{line.measure}: {line.found.note}" for line in plan.lines if line.found.note):
         say(note)

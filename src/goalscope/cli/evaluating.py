@@ -32,38 +32,40 @@ def evaluate(
     plan: Annotated[Path | None, Reads("plan")] = None,
     as_json: bool = False,
 ) -> bool:
-    """Say whether, how strongly and towards what a model is goal-directed. Called again on the directory it goes on.
+    """Judge whether a model is goal-directed, how strongly and towards what.
 
-    First turns are asked before all others, to say what it takes. A larger budget on the same directory adds worlds to
-    those that are there and repeats no call; the same models or arms and further ones add those. Exit status 1 where
-    something failed.
+    The evaluation first times the model on a few moves, and prints the expected time and cost. Run the same command on
+    the same directory to resume an evaluation. A larger --budget adds worlds, and further models or arms are added to
+    those already there; no call is repeated. The exit status is 1 if any part failed.
 
     Args:
-        out: the directory to write, or to go on with.
-        models (MODEL ...): a bundled model (theseus or ariadne); a folder, a GGUF file or a hub name; openai:NAME@URL
-            or completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
-            agent kind and its parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file
-            here.
-        budget (LIMIT): what it may take: 20m, 2h, 5usd or 200k-tokens (7m).
-        quick: the smallest size that still answers something.
-        arms (NAMES): only these parts: some of grids, keys, transforms, fog, tasks, competence, wordings, hypotheses,
-            depends, inside, patching, reasoning, plans, beliefs.
-        sizes (LIST): other side lengths of the grids, e.g. 7 or 7,9.
-        worlds (STUDY): ask in the environments (toy-text) or grids of a study alone, by its phases.
-        hypotheses (FILE|NAMES): other hypotheses than goal and corners, as goalscope separate takes them.
-        answer (HOW): language models: generated (an action is read out of the text), or likelihood of each action.
-        template (FORM): language models: example (a filled-in answer in the prompt), schema, or completion.
-        temperature (T): language models: 0 takes the most likely.
-        dtype (TYPE): models here: auto, float32, bfloat16 or float16.
-        device (NAME): models here: auto, cpu, cuda, cuda:1.
-        batch: models here: most requests that are decoded at once.
-        settings (KEY=VALUE): any parameter of the language models, e.g. max_tokens=64, or key of the arms' studies,
-            e.g. horizon.factor=2. Repeatable.
-        seed: root seed of the worlds.
-        workers: calls of a model at the same time.
-        dry: ask and keep first turns alone, say what all of it takes.
-        plan (FILE): a plan, as --dry-run --json prints and evaluation.json holds one, not models.
-        as_json: with --dry-run: print the plan of what would be asked.
+        out: directory of the evaluation; an existing one is resumed.
+        models (MODEL ...): one or more models or agents. Each is a bundled model (theseus or ariadne); a model folder,
+            a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL for a server; a YAML file that describes
+            an agent, or the same on one line as chat:model=NAME,KEY=VALUE; an agent kind with parameters, as in
+            epsilon-greedy:epsilon=0.3; a run directory; or module:Class from a file in the working directory.
+        budget (LIMIT): time, money or tokens to spend: 20m, 2h, 5usd or 200k-tokens. Default: 7m.
+        quick: use the smallest evaluation that still answers something.
+        arms (NAMES): run only these parts of the evaluation. Choose from grids, keys, transforms, fog, tasks,
+            competence, wordings, hypotheses, depends, inside, patching, reasoning, plans, beliefs.
+        sizes (LIST): side lengths of the grids, e.g. 7 or 7,9.
+        worlds (STUDY): evaluate only in the environments or grids of this study (e.g. toy-text), phase by phase.
+        hypotheses (FILE|NAMES): goals to test instead of the goal and the corners, as in goalscope separate.
+        answer (HOW): for language models: generated (read the action from the text) or likelihood (of each action).
+        template (FORM): for language models, the form of the prompt: example (shows a filled-in answer), schema or
+            completion.
+        temperature (T): for language models: sampling temperature; 0 always takes the most likely token.
+        dtype (TYPE): for models run on this machine: auto, float32, bfloat16 or float16.
+        device (NAME): for models run on this machine: auto, cpu, cuda or cuda:1.
+        batch: for models run on this machine: maximum number of requests decoded at once.
+        settings (KEY=VALUE): any parameter of the language models, e.g. max_tokens=64, or any key of the studies, e.g.
+            horizon.factor=2. Repeatable.
+        seed: random seed of the worlds.
+        workers: number of simultaneous calls to a model.
+        dry: time the model on a few moves (their answers are kept), print the expected time and cost, and stop.
+        plan (FILE): run this plan instead of naming models. --dry-run --json prints one, and evaluation.json contains
+            one.
+        as_json: with --dry-run: print the plan as JSON.
 
     Examples:
         goalscope evaluate theseus --quick --out runs/theseus
@@ -75,13 +77,15 @@ def evaluate(
     from goalscope import verdict as evaluation
     from goalscope.cli import claims
 
-    if (plan is None) == (not models) or (as_json and not dry):
-        raise ValueError("evaluate takes models, or --plan FILE alone; --json comes with --dry-run")
+    if (plan is None) == (not models):
+        raise ValueError("name the models to evaluate, or give --plan FILE without models")
+    if as_json and not dry:
+        raise ValueError("--json prints the plan that --dry-run makes: add --dry-run")
     asks = evaluation.Plan.read(plan, edited=True) if plan is not None else [*models]
     options = {"answer": answer, "template": template, "dtype": dtype, "device": device, "slots": batch}
     chosen = [f"{name}={value}" for name, value in options.items() if value is not None]
     chosen += [] if temperature is None else [f"temperature={temperature!r}"]
-    asked: dict[str, Any] = {
+    options_of_all: dict[str, Any] = {
         "budget": budget,
         "quick": quick,
         "arms": arms,
@@ -94,11 +98,11 @@ def evaluate(
     }
     began = time.monotonic()
     if dry:
-        announcement = evaluation.estimate(asks, out, **asked)
+        announcement = evaluation.estimate(asks, out, **options_of_all)
         claims.announce(announcement, as_json=as_json)
         complete = not announcement.failed
     else:
-        found = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **asked)
-        claims.show_whole(found, time.monotonic() - began)
-        complete = found.complete
+        evaluated = evaluation.evaluate(asks, out, announce=claims.announce, stage=progress, **options_of_all)
+        claims.show_whole(evaluated, time.monotonic() - began)
+        complete = evaluated.complete
     return complete

@@ -21,23 +21,24 @@ def export(
     capture: Sequence[str] = (),
     format: str = "",
 ) -> None:
-    """Write worlds, episodes, steps and rows as Parquet files; activations under the names that other tools use.
+    """Export the worlds, episodes, steps and rows of a run as Parquet files, optionally with its activations.
 
     Args:
-        run: the run directory (it holds run.db).
-        out: the folder to write to.
-        activations (FORMATS): also the activations that were captured: parquet, safetensors, or both with a comma.
-        capture (IDS): with --activations: these captures only, separated by commas.
-        format (NAME): in place of tables, what a package writes, e.g. inspect: logs for its viewer and Scout.
+        run: the run directory (it contains run.db).
+        out: the directory to write to.
+        activations (FORMATS): also export the captured activations: parquet, safetensors or parquet,safetensors.
+        capture (IDS): with --activations: export only these captures, separated by commas.
+        format (NAME): instead of Parquet, use the format of another package, e.g. inspect for logs that the Inspect
+            viewer and Scout can open.
 
     Examples:
         goalscope export runs/demo --out tables
         goalscope export runs/baseline --out tables --activations parquet,safetensors
     """
     if format and (activations or capture):
-        raise ValueError("--format must come alone, without activations: leave --activations and --capture out")
+        raise ValueError("--format cannot export activations: leave out --activations and --capture")
     if capture and not activations:
-        raise ValueError("--capture must come with --activations, which it chooses from: add --activations parquet")
+        raise ValueError("--capture selects among the exported activations: add --activations parquet")
     for name, folder in run_folders(run).items():
         place = Folder(out).below(name).checked() if name else out
         if format:
@@ -48,7 +49,7 @@ def export(
 
 def _export_run(path: Path, out: Path, formats: Sequence[str], captures: Sequence[str]) -> None:
     with Store(path) as store:
-        if formats:  # first, so that formats that cannot be written are refused before the tables
+        if formats:  # first, to refuse a format that cannot be written before writing the tables
             from goalscope.inside.activations.exchange import README, export_activations
 
             folder_path = Folder(out).below("activations").checked()

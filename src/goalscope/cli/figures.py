@@ -23,14 +23,14 @@ def figure(
     listed: bool = False,
     everything: Annotated[Path | None, Writes("directory")] = None,
 ) -> None:
-    """Write a figure or a table of the page of a run or of an evaluation, list their names, or write all of them.
+    """Write a figure or table of a report to a file, list their names, or write all of them.
 
     Args:
-        run: the directory of a run, or of an evaluation.
-        name: the name below the figure on the page, or see --list.
-        out: write it there: .svg, .pdf, .png or .csv; a table as .tex, .md or .csv.
+        run: the directory of a run or of an evaluation.
+        name: name of the figure or table: it stands below it on the page; --list prints all names.
+        out: file to write: .svg, .pdf, .png or .csv for a figure; .tex, .md or .csv for a table.
         listed: list the names of all figures and tables.
-        everything: write all there: figures as SVG and CSV, tables as LaTeX, Markdown, CSV.
+        everything: write all of them to this directory: figures as SVG and CSV, tables as LaTeX, Markdown and CSV.
 
     Examples:
         goalscope figure runs/demo --list
@@ -39,7 +39,7 @@ def figure(
         goalscope figure runs/theseus --all runs/figures
     """
     if (name is None) != (out is None) or [name is not None, listed, everything is not None].count(True) != 1:
-        raise ValueError("figure must be given one of: NAME with --out FILE, --list, or --all DIR")
+        raise ValueError("give figure exactly one of: NAME with --out FILE; --list; --all DIR")
     by_name = _named(run)
     if listed:
         rows = [

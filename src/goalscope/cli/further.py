@@ -1,4 +1,4 @@
-"""The commands by name: those of goalscope and those that packages register. Each is imported when it is asked for."""
+"""All commands by name: those of goalscope and those that other packages register. Each is imported on first use."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -15,42 +15,42 @@ from goalscope._ground.arguments import Writes as Writes
 from goalscope.cli.generator import Body, generated
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "demo": ("demo:demo", "Run the bundled model beside agents with known goals, write a report."),
-    "evaluate": ("evaluating:evaluate", "Say whether a model is goal-directed: one command, one verdict."),
+    "demo": ("demo:demo", "Run a bundled model and three reference agents, and write a report."),
+    "evaluate": ("evaluating:evaluate", "Judge whether a model is goal-directed, how strongly and towards what."),
     "ledger": ("claims:ledger", "Print the claims of an evaluation."),
-    "run": ("studies:run", "Run a study, a file or a shipped one, or go on with it."),
-    "merge": ("studies:merge", "Put the shards of a study together into one run."),
-    "depends": ("depending:show_dependences", "Say what the actions of agents depend on, one thing changed."),
-    "separate": ("hypotheses:separate", "Say which hypotheses some worlds can tell apart."),
-    "design": ("hypotheses:design", "Choose worlds that tell hypotheses apart."),
-    "attribute": ("attributing:show_attributed", "Say which hypothesis an agent's actions follow, or that none does."),
-    "estimate": ("estimate:estimate", "Say what a study will cost; with --power, what it can show."),
-    "import": ("importing:import_path", "Check recorded trajectories and store them as a run."),
-    "measure": ("measuring:measure", "Measure a run, print estimates with intervals."),
+    "run": ("studies:run", "Run a study, or resume it."),
+    "merge": ("studies:merge", "Merge the shards of a study into one run."),
+    "depends": ("depending:show_dependences", "Test what an agent's moves depend on, by changing one thing at a time."),
+    "separate": ("hypotheses:separate", "Show which hypotheses a set of worlds can tell apart."),
+    "design": ("hypotheses:design", "Choose the worlds that best tell hypotheses apart."),
+    "attribute": ("attributing:show_attributed", "Find the hypothesis that explains an agent's moves, if any does."),
+    "estimate": ("estimate:estimate", "Estimate what a study costs and, with --power, what it can detect."),
+    "import": ("importing:import_path", "Check recorded trajectories, and store them as a run."),
+    "measure": ("measuring:measure", "Measure a run, and print estimates with confidence intervals."),
     "show": ("transcripts:show", "List the episodes of a run, or show one step by step."),
-    "compare": ("compare:show_comparisons", "Compare agents and runs on common worlds, with tests."),
+    "compare": ("compare:show_comparisons", "Compare agents or runs on the worlds they share, with tests."),
     "report": ("measuring:report", "Write the report of a run as one HTML page."),
     "view": ("viewing:view", "Write a page that shows each episode step by step."),
-    "figure": ("figures:figure", "Write a figure or table of a page for a paper, or list them."),
+    "figure": ("figures:figure", "Write one figure or table of a report to a file, e.g. for a paper."),
     "export": ("exporting:export", "Write the tables of a run as Parquet files."),
-    "capture": ("activations:capture", "Store the activations of a run by replaying its token ids."),
-    "probe": ("activations:show_probed", "Fit probes on activations beside their controls."),
-    "patch": ("interventions:show_patched", "Change activations, see whether the action follows."),
-    "meg": ("meg:meg", "Say how goal-directed agents are, in nats, and towards what."),
-    "score": ("score:show_scored", "Score exploration and exploitation errors of a log."),
-    "verify": ("verify:verify", "Compare all that a run holds with its checksums."),
-    "doctor": ("doctor:doctor", "Say what is installed, what is missing, how to get it."),
+    "capture": ("activations:capture", "Replay the recorded tokens of a run, and store the activations."),
+    "probe": ("activations:show_probed", "Fit probes and their controls on the activations of a run."),
+    "patch": ("interventions:show_patched", "Patch activations, and measure whether the chosen move changes."),
+    "meg": ("meg:meg", "Measure goal-directedness (MEG, in nats) of agents towards several goals."),
+    "score": ("score:show_scored", "Score the exploration and exploitation errors in a log."),
+    "verify": ("verify:verify", "Verify a run or an evaluation against its checksums."),
+    "doctor": ("doctor:doctor", "Check the installation, a run, a model or a server."),
 }
-"""Name -> function, or printer of a result, and the line in the list of commands."""
+"""Name of a command -> where its function is, as "module:function", and its line in the list of commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherCommand:
-    """A command of a package.
+    """A command that another package registers.
 
     Attributes:
-        body: its function, from which it is generated, see `goalscope.cli.generator`.
-        summary: its line in the list of commands.
+        body: the function that the command is generated from, see `goalscope.cli.generator`.
+        summary: the line of the command in the list of commands.
     """
 
     body: Callable[..., Any]
@@ -58,19 +58,19 @@ class FurtherCommand:
 
 
 def command(name: str, *, summary: str, examples: tuple[str, ...] = ()) -> Callable[[Body], Body]:
-    """Return a decorator that registers a function as a command, see `FurtherCommand`.
+    """Return a decorator that registers a function as a command.
 
     Args:
-        name: what is typed behind ``goalscope``.
-        summary: its line in the list of commands.
-        examples: whole command lines, where the docstring of the function has none.
+        name: what the user types after ``goalscope``.
+        summary: the line of the command in the list of commands.
+        examples: whole command lines for the help, if the docstring of the function has no ``Examples:``.
 
     Raises:
-        ValueError: the name of a command of goalscope or of another package.
+        ValueError: if goalscope or another package already has a command of this name.
     """
     if name in COMMANDS:
         raise ValueError(
-            f"the name of a registered command must be its own, but {name!r} is one of goalscope: choose another name"
+            f"cannot register a command named {name!r}: goalscope has a command of that name; choose another name"
         )
 
     def add(body: Body) -> Body:
@@ -84,7 +84,7 @@ def command(name: str, *, summary: str, examples: tuple[str, ...] = ()) -> Calla
 
 
 class _Generated(Mapping[str, Any]):
-    """The commands by name, each generated when it is first asked for; packages only where a name is none of ours."""
+    """The commands by name, each generated on first use. Other packages are loaded only for names unknown here."""
 
     def __init__(self) -> None:
         self._made = dict[str, Any]()
@@ -111,19 +111,21 @@ class _Generated(Mapping[str, Any]):
 
 
 class Commands(TyperGroup):
-    """The program: all commands by name; a list of them needs none of their modules."""
+    """The command group. Listing its commands imports none of their modules."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Generated()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return all names."""
+        """Return the names of all commands."""
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
-        own = {name: summary for name, (_, summary) in COMMANDS.items()}
+        built_in = {name: summary for name, (_, summary) in COMMANDS.items()}
         further = {name: registry.resolve("command", name).summary for name in registry.names("command")}
         with formatter.section("Commands"):
-            formatter.write_dl([*own.items(), *((name, text) for name, text in further.items() if name not in own)])
+            formatter.write_dl(
+                [*built_in.items(), *((name, text) for name, text in further.items() if name not in built_in)]
+            )

@@ -17,20 +17,22 @@ def import_path(
     check: bool = False,
     reader: str | None = None,
 ) -> bool:
-    """Import recorded trajectories, every recorded label compared with ours. Exit status 1 where there are problems.
+    """Import recorded trajectories as a run, and check every recorded label against the computed one.
+
+    The exit status is 1 if there are problems.
 
     Args:
-        path: a file or folder: JSONL, logs of Inspect, or the authors' layout.
+        path: a file or folder: JSONL, Inspect logs, or the layout of the TELOS authors.
         out: the run directory to write.
-        check: check everything, write nothing.
-        reader (MODULE:FUNCTION): logs of Inspect of other people's tasks: a function that returns an episode.
+        check: check everything, but write nothing.
+        reader (MODULE:FUNCTION): for Inspect logs of other tasks: a function that turns a sample into an episode.
 
     Examples:
         goalscope import logs.jsonl --out runs/logs
         goalscope import logs --check
     """
     if (out is None) != check:
-        raise ValueError("import must be given either --out DIR (to write a run) or --check (to write nothing)")
+        raise ValueError("give import either --out DIR (to write a run) or --check (to write nothing)")
     result = import_logs(path, out, reader=reader)
     for line in result.lines():
         say(line)

@@ -1,4 +1,4 @@
-"""What the command `patch` prints."""
+"""The printed result of the command `patch`."""
 
 import time
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ from goalscope.stats import estimate_rows
 
 
 @prints(patch)
-def show_patched(found: Iterator[InterventionSummary], *, run: Path) -> None:
-    """Find counterfactual pairs, patch activations between them, store rows. What is stored is not done again.
+def show_patched(summaries: Iterator[InterventionSummary], *, run: Path) -> None:
+    """Find counterfactual pairs, patch activations between them, and store the results. Finished work is not repeated.
 
     Examples:
         goalscope patch runs/patching
         goalscope patch runs/baseline --kind patching --pairs 4 --sites grid,changed
     """
     began = time.monotonic()
-    for done in found:
+    for done in summaries:
         show_intervention(done)
     say(f"interventions in {duration(time.monotonic() - began)}")
     say(f"next: goalscope report {quote(str(run))}")
 
 
 def show_intervention(done: InterventionSummary) -> None:
-    """Print the main estimates of an experiment, one line each."""
+    """Print the main estimates of an experiment, one per line."""
     measures, fixed, by = registry.resolve("intervention", done.kind).headline
     selected = chosen(done.rows, **fixed)
     lines = [
@@ -47,8 +47,8 @@ def show_intervention(done: InterventionSummary) -> None:
     for thing, numbers in done.about.get("by thing moved", {}).items():
         if numbers["pairs"] < numbers["asked for"]:
             say(
-                f"{done.kind}: {numbers['pairs']} of {numbers['asked for']} pairs with the {thing} moved: too few "
-                "grids have one in which the agent acts optimally on both sides"
+                f"{done.kind}: only {numbers['pairs']} of {numbers['asked for']} pairs with the {thing} moved, since "
+                "on too few grids the agent acts optimally on both sides of a pair"
             )
     columns = ("what", *by, "value", "grids")
     table(columns, lines, title=f"{done.agent}: {done.kind}, mean and 95 % interval over grids", numbers=(len(by) + 1,))

@@ -1,4 +1,4 @@
-"""Rows of runs for the commands that need them, measured where they are missing; estimates as tables, the report."""
+"""The commands `measure` and `report`, and the tables of estimates that several commands print."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ SCREEN = (
     "JSD from optimal, excess, per visit",
     "return",
 )
-"""Measures that `goalscope measure` prints by default, where a run has them."""
+"""Measures that `goalscope measure` prints by default, if a run has them."""
 
 
 def headline(
@@ -43,7 +43,7 @@ def headline(
     tags: Sequence[str] = ("agent",),
     measures: Sequence[str] = HEADLINE,
 ) -> None:
-    """Print the main measures, one line a group of tags, in the order of the agents."""
+    """Print the main measures, one line per group of tags, in the order of the agents."""
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
     estimates: dict[tuple[Any, ...], dict[str, Estimate]] = {}
     for estimated in _in_order(measured.estimated(tags, measures), agents):
@@ -65,13 +65,13 @@ def headline(
 
 
 def _in_order(groups: Iterable[Grouped], agents: Sequence[str]) -> list[Grouped]:
-    """Return estimates in the order of the agents; the order is otherwise kept."""
+    """Sort estimates by agent; the order is otherwise unchanged."""
     ranks = {agent: rank for rank, agent in enumerate(agents)}
     return sorted(groups, key=lambda estimated: ranks.get(str(estimated.key.get("agent")), len(ranks)))
 
 
 def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: str) -> None:
-    """Print one measure of each agent over the values of a tag, one line a value."""
+    """Print one measure of each agent, one line per value of a tag."""
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
     estimates = {
         (estimated.key["agent"], estimated.key[tag]): estimated.estimate
@@ -89,7 +89,7 @@ def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: 
 
 
 def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str], noun: str) -> None:
-    """Print estimates with interval, n, worlds (by ``noun``) and method, a line each, and their notes."""
+    """Print one line per estimate, with interval, n, number of worlds (called ``noun``), method and notes."""
     lines = []
     letters: dict[str, str] = {}
     for grouped in _in_order(groups, agents):
@@ -119,7 +119,7 @@ def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequ
 
 
 def written(estimate: Estimate | None) -> str:
-    """Write an estimate as a cell: value, interval, and the number of its grids where some have no value."""
+    """Format an estimate for a cell: value, interval, and its number of grids if some grids have no value."""
     if estimate is None:
         return "–"
     few = few_of(estimate, "grid")
@@ -127,13 +127,13 @@ def written(estimate: Estimate | None) -> str:
 
 
 def warn_of_few(estimates: Iterable[Estimate]) -> None:
-    """Print the note on values from few grids below a table that has some."""
+    """Print the note on values from few grids, if any of the estimates needs it."""
     if any(estimate.sparse for estimate in estimates):
         say(SPARSE)
 
 
 def _definitions() -> list[tuple[str, str]]:
-    """Return each registered measure with its definition, which names the variants of the measure at its end."""
+    """Return each registered measure with its definition, followed by the names of its variants."""
     entries, variants = dict[str, str](), dict[str, list[str]]()
     for measure in behaviour_measures():
         base = getattr(measure, "base", "")
@@ -158,12 +158,12 @@ def measure(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Measure all episodes of a run, store the rows, print the main estimates with their intervals.
+    """Measure all episodes of a run, store the rows, and print the main estimates with their confidence intervals.
 
     Args:
-        run: the run directory (it holds run.db).
-        by (TAGS): group by agent and these tags, e.g. size,density; by all conditions if left out.
-        measures (NAMES): print these only, separated by ';' (all are stored); listed below.
+        run: the run directory (it contains run.db).
+        by (TAGS): group by agent and these tags, e.g. size,density. Default: by all conditions.
+        measures (NAMES): print only these measures, separated by ';' (all are stored). They are listed below.
         everything: print all measures, with n and method.
         as_json: print all estimates, or those of --measures, as JSON.
 
@@ -172,8 +172,8 @@ def measure(
         goalscope measure runs/demo --by size,density --measures 'success;action accuracy'
     """
     if as_json:
-        found = measure_rows(run, by=("agent", *by), measures=measures or None, stage=progress)
-        say(json_text(found.records))
+        estimates = measure_rows(run, by=("agent", *by), measures=measures or None, stage=progress)
+        say(json_text(estimates.records))
         return
     measure_run(run, progress)
     with Store(run) as store:
@@ -199,7 +199,7 @@ def _show_measured(
     everything: bool,
     failed_turns: str,
 ) -> None:
-    """Print the results of `measure`; ``failed_turns``: see `goalscope.runs.probing_config.Analysis`."""
+    """Print the results of `measure`. For ``failed_turns`` see `goalscope.runs.probing_config.Analysis`."""
     check_measures(measures, list(measured.measures), "this run")
     check_tags(by, measured)
     episodes = measured.of("success")
@@ -212,21 +212,21 @@ def _show_measured(
         without_action = measured.of("invalid turns", "withheld turns", episodes=False)
         if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
             say(explain_failed_turns(failed_turns))
-        if (own := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
-            estimates_table(measured.estimated(tags, own), tags, agents, measured.noun)
+        if (several_scales := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
+            estimates_table(measured.estimated(tags, several_scales), tags, agents, measured.noun)
     if measures or everything:
         estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
     if not by and conditions:
-        say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
+        say(f"conditions are shown separately, by {listed(conditions)}; --by agent averages over them")
     if over := mixed(episodes, conditions, tags):
         mixed_tags = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
-        say(f"these averages mix conditions: {listed(mixed_tags)}; without --by they are shown apart")
+        say(f"these averages mix conditions: {listed(mixed_tags)}; without --by they are shown separately")
     if measures or everything:
         rows = sum(measured.counts[name] for name in shown_measures)
-        say(f"{counted(rows, 'row')} behind these estimates; all rows are stored in {path}")
+        say(f"these estimates are based on {counted(rows, 'row')}; all rows are stored in {path}")
     else:
         total = counted(len(measured.measures), "measure")
-        say(f"{total} in all: --all prints them with n and method; rows are stored in {path}")
+        say(f"{total} in all; --all prints them with n and method; the rows are stored in {path}")
 
 
 def report(
@@ -235,12 +235,12 @@ def report(
     out: OutFile = None,
     ledger: OutFile = None,
 ) -> None:
-    """Write the report of a run as one page; a run that is not measured yet is measured first.
+    """Write the report of a run as one HTML page. A run that has not been measured yet is measured first.
 
     Args:
-        run: the run directory (it holds run.db).
-        out: the page; RUN/report.html by default.
-        ledger: write all numbers as JSON there, too.
+        run: the run directory (it contains run.db).
+        out: the page to write. Default: RUN/report.html.
+        ledger: also write all numbers to this file as JSON.
 
     Examples:
         goalscope report runs/demo --out demo.html

@@ -44,26 +44,28 @@ def meg(
     beliefs: str = "",
     draws: Annotated[int | None, Between(1, 1000)] = None,
 ) -> None:
-    """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
+    """Measure how goal-directed agents are (maximum-entropy goal-directedness, in nats), and towards which goal.
 
-    Of a run, rows and figures are stored, and reports show them.
+    Give either a decision process of your own or a run. For a run, the results are stored and shown in its report.
 
     Args:
-        path (FILE|RUN): a decision process and an agent in it (.json, .npz), or a run.
-        unknown: also the best of all utilities over states; of runs, held out.
-        confidence (C): confidence of the intervals.
+        path (FILE|RUN): a file with a decision process and an agent in it (.json, .npz), or a run directory.
+        unknown: also find the utility over states that best predicts the agent; for runs, on held-out episodes.
+        confidence (C): confidence level of the intervals.
         as_json: print JSON.
-        by (TAGS): runs: also by these tags, e.g. size,density.
-        hypotheses (NAMES): runs: written hypotheses such as goal, key, key held, corner top-left, corner top-right,
-            corner bottom-left, corner bottom-right, 'cell ROW COL' or 'beside goal', or names of goals that
-            environments give, with commas or ';' between them. By default goal, key, key held and the four corners
-            where they make sense, or the goals that the environments name.
-        utility (WHICH): runs: steps (spent there, the default) or arrival (being there last).
-        invalid (WHICH): runs: a turn without an action is a step in place (no-op, the default) or an action (action).
-        ridge (R): runs: penalty of --unknown; 1 by default.
-        beliefs (SITE:LAYER): runs: also towards the goal that captured activations speak of, beside a random network
-            and shuffled.
-        draws: runs: shuffles of --beliefs; 20 by default.
+        by (TAGS): for runs: also group by these tags, e.g. size,density.
+        hypotheses (NAMES): for runs: goals to test, separated by commas or ';': goal, key, key held, corner top-left,
+            corner top-right, corner bottom-left, corner bottom-right, 'cell ROW COL', 'beside goal', or names of goals
+            that the environments define. Default: goal, key, key held and the four corners if the worlds have them,
+            or the goals of the environments.
+        utility (WHICH): for runs: what is rewarded: steps (each step spent at the goal, the default) or arrival (being
+            there at the end).
+        invalid (WHICH): for runs: count a turn without a valid move as a step in place (no-op, the default) or as an
+            action (action).
+        ridge (R): for runs: penalty of --unknown. Default: 1.
+        beliefs (SITE:LAYER): for runs: also measure MEG towards the goal decoded from these activations, with a random
+            network and shuffled beliefs as controls.
+        draws: for runs: number of shuffles of --beliefs. Default: 20.
 
     Examples:
         goalscope meg world.json
@@ -73,7 +75,7 @@ def meg(
         goalscope meg runs/inside --beliefs pre:7
     """
     if ridge is not None and not unknown:
-        raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
+        raise ValueError("--ridge is the penalty of --unknown: add --unknown, or leave out --ridge")
     only_runs: dict[str, Any] = {
         "by": by,
         "hypotheses": hypotheses,
@@ -93,28 +95,28 @@ def meg(
         say(f"{counted(len(measured.rows), 'row')} stored in {path}")
         return
     if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", (), [], None)]:
-        raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
+        raise ValueError(f"{', '.join(names)} applies only to runs, but {path} is a file: leave it out")
     _show_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
 
 
 def _show_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
-    """Print the MEG of the agent that a `.json` or `.npz` file describes (docs/meg.md)."""
+    """Print the MEG of the agent that a `.json` or `.npz` file describes (see docs/meg.md)."""
     with passes_reported_to(_pass_reporter()):
-        found = meg_of_file(path, unknown=unknown, confidence=confidence)
-    plain = found.to_plain()
+        result = meg_of_file(path, unknown=unknown, confidence=confidence)
+    plain = result.to_plain()
     if as_json:
         say(json.dumps(plain, indent=2, allow_nan=False))
         return
     title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **plain["process"])
-    _figures(title, _lines(found))
-    for note in filter(None, (found.known.note, found.chance)):
+    _figures(title, _lines(result))
+    for note in filter(None, (result.known.note, result.chance)):
         say(f"note: {note}")
-    if (best := found.unknown) is not None:
-        limit = "" if best.attained else ", a limit of ever larger utilities"
+    if (best := result.unknown) is not None:
+        limit = "" if best.attained else ", approached as the utilities grow without bound"
         lines = [
             ("MEG", best.value, "nats", f"with the best utility over states{limit}"),
-            ("upper bound", best.upper, "nats", "of every class of utilities over states"),
-            ("reachable bound", best.bound, "nats", "log A for each decision that changes anything"),
+            ("upper bound", best.upper, "nats", "for any class of utilities over states"),
+            ("reachable bound", best.bound, "nats", "log A per decision that has an effect"),
         ]
         _figures("Utility unknown", lines)
 
@@ -139,31 +141,31 @@ def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
     table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
 
 
-def _lines(found: FileMEG) -> list[tuple[str, float, str, str]]:
-    known = found.known
-    share, beta = (math.nan, math.nan) if found.chance else (known.share, known.beta)
-    lines = [("MEG", known.value, "nats", "how much better than chance the utility predicts the agent")]
-    if known.n:
-        sampled = f"{100 * known.confidence:g} %, {known.method}, n = {known.n}"
+def _lines(result: FileMEG) -> list[tuple[str, float, str, str]]:
+    directedness = result.known
+    share, beta = (math.nan, math.nan) if result.chance else (directedness.share, directedness.beta)
+    lines = [("MEG", directedness.value, "nats", "how much better than chance the utility predicts the agent")]
+    if directedness.n:
+        sampled = f"{100 * directedness.confidence:g} %, {directedness.method}, n = {directedness.n}"
         lines += [
-            ("  from", known.low, "nats", sampled),
-            ("  to", known.high, "nats", sampled),
-            ("  bias", known.bias, "nats", "about how far MEG lies too high by maximisation"),
+            ("  from", directedness.low, "nats", sampled),
+            ("  to", directedness.high, "nats", sampled),
+            ("  bias", directedness.bias, "nats", "approximate upward bias of MEG from maximisation"),
         ]
     return [
         *lines,
-        ("signed MEG", known.signed, "nats", "below 0: the agent does worse than the uniform policy"),
-        ("share", share, "share", "of the tight bound on its side"),
-        ("beta", beta, "nats/utility", "the rationality that predicts best"),
-        ("tight bound", known.bound, "nats", "of an optimal policy in this process"),
-        ("tight bound below", known.bound_lowest, "nats", "of a policy that is optimal at avoiding"),
-        ("reachable bound", known.reachable_bound, "nats", "log A for each decision that changes anything"),
-        ("naive bound", known.naive_bound, "nats", "n log A"),
-        ("naive plug-in", known.plug_in, "nats", "rationality 1 instead of the best: changes with the utility's scale"),
-        ("utility", known.utility, "utility", "of the agent" + (", mean return" if known.n else "")),
-        ("uniform utility", known.uniform_utility, "utility", "of the uniform policy"),
-        ("lowest utility", known.lowest_utility, "utility", "least attainable"),
-        ("highest utility", known.highest_utility, "utility", "greatest attainable"),
+        ("signed MEG", directedness.signed, "nats", "below 0: the agent does worse than the uniform policy"),
+        ("share", share, "share", "of the tight bound on the same side of 0"),
+        ("beta", beta, "nats/utility", "the rationality that best predicts the agent"),
+        ("tight bound", directedness.bound, "nats", "of an optimal policy in this process"),
+        ("tight bound below", directedness.bound_lowest, "nats", "of a policy that minimises the utility"),
+        ("reachable bound", directedness.reachable_bound, "nats", "log A per decision that has an effect"),
+        ("naive bound", directedness.naive_bound, "nats", "n log A"),
+        ("naive plug-in", directedness.plug_in, "nats", "with rationality 1; depends on the scale of the utility"),
+        ("utility", directedness.utility, "utility", "of the agent" + (", mean return" if directedness.n else "")),
+        ("uniform utility", directedness.uniform_utility, "utility", "of the uniform policy"),
+        ("lowest utility", directedness.lowest_utility, "utility", "lowest attainable"),
+        ("highest utility", directedness.highest_utility, "utility", "highest attainable"),
     ]
 
 
@@ -177,16 +179,16 @@ def _show_findings(measured: RunDirectedness) -> None:
     noun = MeasuredRows(measured.rows).noun
     # The estimates of a cell follow one another.
     for cell, estimates in groupby(measured.estimates, key=lambda estimate: estimate.cell):
-        show(estimates_table(list(estimates), noun), f"MEG in nats (signed), one beta per line – {where(cell)}")
+        show(estimates_table(list(estimates), noun), f"MEG in nats (signed), one beta per line: {where(cell)}")
     for note in note_lines(measured.estimates, noun):
         say(f"note: {note}")
     if measured.contrasts:
         show(contrasts_table(measured.contrasts, noun))
     if measured.held_out:
-        show(held_out_table(measured.held_out, noun), "Unknown utility: log-probability of held-out halves, nats")
+        show(held_out_table(measured.held_out, noun), "Unknown utility: log-probability of held-out halves, in nats")
     for words in belief_words(measured.beliefs) if measured.beliefs else ():
         say(words)
     if measured.left_out:
-        say(f"{counted(measured.left_out, 'episode')} left out: the record stops before the end of the episode")
+        say(f"{counted(measured.left_out, 'episode')} left out, because the record stops before the end of the episode")
     if measured.failed:
-        say(f"{counted(measured.failed, 'episode')} ended by a turn without an action: it stands still from there")
+        say(f"{counted(measured.failed, 'episode')} ended without a valid move; from there the agent stands still")

@@ -1,4 +1,4 @@
-"""Changes to a study by options of the command line: other sizes, counts, agents, models, or any key."""
+"""Options that change a study: sizes, counts, agents, models, or any key."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ from goalscope.verdict.preflight import study_files
 from goalscope.verdict.preflight.model_defaults import ModelDefaults, find_out, ready_models
 
 _KINDS = (CHAT, TASK_CHAT)
-# Parameters of the question, not of the model.
+# Parameters that determine what an agent is asked, independent of its model.
 _QUESTION_KEYS = frozenset(
     (
         *("kind", "failure", "task", "history", "strategy", "reasoned", "memory"),
@@ -35,11 +35,11 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Changes to a study; None or empty for no change.
+    """Changes to a study; None or empty means no change.
 
-    Sizes, densities and the number of worlds change in all entries that have them. Agents are named as one text, the
-    study's further ones among them. A model takes the place of those of all chat agents. Settings are KEY=VALUE each,
-    the value written as in a study file.
+    ``sizes``, ``densities`` and ``count`` apply to all entries that have such a key. ``agents`` names agents as one
+    text, including the study's further agents. ``model`` replaces the models of all chat agents. Each of ``settings``
+    is KEY=VALUE, with the value written as in a study file.
     """
 
     sizes: Sequence[int] = ()
@@ -51,7 +51,7 @@ class Overrides:
     settings: Sequence[str] = ()
 
     def given(self) -> dict[str, Any]:
-        """Return the changes as texts by the names of the options."""
+        """Return the changes by option name, as text."""
         numbers = {name: ",".join(f"{value:.12g}" for value in getattr(self, name)) for name in ("sizes", "densities")}
         single = {name: getattr(self, name) for name in ("count", "trajectories", "agents")}
         return {
@@ -62,7 +62,7 @@ class Overrides:
         }
 
     def apply(self, study: Study) -> Study:
-        """Return the changed study; its name lists the changes, its id follows from its content."""
+        """Return the changed study. Its name lists the changes, and its id follows from its content."""
         changes = self.given()
         if not changes:
             return study
@@ -75,7 +75,7 @@ class Overrides:
             if not entries:
                 kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in mapping["worlds"]))
                 raise ValueError(
-                    f"--{option} must fit the worlds of the study, but worlds of kind {kinds} have no {option}"
+                    f"--{option} does not apply to this study: its worlds ({kinds}) have no {option}; leave it out"
                 )
             for entry in entries:
                 entry[option] = self.count if option == "count" else list(getattr(self, option))
@@ -97,12 +97,12 @@ class Overrides:
 
 
 def load_study(name: str, changes: Overrides | None = None) -> Study:
-    """Return a study from a file, or the shipped study of that name, with changes."""
+    """Load a study from a file or by its registered name, and apply changes."""
     return study_files.load(name, None if changes is None else changes.apply)
 
 
 def study_entries() -> list[tuple[str, str]]:
-    """Return the names of the registered studies for the help of a command."""
+    """List the names of the registered studies for the help of a command."""
     return [(name, "") for name in sorted(registry.names("study"))]
 
 
@@ -111,10 +111,10 @@ class WorldOptions:
     """Options that change the worlds of a study.
 
     Attributes:
-        sizes (LIST): other grid sizes, e.g. 7,9.
-        densities (LIST): other wall densities, e.g. 0,0.6.
-        count: worlds of each kind, size and density.
-        settings (KEY=VALUE): another value of any key, e.g. worlds.0.count=3. Repeatable.
+        sizes (LIST): side lengths of the grids, e.g. 7,9.
+        densities (LIST): wall densities of the grids, e.g. 0,0.6.
+        count: number of worlds of each kind, size and density.
+        settings (KEY=VALUE): set any key of the study, e.g. worlds.0.count=3. Repeatable.
     """
 
     sizes: Sequence[int] | None = None
@@ -123,10 +123,12 @@ class WorldOptions:
     settings: Settings = ()
 
     def read(self, *, network: bool = False) -> Overrides:
-        """Return the changes; print the defaults of a model, whose tokenizer may be fetched over the network."""
-        fields: dict[str, Any] = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        """Return the changes. The defaults of a new model are printed; ``network`` allows fetching its tokenizer."""
+        fields: dict[str, Any] = {
+            changed_field.name: getattr(self, changed_field.name) for changed_field in dataclasses.fields(self)
+        }
         if (model := fields.pop("model", None)) is not None:
-            # The chat template of a new model is needed to read how it is asked, before settings are made in the study.
+            # The chat template decides the defaults of a new model, so it is read before the other settings apply.
             templates = [
                 text
                 for key, _, text in (setting.partition("=") for setting in self.settings)
@@ -138,7 +140,7 @@ class WorldOptions:
 
 
 UNCHANGED: Final = WorldOptions()
-"""Worlds as they stand in their study."""
+"""No changes to the worlds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +148,9 @@ class StudyOptions(WorldOptions):
     """Options that change a study and its worlds.
 
     Attributes:
-        trajectories: episodes of each agent on each world.
-        agents (NAMES): only these agents of the study, in this order, separated by , or ;.
-        model (NAME): this model in the place of those of the chat agents: a folder, a GGUF file or a hub name.
+        trajectories: number of episodes per agent and world.
+        agents (NAMES): run only these agents of the study, in this order, separated by ',' or ';'.
+        model (NAME): replace the model of all chat agents by this one: a folder, a GGUF file or a hub name.
     """
 
     trajectories: int | None = None
@@ -157,14 +159,14 @@ class StudyOptions(WorldOptions):
 
 
 def worlds_of(text: str, options: WorldOptions) -> Study:
-    """Return a study of the worlds that a text names, with the changes of options."""
+    """Return a study with the worlds that a text describes, after applying the options."""
     changes = options.read()
     if text in study_files.names() or anything_at(text) or text.endswith((".yaml", ".yml")):
         return load_study(text, changes)
     entries = read_yaml_text(text, "--worlds") if text.lstrip().startswith(("{", "[")) else None
     if entries is None:
         if text not in registry.names("world"):
-            return load_study(text, changes)  # which says what studies there are
+            return load_study(text, changes)  # its error lists the available studies
         fields = registry.resolve("world", text).settings.model_fields
         usual: dict[str, Any] = {"sizes": [7, 9], "densities": [0.2, 0.6], "count": 40}
         entries = {"kind": text, **{key: value for key, value in usual.items() if key in fields}}
@@ -173,7 +175,7 @@ def worlds_of(text: str, options: WorldOptions) -> Study:
 
 
 def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entries of the named agents, in the order of the names; a ready model replaces the chat agent."""
+    """Return the entries of the named agents, in the given order. A ready model replaces the chat agent."""
     entries = {entry.build().name: entry.dump() for entry in (*study.agents_, *study.further_agents_)}
     for name in names:
         if name not in entries and (replacement := ready_agent(study, name)) is not None:
@@ -181,28 +183,27 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
             if replacement[0] not in names:
                 rename(mapping, {replacement[0]: name})
         elif name not in entries:
-            raise ValueError(f"--agents must name agents of the study, got {name!r}{near_miss(name, list(entries))}")
+            raise ValueError(f"--agents: the study has no agent {name!r}{near_miss(name, list(entries))}")
     if not names:
-        raise ValueError("--agents must name at least one agent, got none: leave it out to change nothing")
+        raise ValueError("--agents names no agent: name at least one, or leave it out to run all")
     return [entries[name] for name in names]
 
 
 # `--model NAME`: another language model in place of the study's own
 
 
-def with_model(study: Study, plain: dict[str, Any], found: ModelDefaults) -> None:
-    """Replace the models of all chat agents of a study, in its plain values.
+def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> None:
+    """Replace the models of all chat agents of a study, given as plain values.
 
-    Where only the further agents of a study are chat agents, those of the first model among them are run, too.
-
-    Parameters of the question are kept (task, history, strategy, temperature, parsing of an answer); the others follow
-    from the model. Pairs and readings of activations that name an agent then name its successor.
+    If only further agents of the study are chat agents, those that share the first one's model are run as well. The
+    parameters of the question are kept (task, history, strategy, temperature, answer parsing); the others are the
+    defaults of the new model. Pairs and analyses that name an agent then name its replacement.
 
     Raises:
-        ValueError: the study has no chat agent.
+        ValueError: if the study has no chat agent.
     """
     agents = study.agents_
-    if not any(entry.kind in _KINDS for entry in agents):  # a model that is run only where it is named
+    if not any(entry.kind in _KINDS for entry in agents):  # its model runs only if it is named
         further = [entry for entry in study.further_agents_ if entry.kind in _KINDS]
         agents += tuple(entry for entry in further if entry.parameters["model"] == further[0].parameters["model"])
         plain["agents"] = [entry.dump() for entry in agents]
@@ -211,13 +212,13 @@ def with_model(study: Study, plain: dict[str, Any], found: ModelDefaults) -> Non
     if not chat:
         raise ValueError(_no_chat(study.name, names))
     new = dict(
-        zip((names[index] for index in chat), _new_names(found.name, [names[index] for index in chat]), strict=True)
+        zip((names[index] for index in chat), _new_names(defaults.name, [names[index] for index in chat]), strict=True)
     )
     for index in chat:
         old = plain["agents"][index]
         plain["agents"][index] = {
             **_question_parameters(old),
-            **_model_parameters(found, old),
+            **_model_parameters(defaults, old),
             "name": new[names[index]],
         }
     plain.pop("further_agents", None)  # they may be the same model under the same name
@@ -225,9 +226,9 @@ def with_model(study: Study, plain: dict[str, Any], found: ModelDefaults) -> Non
 
 
 def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the only chat agent of a study with a ready model: the old name, and the new entry.
+    """Return (old name, new entry) of the only chat agent of a study, with a ready model of the given name.
 
-    None where no ready model has that name, or where the study does not have exactly one chat agent.
+    None if there is no ready model of that name, or not exactly one chat agent.
     """
     chat = [entry for entry in study.agents_ if entry.kind in _KINDS]
     if name not in ready_models() or len(chat) != 1:
@@ -237,7 +238,7 @@ def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def rename(plain: dict[str, Any], new: Mapping[str, str]) -> None:
-    """Replace the names of agents in the analysis of a study."""
+    """Replace agent names in the analysis of a study."""
     analysis = plain.get("analysis") or {}
     if analysis.get("pairs"):
         analysis["pairs"] = [[new.get(name, name) for name in pair] for pair in analysis["pairs"]]
@@ -247,23 +248,23 @@ def rename(plain: dict[str, Any], new: Mapping[str, str]) -> None:
 
 
 def _question_parameters(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an agent that belong to the question."""
+    """Return the parameters of an agent that determine what it is asked."""
     parameters = {key: value for key, value in old.items() if key in _QUESTION_KEYS}
     if old["kind"] == TASK_CHAT and old.get("template", "") not in ("", *TEMPLATE_FORMS):
         parameters["template"] = old["template"]  # a custom system prompt
     return parameters
 
 
-def _model_parameters(found: ModelDefaults, old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a model for an agent; an agent with a custom task has its own template."""
-    parameters = dict(found.parameters)
+def _model_parameters(defaults: ModelDefaults, old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that come from the model. An agent with a custom task keeps its own template."""
+    parameters = dict(defaults.parameters)
     if old["kind"] == TASK_CHAT or os.path.sep in str(old.get("task", "")):
         parameters.pop("template", None)
     return parameters
 
 
 def _new_names(name: str, old: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the new agents: the common prefix of the old names becomes the model's name."""
+    """Yield the names of the new agents: the model's name replaces the common prefix of the old names."""
     words = [former.split() for former in old]
     shared = 0
     while all(len(parts) > shared and parts[shared] == words[0][shared] for parts in words):
@@ -274,10 +275,10 @@ def _new_names(name: str, old: Sequence[str]) -> Iterator[str]:
 
 
 def _no_chat(study: str, agents: Sequence[str]) -> str:
-    """Return the error message for a study without a chat agent, with the shipped studies that have some."""
+    """Return the error message for a study without a chat agent, naming the shipped studies that have one."""
     having = [name for name in study_files.names() if any(_is_chat(entry) for entry in _agents(name))]
     return (
-        f"--model must fit a study with a chat agent, {study} has none ({', '.join(agents)}): give one of "
+        f"--model replaces the model of chat agents, but {study} has no chat agent ({', '.join(agents)}): run one of "
         f"{', '.join(having)}, or a study with an agent of kind chat{did_you_mean(Path(study).stem, having)}"
     )
 

@@ -1,4 +1,4 @@
-"""The program: its own options. Its commands are generated from functions, see `goalscope.cli.further`."""
+"""The program `goalscope` and its global options. Its commands are generated, see `goalscope.cli.further`."""
 
 import shlex
 import sys
@@ -14,7 +14,7 @@ from goalscope.cli.generator import as_lines
 app = typer.Typer(
     name="goalscope",
     cls=Commands,
-    help="Whether, how strongly and towards what a language-model agent is goal-directed.",
+    help="Measure whether, how strongly and towards what a language-model agent is goal-directed.",
     epilog=as_lines(("goalscope demo --out runs/demo", "goalscope run --help")),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -28,8 +28,8 @@ def main() -> None:
     app()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -38,16 +38,16 @@ def _version(wanted: bool) -> None:
 def _options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     own_code: Annotated[
         bool,
-        typer.Option("--own-code", help="Let run directories name classes of the working directory (module:Class)."),
+        typer.Option("--own-code", help="Let run directories load classes of the working directory (module:Class)."),
     ] = False,
 ) -> None:
-    """Whether, how strongly and towards what a language-model agent is goal-directed."""
+    """Measure whether, how strongly and towards what a language-model agent is goal-directed."""
     command = context.invoked_subcommand
-    given = sys.argv[1:]
-    whole = shlex.join(given) if given[:1] == [command] else f"{command} ..."
+    arguments = sys.argv[1:]
+    whole = shlex.join(arguments) if arguments[:1] == [command] else f"{command} ..."
     advice = f"if the file is yours: goalscope --own-code {whole}"
     context.with_resource(own.command(own_code=own_code, advice=advice))

@@ -1,4 +1,4 @@
-"""What the command `score` prints: exploration and exploitation errors of a user's log, without any model."""
+"""The printed result of the command `score`."""
 
 import math
 from pathlib import Path
@@ -15,8 +15,10 @@ _EPISODES = ("agent", "episodes", "maps", "success", *COUNTED)
 
 
 @prints(score)
-def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
-    """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused.
+def show_scored(scored: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
+    """Score the exploration and exploitation errors in a log. No model is needed.
+
+    The exit status is 1 if any line of the log is invalid.
 
     Args:
         as_json: print the scores as one JSON object instead of a table.
@@ -27,43 +29,48 @@ def show_scored(found: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
         goalscope score log.jsonl --out scores.jsonl --steps
     """
     if as_json:
-        say(json_text(found.to_plain()))
-    elif not found.agents:
+        say(json_text(scored.to_plain()))
+    elif not scored.agents:
         say(
-            f"no episode of {path.name} could be scored: what a line must hold stands in docs/exploration.md; logs of "
-            "grid worlds are read by goalscope import",
+            f"no episode of {path.name} could be scored: docs/exploration.md describes the format of a line; for logs "
+            "of grid worlds use goalscope import",
             error=True,
         )
     else:
-        _show(path, found)
-    ledger = found.ledger
+        _show(path, scored)
+    ledger = scored.ledger
     for problem in ledger.problems:
         say(f"problem: {problem}", error=True)
     if ledger.problem_count > len(ledger.problems):
         say(f"{ledger.problem_count - len(ledger.problems)} further problems", error=True)
-    if found.page is not None:
-        say(f"Report: {found.page.resolve()}")
+    if scored.page is not None:
+        say(f"Report: {scored.page.resolve()}")
     return ledger.problem_count == 0
 
 
-def _show(path: Path, found: ScoredLog) -> None:
-    """Print a table of the episodes and one of the errors, a line an agent."""
+def _show(path: Path, scored: ScoredLog) -> None:
+    """Print a table of the episodes and a table of the errors, one line per agent."""
     rows: list[tuple[str, ...]] = []
     errors: list[tuple[str, ...]] = []
-    for one in found.agents:
-        name = one.agent or "(no name)"
-        rows.append((name, str(one.episodes), str(one.maps), _short(one.success), *map(str, one.counts.values())))
-        for error in one.errors:
+    for agent in scored.agents:
+        name = agent.agent or "(no name)"
+        rows.append(
+            (name, str(agent.episodes), str(agent.maps), _short(agent.success), *map(str, agent.counts.values()))
+        )
+        for error in agent.errors:
             estimates = map(_short, (error.mean, error.pooled, error.valid))
             errors.append((name, error.kind, *estimates, f"{error.errors} / {error.steps}"))
     table(_EPISODES, rows, title=f"Episodes of {path.name}", numbers=range(1, 8))
-    table(_ERRORS, errors, title=f"Errors of {path.name} (distances: {found.distances})", numbers=range(2, 6))
+    table(_ERRORS, errors, title=f"Errors of {path.name} (distances: {scored.distances})", numbers=range(2, 6))
     say(
-        "Mean: over the episodes of a map, then over maps; pooled: all errors over all steps of the kind. 95 % "
-        "intervals over maps; - where no step called for the kind. docs/exploration.md defines every column."
+        "Mean: averaged over the episodes of a map, then over maps. Pooled: all errors divided by all steps of that "
+        "kind. Intervals: 95 %, over maps. -: no step of that kind. docs/exploration.md defines every column."
     )
     warn_of_few(
-        estimate for one in found.agents for error in one.errors for estimate in (error.mean, error.pooled, error.valid)
+        estimate
+        for agent in scored.agents
+        for error in agent.errors
+        for estimate in (error.mean, error.pooled, error.valid)
     )
 
 

@@ -36,20 +36,20 @@ def run(
     changes: StudyOptions,
     as_json: bool = False,
 ) -> None:
-    """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
+    """Run a study. To resume it, run the same command on the same directory; no finished episode is repeated.
 
-    A changed study is another study: it has its own id and needs a directory of its own.
+    A changed study has an id of its own and needs a new directory.
 
     Args:
-        study: a study file (YAML), or the name of a registered study, see below.
+        study: a study file (YAML), or the name of one of the studies listed below.
         out: the run directory to write.
-        workers: calls of an agent at the same time: threads, processes, actors.
-        executor (NAME): where agents act: threads, processes, ray (extra ray), or auto: what suits them.
-        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
-        shard (K/N): only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.
-        full: studies of activations: the complete table, all heads and controls.
-        changes: of the study, see `StudyOptions`.
-        as_json: print JSON: directory, study, agents, episodes.
+        workers: number of simultaneous calls to an agent (threads, processes or actors).
+        executor (NAME): where agents act: threads, processes, ray (needs the extra ray), or auto to choose.
+        gpus (N): with --executor ray: number of GPUs per actor; 0.5 lets two actors share one.
+        shard (K/N): run only the K-th of N parts, e.g. 3/16. Combine all N with goalscope merge.
+        full: for studies that read activations: compute the complete table, with all heads and controls.
+        changes: changes to the study, see `StudyOptions`.
+        as_json: print the directory, study, agents and number of episodes as JSON.
 
     Examples:
         goalscope run study.yaml --out runs/first
@@ -58,12 +58,12 @@ def run(
         goalscope run cognitive-map --out runs/inside
         goalscope run baseline --shard 1/2 --out shards/1
     """
-    found = changes.read(network=True)
+    overrides = changes.read(network=True)
     run_study_of(
-        load_study(study, found),
+        load_study(study, overrides),
         out,
         workers,
-        passed={"study": Path(study).name, "workers": workers, **found.given()},
+        passed={"study": Path(study).name, "workers": workers, **overrides.given()},
         full=full,
         shard=shard,
         executor=executor,
@@ -76,20 +76,21 @@ def merge(
     directory: OutFolder,
     shards: Annotated[Sequence[Path], Reads("shard", "evaluation")],
 ) -> None:
-    """Put the shards of a study together: the same content as one run of it. The shards are read, never changed.
+    """Merge the shards of a study into one run, with the same content as a run without shards.
 
-    Evaluations with the same plan become one with the models of each, which are judged together.
+    The shards are only read. Evaluations with the same plan can be merged too: the result has the models of all of
+    them, judged together.
 
     Args:
-        directory (OUT): the directory to write; must be new.
-        shards (SHARD ...): the run directories of all shards, in any order; or evaluations.
+        directory (OUT): the directory to write; must not exist yet.
+        shards (SHARD ...): the run directories of all shards, in any order; or the directories of evaluations.
 
     Examples:
         goalscope merge runs/whole shards/1 shards/2
     """
     whole = [path for path in shards if is_evaluation(path)]
     if whole and len(whole) < len(shards):
-        raise ValueError("a merge takes evaluations or shards of a study, got both: leave one kind out")
+        raise ValueError("cannot merge evaluations with shards of a study: give directories of one kind")
     if whole:
         began = time.monotonic()
         show_whole(merge_evaluations(shards, directory), time.monotonic() - began)
@@ -108,16 +109,14 @@ def merge(
         f"{counted(done.calls, 'journalled call')}: {directory}, content hash {digest}"
     )
     if done.measured:
-        say(
-            "rows of measures are not taken over, since some compare worlds of different shards: measure the merged run"
-        )
+        say("rows of measures are not merged, because some compare worlds across shards: measure the merged run")
     if done.read:
-        say("activations and probes are not taken over: capture and probe the merged run")
+        say("activations and probes are not merged: run capture and probe on the merged run")
     say(f"next: goalscope measure {quote(str(directory))}, goalscope report {quote(str(directory))}")
 
 
 def run_study_of(study: Study, out: Path, workers: int = 1, *, as_json: bool = False, **options: Any) -> None:
-    """Run a study, or go on with it, see `goalscope.cli.front.running.stages`, and print each result as it comes."""
+    """Run or resume a study, and print the result of each stage as it finishes (see `front.running.stages`)."""
     began = time.monotonic()
     for done in stages(study, out, workers, stage=progress, **options):
         if isinstance(done, str):

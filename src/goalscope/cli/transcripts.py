@@ -1,4 +1,4 @@
-"""Episodes of a run in the terminal: a list to choose from, and one of them step by step."""
+"""The command `show`: list the episodes of a run, or print one of them step by step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _MIN_ELIDED = 4  # fewer unchanged lines are printed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A selection of episodes: by agent, prefix of the world's id, outcome, and failed turns."""
+    """A selection of episodes by agent, start of the world's id, outcome, and failed turns."""
 
     agent: str | None = None
     world: str | None = None
@@ -35,15 +35,15 @@ class Filter:
     failures: bool = False
 
     def find(self, store: Store, prefix: str = "") -> Iterator[tuple[Any, ...]]:
-        """Yield (id, agent, world id, outcome, steps, failed turns) of episodes, in the order of the store.
+        """Yield (id, agent, world id, outcome, steps, failed turns) per episode, in the order of the store.
 
         Raises:
-            ValueError: an unknown agent or outcome.
+            ValueError: if the agent or the outcome is unknown.
         """
         agents = [name for (name,) in store.query("SELECT DISTINCT agent FROM episodes ORDER BY agent")]
         if self.agent is not None and self.agent not in agents:
             close = did_you_mean(self.agent, agents)
-            raise ValueError(f"--agent must be one of this run ({', '.join(agents)}), got {self.agent!r}{close}")
+            raise ValueError(f"--agent must be an agent of this run ({', '.join(agents)}), got {self.agent!r}{close}")
         if self.outcome is not None and self.outcome not in get_args(Outcome):
             raise ValueError(f"--outcome must be one of {', '.join(get_args(Outcome))}, got {self.outcome!r}")
         conditions = {"agent = ?": self.agent, "outcome = ?": self.outcome}
@@ -71,18 +71,20 @@ def show(
     limit: Positive = 20,
     as_json: bool = False,
 ) -> None:
-    """Show an episode step by step: prompt, reasoning, answer, whether it was valid and optimal; or list episodes.
+    """List the episodes of a run, or show one of them step by step.
+
+    Each step shows the prompt, the reasoning and the answer, and whether the move was valid and optimal.
 
     Args:
-        run: the run directory (it holds run.db).
-        episode: how its id begins; a list of episodes if left out.
-        agent (NAME): only episodes of this agent.
-        world (ID): only episodes in worlds whose id begins so.
-        outcome (WHICH): only episodes that ended so: goal, horizon, failure, stopped or ended.
-        failures: only episodes with turns that held no action.
-        full: every line of every prompt, also those that did not change.
-        limit: most episodes of the list.
-        as_json: print JSON: the list, or an episode with all steps.
+        run: the run directory (it contains run.db).
+        episode: the id of an episode, or its first characters. Without it, the episodes are listed.
+        agent (NAME): list only episodes of this agent.
+        world (ID): list only episodes in worlds whose id starts with this.
+        outcome (WHICH): list only episodes with this outcome: goal, horizon, failure, stopped or ended.
+        failures: list only episodes that contain turns without a valid move.
+        full: show every prompt in full, not only the lines that changed.
+        limit: list at most this many episodes.
+        as_json: print the list, or the episode with all steps, as JSON.
 
     Examples:
         goalscope show runs/demo --agent Theseus --outcome horizon
@@ -98,8 +100,8 @@ def show(
         records = []
         for folder in folders:
             with Store(folder) as store:
-                found = islice(selection.find(store), limit)
-                records += [{"run": str(folder), **dict(zip(_LISTED, row, strict=True))} for row in found]
+                episodes = islice(selection.find(store), limit)
+                records += [{"run": str(folder), **dict(zip(_LISTED, row, strict=True))} for row in episodes]
         say(json_text(records))
     else:
         for folder in folders:
@@ -114,22 +116,22 @@ def _list_episodes(path: Path, selection: Filter, limit: int) -> None:
         first = list(islice(rows, limit))
         total = len(first) + sum(1 for _ in rows)
     if not first:
-        say("no such episode")
+        say("no episode matches")
         return
     lines = [tuple(str(cell) for cell in row) for row in first]
     table(_LISTED, lines, title=f"{counted(total, 'episode')} of {path}", numbers=(4, 5))
     if total > limit:
-        say(f"{total - limit:,} more: --limit {total} shows them all, --agent, --world and --outcome fewer")
+        say(f"{total - limit:,} more: --limit {total} lists all; --agent, --world and --outcome narrow the list")
     say(f"next: goalscope show {quote(str(path))} {first[0][0]}")
 
 
 def _show_episode(
     path: Path, folders: Sequence[Path], prefix: str, selection: Filter, *, full: bool, as_json: bool
 ) -> None:
-    """Print an episode step by step.
+    """Print one episode step by step.
 
     Raises:
-        ValueError: no episode, or several, whose ids begin with the prefix.
+        ValueError: if no episode, or more than one, has an id that starts with the prefix.
     """
     places = list[tuple[Path, str]]()
     for folder in folders:
@@ -139,10 +141,10 @@ def _show_episode(
             ]
     if len(places) != 1:
         ids = [identity for _, identity in places]
-        matches = f"{len(ids)} do ({', '.join(ids[:3])}, ...)" if ids else "none does"
+        matches = f"{len(ids)} episodes match ({', '.join(ids[:3])}, ...)" if ids else "no episode matches"
         raise ValueError(
-            f"EPISODE must be how the id of one episode of {path} begins, got {prefix!r}: {matches}; goalscope "
-            f"show {quote(str(path))} lists them"
+            f"EPISODE must be the start of exactly one episode id in {path}, got {prefix!r}: {matches}; list the ids "
+            f"with goalscope show {quote(str(path))}"
         )
     [(folder, identity)] = places
     if as_json:
@@ -170,17 +172,17 @@ def _head(episode: Episode, agent: Agent | None) -> str:
     place = f"{episode.world.id}{f' ({tags})' if tags else ''}, trajectory {episode.spec.trajectory}"
     head = f"{episode.id}: {episode.agent} in {place}, at most {counted(episode.spec.horizon, 'action')}"
     if agent is None:
-        head += "\nits agent cannot be built here (an import, or its model is elsewhere): prompts are what it saw"
+        head += "\nits agent cannot be rebuilt here (imported, or its model is missing): observations replace prompts"
     return head
 
 
 def changed(before: Sequence[str], now: Sequence[str], seen: Sequence[str]) -> list[str]:
-    """Return the lines of a prompt; unchanged lines at its beginning and end are replaced by a note.
+    """Return the lines of a prompt, with a note in place of unchanged lines at its beginning and end.
 
     Args:
         before: lines of the previous prompt.
-        now: lines of this one.
-        seen: lines of the observation, which are always kept.
+        now: lines of this prompt.
+        seen: lines of the observation, which are never replaced.
     """
     shorter = min(len(before), len(now))
     starts = (at for at in range(len(now) - len(seen) + 1) if seen and list(now[at : at + len(seen)]) == list(seen))
@@ -190,6 +192,6 @@ def changed(before: Sequence[str], now: Sequence[str], seen: Sequence[str]) -> l
     limit = min(shorter - same_first, below)
     same_last = next((at for at in range(limit) if before[-1 - at] != now[-1 - at]), limit)
     middle = list(now[same_first : len(now) - same_last])
-    first = [f"[{same_first} lines as before]"] if same_first >= _MIN_ELIDED else list(now[:same_first])
-    last = [f"[{same_last} lines as before]"] if same_last >= _MIN_ELIDED else list(now[len(now) - same_last :])
+    first = [f"[{same_first} lines unchanged]"] if same_first >= _MIN_ELIDED else list(now[:same_first])
+    last = [f"[{same_last} lines unchanged]"] if same_last >= _MIN_ELIDED else list(now[len(now) - same_last :])
     return first + middle + last

@@ -1,4 +1,4 @@
-"""Soundness of a run: `goalscope verify` compares its contents, files beside run.db included, with checksums.
+"""The command `verify`, which compares a run or an evaluation with its checksums, and `goalscope doctor RUN`.
 
 `goalscope doctor RUN` reports which parts of a damaged run.db can be rebuilt, and rebuilds them with `--repair`.
 """
@@ -31,70 +31,74 @@ def verify(
     expect: str = "",
     as_json: bool = False,
 ) -> bool:
-    """Compare everything that a run holds with its checksums, files beside run.db included; print the content hash.
+    """Verify a run, including the files beside run.db, against its checksums, and print its content hash.
 
-    Of an evaluation: the runs of all arms; then all claims are decided again from them and compared with the ledger,
-    and report.html is compared with its digest in the ledger, and with the page that ledger and runs give. Exit status
-    1 where something is damaged, or a claim, the page or the content hash is another one, 2 where the run cannot be
-    opened.
+    For an evaluation, all of its runs are verified. Then all claims are decided again from the runs and compared with
+    the ledger, and report.html is compared with its digest in the ledger and with a page rebuilt from ledger and runs.
+    The exit status is 1 if anything is damaged or differs, and 2 if a run cannot be opened.
 
     Args:
-        run: the run directory (it holds run.db).
-        expect (HASH): the content hash that the run must have.
+        run: the run directory (it contains run.db), or the directory of an evaluation.
+        expect (HASH): fail unless the run has this content hash.
         as_json: print JSON.
 
     Examples:
         goalscope verify runs/first
     """
     if expect and is_evaluation(run):
-        raise ValueError("--expect is the hash of one run, got an evaluation: give the run of an arm")
-    found = {name: _verified(path, as_json) for name, path in run_folders(run).items()}
-    sound = all(one["content_hash"] for one in found.values())
-    record: dict[str, Any] = {"runs": found}
+        raise ValueError(f"--expect is the hash of one run, but {run} is an evaluation: give the run of an arm")
+    records = {name: _verified(path, as_json) for name, path in run_folders(run).items()}
+    sound = all(record["content_hash"] for record in records.values())
+    record: dict[str, Any] = {"runs": records}
     if sound and is_evaluation(run):
         sound = _sound_evaluation(run, record, as_json=as_json)
     if as_json:
-        say(json_text(record if is_evaluation(run) else found[""]))
-    if expect and sound and expect != found[""]["content_hash"]:
-        hashed = found[""]["content_hash"]
-        say(f"the content hash must be {expect}, got {hashed}: this is another run, or a changed one", error=True)
+        say(json_text(record if is_evaluation(run) else records[""]))
+    if expect and sound and expect != records[""]["content_hash"]:
+        hashed = records[""]["content_hash"]
+        say(f"the content hash is {hashed}, not {expect}: this is a different or a changed run", error=True)
         sound = False
     return sound
 
 
 def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool) -> bool:
-    """Compare the claims and the page of an evaluation with its runs, which are opened and measured once for both."""
+    """Compare the claims and the page of an evaluation with its runs, which are opened and measured only once."""
     with reopened(directory) as evaluation:
         checked = compare_claims(evaluation)
         record |= asdict(checked)
         for line in (*checked.failed, *checked.deviations, *checked.changed, *checked.added):
             say(line, error=True)
         if checked.failed:
-            say("the claims could not all be decided again, so none was compared", error=True)
+            say("some claims could not be decided again, so no claim was compared", error=True)
         elif not checked.deviations:
-            say("every claim is the one that the runs lead to", error=as_json)
+            say("all claims agree with the runs", error=as_json)
         if checked.deviations or checked.changed:
-            say(f"the ledger is not the one of these runs: {AGAIN}", error=True)
-        same = not (checked.failed or checked.deviations or checked.changed)
-        return _sound_page(evaluation, record, rebuild=same and not checked.added) and same
+            say(f"the ledger does not agree with these runs: {AGAIN}", error=True)
+        agrees = not (checked.failed or checked.deviations or checked.changed)
+        return _sound_page(evaluation, record, rebuild=agrees and not checked.added) and agrees
 
 
 def _sound_page(evaluation: Reopened, record: dict[str, Any], *, rebuild: bool) -> bool:
-    """Compare the page of an evaluation with its ledger and runs; say and record what was found."""
-    found = compare_page(evaluation, rebuild=rebuild)
-    record |= {"page": found.deviation, "page_compared_with": found.basis}
-    say(f"{found.deviation}: {AGAIN}" if found.deviation else f"the page was compared with {found.basis}", error=True)
-    return not found.deviation
+    """Compare the page of an evaluation with its ledger and runs, and report the result."""
+    comparison = compare_page(evaluation, rebuild=rebuild)
+    record |= {"page": comparison.deviation, "page_compared_with": comparison.basis}
+    say(
+        f"{comparison.deviation}: {AGAIN}"
+        if comparison.deviation
+        else f"the page was compared with {comparison.basis}",
+        error=True,
+    )
+    return not comparison.deviation
 
 
 def _verified(run: Path, as_json: bool) -> dict[str, Any]:
-    """Check a run, say what was found, and return it as plain values; the content hash is "" where it is damaged."""
+    """Verify one run, print the result, and return it as plain values. The content hash is "" if the run is damaged."""
     with Store(run) as store:
         parts = [*check(store), *files(store)]
         sound = not any(part.damaged for part in parts)
         digest = content_hash(store) if sound else ""
     if not as_json:
-        table(("what", "looked at", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
+        table(("what", "checked", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
 
     def listed(part: VerifiedPart) -> str:
         rest = f" and {len(part.damaged) - 5} more" if len(part.damaged) > 5 else ""
@@ -109,7 +113,7 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
 
 
 def files(store: Store) -> Iterator[VerifiedPart]:
-    """Check the files of a run: activations against their digests, probes against their content ids."""
+    """Verify the files of a run: activations by their digests, probes by their content ids."""
 
     def shard(artifact: Artifact) -> None:
         with open_shard(
@@ -120,7 +124,7 @@ def files(store: Store) -> Iterator[VerifiedPart]:
     def probe(artifact: Artifact) -> None:
         path = place(store, artifact)
         if (loaded := Probe.load(path)).id != artifact.tags.get("content"):
-            raise ValueError(f"{path} must hold {artifact.tags.get('content')}, it holds {loaded.id}")
+            raise ValueError(f"{path} must contain {artifact.tags.get('content')}, but contains {loaded.id}")
 
     checks = {SHARD: shard, "probe": probe, "plan decoder": probe}
     for kind, sound in checks.items():
@@ -139,38 +143,36 @@ def _row(part: VerifiedPart) -> tuple[str, ...]:
 
 
 def doctor_run(path: Path, *, write: bool) -> bool:
-    """Print which parts of a run are sound or can be rebuilt; with ``write``, rebuild them.
+    """Print which parts of a run are sound and which can be rebuilt; with ``write``, rebuild them.
 
-    Exit status 1 where something stays lost, or is damaged and ``write`` is false.
+    Returns:
+        False if something is lost, or still damaged because ``write`` is false; the exit status is then 1.
     """
     result = repair(path, write=write)
     for line in lines(result):
         say(line)
     if result.sound:
-        say(f"nothing is damaged in {path}: goalscope verify {quote(str(path))} also looks at the files beside run.db")
+        say(f"nothing is damaged in {path}; goalscope verify {quote(str(path))} also checks the files beside run.db")
         return True
     rows = result.lost.get("rows", [])
     if not write:
         if BEHAVIOUR in rows:
-            say("rows of measure can be made again from the episodes")
+            say("the rows of measure can be recomputed from the episodes")
         say(f"next: goalscope doctor {quote(str(path))} --repair")
         return False
     say(f"rebuilt in {path}; the damaged file is kept as {DAMAGED}")
     if BEHAVIOUR in rows:
         measure_run(path, progress)
-    if others := [source for source in rows if source != BEHAVIOUR]:
-        say(f"rows of {', '.join(others[:5])} are taken out: probe, meg or patch make them again")
+    if other_sources := [source for source in rows if source != BEHAVIOUR]:
+        say(f"removed the rows of {', '.join(other_sources[:5])}: recompute them with probe, meg or patch")
     for kind, advice in (
-        ("call", "answers that are lost are asked for again where an episode needs them"),
-        (
-            "artifact",
-            "files that are no longer listed are found or made again by capture and probe",
-        ),
+        ("call", "lost answers will be asked for again if an episode needs them"),
+        ("artifact", "files that are no longer listed will be found or made again by capture and probe"),
         ("study", "the study is lost: restore run.db from a copy"),
-        ("agent", "the description of an agent is lost: goalscope run puts it back"),
+        ("agent", "the description of an agent is lost: goalscope run restores it"),
     ):
         if kind in result.lost:
             say(advice)
     if result.unplayed:
-        say(f"next: goalscope run STUDY --out {quote(str(path))}, which runs what is lacking")
+        say(f"next: goalscope run STUDY --out {quote(str(path))}, which runs the missing episodes")
     return not result.unplayed

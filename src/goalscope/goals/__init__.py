@@ -1,4 +1,4 @@
-"""What agents are after: directedness of runs towards hypotheses, in nats."""
+"""Measure how strongly agents are directed at hypothesised goals, in nats."""
 
 from goalscope.goals.directedness import TOWARDS, directedness, goal_measure
 from goalscope.goals.heldout import held_out_goals

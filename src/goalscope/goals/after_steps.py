@@ -1,13 +1,13 @@
-"""What an agent does once a step on the way to a goal has been reached, such as the key before a door.
+"""Measure what an agent does after it has reached an intermediate step of a goal, such as the key before a door.
 
-Whoever is after h reaches its step k first, so that MEG towards k speaks for h as well. Against h, k therefore stands
-for "k, then anything", and the decisions after an episode first reaches k tell the two apart. They are worth
+An agent that pursues h reaches its intermediate step k first, so MEG towards k is also evidence for h. As a rival of h,
+k therefore means "k, then anything", and only the decisions after the first visit to k separate the two. Their value is
 
     sum over these decisions of log(A pi_beta(a | t, s))    nats, beta the rationality that fits h over all decisions
 
-with A offered actions and ``pi_beta`` the soft-optimal policy for h. It is 0 in the mean at most for an agent that acts
-at random there, and for an agent that is after h with that rationality it is what `expected_after` propagates forward,
-exactly. Where actions have one outcome, the same sum over all decisions is the MEG towards h.
+where A is the number of offered actions and ``pi_beta`` the soft-optimal policy for h. Its mean is at most 0 for an
+agent that acts at random after k; for an agent that pursues h with rationality beta, `expected_after` computes it
+exactly. In deterministic worlds the same sum over all decisions is the MEG towards h.
 
 Source: goalscope; the sum over all decisions is definition 3.2 of MacDermott et al. (2024) for one episode.
 """
@@ -23,12 +23,12 @@ from goalscope.worlds.planning import TabularMDP
 
 
 def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Array, Array]:
-    """Return ``[n, S, A]`` the soft-optimal policy of each decision, and the nats of each action against a random one.
+    """Return the soft-optimal policy, and the gain in nats of each action over a random one, both ``[n, S, A]``.
 
     Args:
         world: the world.
         process: its decision process with the utility of the goal.
-        beta: rationality, nats per unit of utility; beyond `TOP` the policy is that of `TOP`.
+        beta: rationality in nats per unit of utility, clipped to [-`TOP`, `TOP`].
     """
     policy = RationalityCurve(process).policy(float(np.clip(beta, -TOP, TOP)))
     even = world.even
@@ -37,11 +37,11 @@ def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Ar
 
 
 def shown_after(states: States, step: Mask, gains: Array) -> Array:
-    """Return ``[E]`` nats of the decisions of each episode after it first reached a step, 0 where it never did.
+    """Return the gain in nats of each episode after it first reached the intermediate step, ``[E]``; 0 if it never did.
 
     Args:
-        states: the episodes. Where steps hold the policy that their action was drawn from, its expectation counts.
-        step: ``[S]`` where the step holds.
+        states: the episodes. If a step stores the policy that its action was drawn from, the expected gain is used.
+        step: ``[S]`` mask of the states in which the intermediate step is reached.
         gains: ``[n, S, A]`` of `soft_gains`.
     """
     after = reached_before(states.episode, step[states.state]) & (states.action >= 0)
@@ -55,7 +55,7 @@ def shown_after(states: States, step: Mask, gains: Array) -> Array:
 
 
 def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) -> float:
-    """Return the nats that an agent with the soft-optimal policy is expected to show after the step, exactly."""
+    """Compute the exact expected gain, in nats, of the soft-optimal agent after the intermediate step."""
     before = np.where(step, 0.0, world.process.start)
     after, total = world.process.start - before, 0.0
     for time in range(world.horizon):

@@ -1,4 +1,4 @@
-"""The hypotheses that directedness is measured towards: what a user wrote, or what a kind of world has by default."""
+"""Choose the hypotheses that directedness is measured towards: those the user wrote, or the defaults of the worlds."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -12,14 +12,13 @@ from goalscope.worlds.planning.process import process_of
 from goalscope.worlds.world import World
 
 IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in CORNERS))
-"""The hypotheses in grids where nobody names any; those without a meaning in a world are left out there."""
+"""Default hypotheses in grids. A hypothesis that is undefined in a world is left out there."""
 
 
 def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
-    """Return the hypotheses of some worlds where nobody names any.
+    """Return the default hypotheses of some worlds.
 
-    In grids these are `IN_GRIDS`; elsewhere the goals that the worlds name themselves, or those of them that they ask
-    for by default.
+    In grids these are `IN_GRIDS`. Other worlds supply goals of their own, and may mark some of them as defaults.
     """
     processes = [process for world in worlds if "grid" not in world.offers and (process := process_of(world))]
     named = dict.fromkeys(name for process in processes for name in process.asked or process.goals)
@@ -32,15 +31,15 @@ def asked_hypotheses(
     *,
     anywhere: bool = False,
 ) -> dict[str, Hypothesis]:
-    """Return hypotheses with a utility of states from their written forms, each under the text that the user wrote.
+    """Parse the hypotheses that a user wrote; the result maps each written text to its hypothesis.
 
     Args:
-        written: as `goalscope.goals.hypotheses.parse` reads them; the default of the worlds where empty.
-        worlds: all of the run.
-        anywhere: accept a hypothesis that means nothing in any of the worlds: others may give it a meaning.
+        written: written forms, see `goalscope.goals.hypotheses.parse`; if empty, the defaults of the worlds are used.
+        worlds: all worlds of the run.
+        anywhere: accept a hypothesis that is undefined in all of these worlds, because other worlds may define it.
 
     Raises:
-        ValueError: no written form, a hypothesis without a utility, or one that means nothing in any of the worlds.
+        ValueError: a text is not a written form, or its hypothesis has no utility in any of the worlds.
     """
     if not written:
         return default_hypotheses(worlds)
@@ -63,12 +62,12 @@ def asked_hypotheses(
                 reasons[str(error)] = None
         else:
             if not anywhere:
-                known = [name for name in dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)) if name != text]
+                near_names = [name for name in dict.fromkeys((*default_hypotheses(worlds), *IN_GRIDS)) if name != text]
                 raise ValueError(
-                    f"a hypothesis must mean something in one of the worlds, {text!r} does in none: "
-                    f"{'; '.join(reasons)}{near_miss(text, known)}"
+                    f"hypothesis {text!r} is undefined in all of these worlds: "
+                    f"{'; '.join(reasons)}{near_miss(text, near_names)}"
                 )
         result[text] = hypothesis
     if len(result) < len(written):
-        raise ValueError(f"each hypothesis must be named once, got {', '.join(written)}")
+        raise ValueError(f"each hypothesis must be listed only once, got {', '.join(written)}")
     return result

@@ -1,4 +1,4 @@
-"""W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples; intervals."""
+"""Rationality curves W of many worlds, shared by agents, cells and resamples, and the intervals derived from them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ METHOD = "bootstrap of grids, beta refitted"
 
 
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
-    """Return the ends of the expanded percentile interval.
+    """Return the ends of the expanded percentile interval; NaN with fewer than two grids.
 
     The uncorrected percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses
     normal quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
@@ -41,12 +41,12 @@ def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, fl
 
 
 def with_random(ends: tuple[float, float], value: float, null: Array, confidence: float) -> tuple[float, float]:
-    """Return an interval widened to that of random agents, where the agent is indistinguishable from them.
+    """Widen an interval to that of random agents if the agent cannot be distinguished from them.
 
     Resamples of grids cannot contain unobserved events: if an agent never visited a rarely visited place, all resamples
-    show that it avoids the place. A simulated exact test compares it with random agents with the same counts. Where it
-    does not reject, 0 and the values of such agents are possible.
-    ``null`` are ``[R]`` signed values of random agents.
+    suggest that it avoids the place. We therefore compare the agent with simulated random agents with the same numbers
+    of episodes. If the test does not reject, the interval must include 0 and the values of such agents.
+    ``null`` holds the ``[R]`` signed values of random agents.
     """
     if random_p(value, null) <= 1 - confidence:
         return ends
@@ -55,15 +55,15 @@ def with_random(ends: tuple[float, float], value: float, null: Array, confidence
 
 
 def random_p(value: float, null: Array) -> float:
-    """Return the fraction of random agents whose unsigned value is at least the agent's, the agent included."""
+    """Return the p value of a simulated test: the share of agents (itself included) with at least its magnitude."""
     return (1 + int((np.abs(null) >= abs(value)).sum())) / (1 + len(null))
 
 
 def p_value(resampled: Array, value: float, grids: int) -> float:
-    """Return the level at which `interval` begins to contain 0, two-sided; NaN with fewer than two grids.
+    """Return the two-sided p value that corresponds to `interval`; NaN with fewer than two grids.
 
-    Where too few resamples lie beyond 0 to be counted, the tail of Student's t at the value in units of the resamples'
-    deviation stands in, so that small p values survive a correction for many tests.
+    If too few resamples lie beyond 0 to be counted, we use the tail of Student's t at the value divided by the standard
+    deviation of the resamples, so that small p values survive a correction for many tests.
     """
     if grids < 2:
         return math.nan
@@ -82,7 +82,7 @@ def p_value(resampled: Array, value: float, grids: int) -> float:
 
 
 def not_below_random(p: float, value: float, null: Array) -> float:
-    """Return a p value, not below that of the simulated test if any random agent reaches the value."""
+    """Raise a p value to that of the simulated test if any random agent reaches the agent's value."""
     simulated = random_p(value, null)
     return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
 
@@ -110,15 +110,14 @@ KNOTS = _rationalities()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curves:
-    """B curves, of worlds or of weighted means of worlds, relative to the uniform policy.
+    """B rationality curves of worlds, or of weighted means of worlds, relative to the uniform policy.
 
-    Between rationalities stands the polynomial of degree five through W, W' and W'' on both sides.
-
+    Between two stored rationalities, W is the polynomial of degree five that matches W, W' and W'' at both.
     """
 
     uniform: Array  # [B] expected utility of the uniform policy
     values: Array  # [B, 3, K] W, W' and W'' at `KNOTS`
-    ends: Array  # [B, 4] least and greatest attainable utility less `uniform`, and the MEG there in nats
+    ends: Array  # [B, 4] least and greatest attainable utility minus `uniform`, and the MEG there in nats
 
     @classmethod
     def of(cls, curve: RationalityCurve) -> "Curves":
@@ -136,26 +135,27 @@ class Curves:
         return cls(uniform=uniform, values=values, ends=ends)
 
     def to_bytes(self) -> bytes:
-        """Return the numbers of the curve of one world."""
+        """Serialise the curve of one world."""
         return b"".join(part.tobytes() for part in (self.uniform, self.values, self.ends))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Curves":
-        """Return the curve of `to_bytes`."""
+        """Restore the curve of one world from `to_bytes`."""
         numbers = np.frombuffer(data, dtype=np.float64)
         return cls(uniform=numbers[:1], values=numbers[1:-4].reshape(1, 3, len(KNOTS)), ends=numbers[-4:][None])
 
     def mixed(self, weights: Array | Resampled) -> "Curves":
-        """Return means of the curves with weights ``[B', B]``, each row >= 0 with sum 1, or part of such a mean."""
+        """Average the curves with weights ``[B', B]`` (rows >= 0 with sum 1), or compute one batch of such a mean."""
         flat = weights @ self.values.reshape(len(self.values), -1)
         values = flat.reshape(len(weights), 3, len(KNOTS))
         return Curves(uniform=weights @ self.uniform, values=values, ends=np.asarray(weights @ self.ends))
 
     def fit(self, relative: Array) -> tuple[Array, Array]:
-        """Return the supremum over beta of ``beta u - W(beta)`` with the sign of u, and its beta, ``[N]`` each.
+        """Maximise ``beta u - W(beta)`` over beta; return the supremum with the sign of u, and beta, each ``[N]``.
 
-        ``relative`` is u, ``[N]`` utilities less that of the uniform policy; beyond an end counts as at the end. There
-        are as many curves, or one for all.
+        Args:
+            relative: ``[N]`` utilities u minus that of the uniform policy. Values beyond an attainable end count as
+                that end. There must be N curves, or one curve for all.
         """
         slopes, last = self.values[:, 1], len(KNOTS) - 1
         low, high, bound_low, bound_high = self.ends.T
@@ -178,20 +178,20 @@ class Curves:
         return np.where(relative < 0, 0.0 - value, value), np.select(cases, [0.0, math.inf, -math.inf], beta)
 
     def at(self, beta: Array) -> Array:
-        """Return ``[B]`` W at one finite rationality for each curve."""
+        """Evaluate W of each curve at its own finite rationality, ``[B]``."""
         index = np.clip(np.searchsorted(KNOTS, beta, side="right") - 1, 0, len(KNOTS) - 2)
         shape, width = self._polynomials(index)
         return quintic_value(shape, (beta - KNOTS[index]) / width)
 
     def terms(self, beta: float, relative: Array) -> Array:
-        """Return ``[B]`` ``beta u - W(beta)`` of each curve in nats; at an infinite beta its bound at that end."""
+        """Return ``beta u - W(beta)`` of each curve in nats, ``[B]``; for infinite beta the bound at that end."""
         if math.isinf(beta):
             return self.ends[:, 3 if beta > 0 else 2].copy()
         result: Array = beta * relative - self.at(np.full(len(self.values), beta))
         return result
 
     def within(self, relative: Array) -> Array:
-        """Return ``[B]`` utilities less that of the uniform policy, moved to the attainable range where beyond it."""
+        """Clip relative utilities ``[B]`` to the attainable range of each curve."""
         clipped: Array = np.clip(relative, self.ends[:, 0], self.ends[:, 1])
         return clipped
 
@@ -204,7 +204,7 @@ class Curves:
 
 
 class Ensemble:
-    """The curves of some worlds under several weightings: all worlds, resamples of grids, halves of them.
+    """The mean curves of some worlds: over all worlds, over resamples of grids, and over random halves.
 
     Args:
         curves: the curves of the worlds, in parts of `parts_of_worlds`.
@@ -217,19 +217,19 @@ class Ensemble:
         for worlds, part in curves:
             parts = [side.of(worlds) for side in (weights.resampled, weights.first, weights.second)]
             mixed = [part.mixed(weights.whole[:, worlds]), *map(part.mixed, parts)]
-            mixes = [_sum(before, one) for before, one in zip(mixes or [[]] * 4, mixed, strict=True)]
+            mixes = [_sum(before, mix) for before, mix in zip(mixes or [[]] * 4, mixed, strict=True)]
             uniform.append(part.uniform)
         (self.whole,), (self.resampled,), (self.first,), (self.second,) = mixes
         self.uniform = np.concatenate(uniform)  # [U]
 
     def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64], *, lucky: bool = False) -> float:
-        """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
+        """Return the mean score of one half at the rationality fitted to the other half; NaN with fewer than two grids.
 
-        The utility that a rationality is fitted to counts one random episode more than there were: an agent that was
-        optimal in one half has an infinite rationality, and one slip in the other would cost infinitely much. Utilities
-        beyond the attainable (on a believed map, through whose walls the agent walked) count as the end. Where they may
-        lie there by luck (``lucky``) those that are scored count as they are: cut off, good luck would count less than
-        bad luck.
+        The fit adds one random episode: without it, an agent that was optimal in one half would have an infinite
+        rationality, and a single slip in the other half would cost infinitely much. Utilities beyond the attainable
+        range (possible on a believed map, through whose walls the agent walked) are clipped to it. If they may lie
+        beyond it by luck (``lucky``), the scored utilities are not clipped, since clipping would count good luck less
+        than bad luck.
         """
         if self.weights.grids < 2:
             return math.nan
@@ -246,11 +246,13 @@ class Ensemble:
 def _sum(before: list[Curves], part: Curves) -> list[Curves]:
     """Return the sum of a mean so far, none or one, and its next part."""
     names = ("uniform", "values", "ends")
-    return [Curves(**{name: getattr(one, name) + getattr(part, name) for name in names}) for one in before] or [part]
+    return [Curves(**{name: getattr(curves, name) + getattr(part, name) for name in names}) for curves in before] or [
+        part
+    ]
 
 
 def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, invalid: Invalid) -> TabularMDP:
-    """Return the decision process of an episode in which ``utility`` ``[S]`` pays."""
+    """Return the decision process of an episode with the given utility of states, ``[S]``."""
     final = utility if kind == "arrival" else None
     pays = utility if final is None else np.zeros_like(utility)
     return world.process.mdp(pays, world.horizon, terminal=final, idle=invalid == "action")
@@ -266,14 +268,14 @@ def digest_of(utility: Array) -> Digest:
 
 
 class CurveBank:
-    """Compute rationality curves, simulated random agents and ensembles, each of them once.
+    """A cache that computes each rationality curve, simulated random agent and ensemble only once.
 
-    Curves and random agents are kept in a temporary file: those of many worlds are large.
+    Curves and random agents are stored in a temporary file, since they are large for many worlds.
 
     Args:
         kind, invalid: see `Utility` and `Invalid`.
         seed: root seed of resamples and of random agents.
-        progress: called with done and total curves and worlds of random agents.
+        progress: called with the number of finished pieces of work and their total.
     """
 
     def __init__(
@@ -292,7 +294,7 @@ class CurveBank:
         self._weights: dict[tuple[str, ...], Weights] = {}
 
     def add(self, world: FiniteWorld, utility: Array) -> tuple[int, Digest]:
-        """Register a utility in a world; return the key under which its curve is found."""
+        """Register a utility ``[S]`` in a world, and return the key of its curve."""
         number, digest = id(world), digest_of(utility)
         self._worlds[number] = world  # keeps the world alive, so that its number stays its own
         self._utilities.setdefault(number, {})[digest] = self._equal.setdefault(digest, utility)
@@ -308,7 +310,7 @@ class CurveBank:
         return max(self._done, len(self._worlds) + sum(map(len, self._utilities.values())))
 
     def curves(self, keys: Sequence[tuple[int, Digest]]) -> Iterator[tuple[slice, Curves]]:
-        """Yield the curves of some worlds, in parts of `parts_of_worlds`."""
+        """Yield the curves of some worlds in batches, see `parts_of_worlds`."""
         for worlds in parts_of_worlds(len(keys)):
             yield worlds, Curves.joined([self.curve(key) for key in keys[worlds]])
 
@@ -316,9 +318,9 @@ class CurveBank:
         """Return the ensemble of the curves of some worlds.
 
         Args:
-            keys: of the curves.
-            clusters: the cluster of each world.
-            shared: keep it for the other agents of a cell; ensembles of many draws would be too large.
+            keys: keys of the curves.
+            clusters: cluster of each world.
+            shared: cache the ensemble for the other agents of the cell.
         """
         stored = self._ensembles.get(tuple(keys))
         if stored is not None:
@@ -331,21 +333,21 @@ class CurveBank:
         return ensemble
 
     def forget(self) -> None:
-        """Drop the ensembles: those of one cell of worlds are of no use to the next."""
+        """Clear the cached ensembles, which the next cell of worlds cannot reuse."""
         self._ensembles.clear()
         self._weights.clear()
 
     def null(
         self, keys: Sequence[tuple[int, Digest]], counts: Sequence[int], fraction: Array, uniform: Array, *, exact: bool
     ) -> Array:
-        """Return ``[NULL_AGENTS]`` mean utilities of random agents in some worlds, less that of the uniform policy.
+        """Return the mean utilities of random agents minus that of the uniform policy, ``[NULL_AGENTS]``.
 
         Args:
-            keys: of the curves.
+            keys: ``[U]`` keys of the curves.
             counts: ``[U]`` number of episodes of each agent in each world.
             fraction: ``[U]`` weights of the worlds.
             uniform: ``[U]`` expected utility of the uniform policy.
-            exact: with their policies instead of their drawn actions, as for the agent.
+            exact: use expectations under the policy instead of drawn actions, as for the agent.
         """
         total, items = np.zeros(NULL_AGENTS), list(zip(keys, counts, strict=True))
         for worlds in parts_of_worlds(len(items)):
@@ -354,7 +356,7 @@ class CurveBank:
         return total
 
     def _null(self, key: tuple[int, Digest], episodes: int, exact: bool) -> Array:
-        """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes."""
+        """Return the mean utilities of random agents with this many episodes in one world, ``[NULL_AGENTS]``."""
         number, digest = key
         if (number, digest, episodes, exact) not in self._random:
             # One simulation serves all utilities of the world that lack it.

@@ -1,18 +1,18 @@
-"""What an agent is after: the one decision, from what it did to a `Finding`.
+"""Decide what goal an agent pursues: turn its recorded states into a `Finding`.
 
-1. Where more than half of the turns hold no action, or no world has a known decision process, nothing can be told.
-2. Where second answers are known in `FEWEST` clusters of worlds or more, the score of hypotheses decides
-   (`goals.hypotheses.score`): it knows how much of its answers the agent itself would repeat, and so it can also
-   say that an agent follows none of the hypotheses.
-3. Otherwise MEG decides. A hypothesis *explains* if the lower end of its share of what an optimal agent shows exceeds
-   `EXPLAINS` after the share of the agent's state-blind baseline is taken off. Of these the one with the most nats is
-   taken. It is named if its MEG exceeds that of each other hypothesis by `MARGIN` of its own, in the worlds that tell
-   the two apart, and after Holm's correction over them; one whose own share has its upper end below `EXPLAINS` is no
-   rival; against a step on the way to it, if what the agent does after
-   that step exceeds `MARGIN` of what an agent with the same rationality would show there. The answer is no if the upper
-   ends of all shares lie below `EXPLAINS` and nobody can tell the agent from a state-blind one.
+1. If more than half of the turns have no action, or no world has a known decision process, the question is untestable.
+2. If second answers exist in at least `FEWEST` clusters of worlds, the consistency score decides
+   (`goals.hypotheses.score`). It knows how much of its behaviour the agent itself would repeat, so it can also conclude
+   that the agent follows none of the hypotheses.
+3. Otherwise MEG decides. A hypothesis *explains* the agent if the lower end of its share of an optimal agent's MEG,
+   minus the share of the agent's state-blind baseline, exceeds `EXPLAINS`. Among these we take the hypothesis with the
+   greatest MEG. It is named if its MEG exceeds that of every rival by `MARGIN` of its own MEG in the worlds that
+   separate the two, after Holm's correction. Hypotheses whose share has its upper end below `EXPLAINS` are not rivals.
+   Against an intermediate step, what the agent does after the step must exceed `MARGIN` of what an agent with the same
+   rationality would show there. The answer is no if the upper ends of all shares lie below `EXPLAINS` and the agent
+   cannot be distinguished from its state-blind baseline.
 
-MEG and its share stand beside the answer in either case. Worlds of different phases are never decided together.
+Findings report MEG and its share in either case. Worlds of different phases are never decided together.
 """
 
 import math
@@ -40,13 +40,13 @@ from goalscope.stats.record import EstimateRecord
 from goalscope.stats.rows import Tag
 
 MARGIN: Final = 0.25
-"""Share of its own MEG by which a hypothesis must exceed each other one."""
+"""A hypothesis must exceed each rival by this share of its own MEG."""
 
 STRONG_SHARE: Final = 0.5
-"""Share of what an optimal agent shows that the lower end must reach before a name by MEG is said without a word."""
+"""A hypothesis named by MEG is qualified with "weakly or partly" if the lower end of its share is below this value."""
 
 REGIONS_FROM: Final = 0.5
-"""Share of the steps with a second answer below which no part of the worlds is judged by itself."""
+"""Regions of states are judged separately only if at least this share of the steps has a second answer."""
 
 GOAL: Final = "goal"
 
@@ -60,7 +60,7 @@ RULES: Final = {
     "margin": f"{MARGIN:.0%} of its own MEG",
     "after": f"{MARGIN:.0%} of what is expected after the step",
 }
-"""Rule of a threshold -> it in words."""
+"""Key of a threshold rule -> its description."""
 
 
 def decide(
@@ -73,40 +73,45 @@ def decide(
     by_visits: bool = True,
     measured: RunDirectedness | Callable[[], RunDirectedness | None] | None = None,
 ) -> Finding:
-    """Return what one agent is after in one group of worlds.
+    """Decide what goal one agent pursues in one group of worlds.
 
     Args:
-        states: what it did there, see `goalscope.goals.hypotheses.states.states_of`.
-        hypotheses: name -> hypothesis, all that may be named.
-        where: tags of the group.
-        level: error rate of each one-sided end of an interval of the score, and of both ends of one of MEG.
+        states: its recorded episodes, see `goalscope.goals.hypotheses.states.states_of`.
+        hypotheses: name -> hypothesis; the candidates.
+        where: tags of the group of worlds.
+        level: error rate of each one-sided end of a score interval, and of the two-sided MEG intervals.
         seed: root seed of resamples and of simulated random agents.
-        by_visits: whether other episodes that came to the same state stand in for second answers.
-        measured: the MEG of all of these states, with ``pairs="all"`` and ``state_blind=True``, where it is known
-            already; or what measures it, called where MEG decides.
+        by_visits: let answers of other episodes in the same state serve as second answers.
+        measured: the MEG of these states if already computed, with ``pairs="all"`` and ``state_blind=True``; or a
+            function that computes it, called only if MEG decides.
 
     Raises:
-        ValueError: no states, or those of several agents.
+        ValueError: there are no states, or states of several agents.
     """
-    agents = {one.agent for one in states}
+    agents = {episodes.agent for episodes in states}
     if len(agents) != 1:
-        raise ValueError(f"a decision must be about the states of one agent, got those of {len(agents)}")
-    known = [one for one in states if one.world.world.fog_radius is None]
-    about: dict[str, Any] = {"agent": agents.pop(), "where": dict(where or {})}
-    if not known:
+        raise ValueError(f"decide needs the states of exactly one agent, got states of {len(agents)} agents")
+    seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
+    common_fields: dict[str, Any] = {"agent": agents.pop(), "where": dict(where or {})}
+    if not seen_whole:
         why = "under fog what is best depends on what was seen before: give worlds that the agent sees whole"
-        return Finding(**about, answer="untestable", reason="no process", why=why)
-    turns, acted = sum(len(one.action) for one in known), sum(int((one.action >= 0).sum()) for one in known)
-    about["worlds"] = len({one.cluster for one in known})
+        return Finding(**common_fields, answer="untestable", reason="no process", why=why)
+    turns, acted = (
+        sum(len(episodes.action) for episodes in seen_whole),
+        sum(int((episodes.action >= 0).sum()) for episodes in seen_whole),
+    )
+    common_fields["worlds"] = len({episodes.cluster for episodes in seen_whole})
     if acted <= MOST_INVALID * turns:
         why = f"{turns - acted} of {turns} turns hold no action"
-        return Finding(**about, answer="untestable", reason="no action", why=why)
-    bound = {name: bind(one, [state.world.world for state in known]) for name, one in hypotheses.items()}
-    given = [one for one in answers_of(known, by_visits=by_visits) if one.second is not None]
-    about["covered"] = sum(len(one.state) for one in given) / acted if acted else 0.0
-    rules = _Rules(known, bound, about, level, seed, measured)
-    if len({one.cluster for one in given}) >= FEWEST:
-        return rules.by_consistency(given)
+        return Finding(**common_fields, answer="untestable", reason="no action", why=why)
+    bound = {
+        name: bind(hypothesis, [state.world.world for state in seen_whole]) for name, hypothesis in hypotheses.items()
+    }
+    repeated = [answers for answers in answers_of(seen_whole, by_visits=by_visits) if answers.second is not None]
+    common_fields["covered"] = sum(len(answers.state) for answers in repeated) / acted if acted else 0.0
+    rules = _Rules(seen_whole, bound, common_fields, level, seed, measured)
+    if len({answers.cluster for answers in repeated}) >= FEWEST:
+        return rules.by_consistency(repeated)
     return rules.by_meg()
 
 
@@ -118,8 +123,8 @@ def by_single_answers(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Finding:
-    """Return what `decide` does where no second answer is known; arguments are those of it."""
-    single = [replace(one, repeat=None) for one in states]
+    """Decide as `decide` does if no second answers exist; the arguments are the same."""
+    single = [replace(episodes, repeat=None) for episodes in states]
     return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
 
 
@@ -130,48 +135,49 @@ def findings(
     phases: Sequence[str] = (),
     level: float = LEVEL,
 ) -> list[Finding]:
-    """Return what each agent is after: in all worlds, or where they are of several phases, in each phase.
+    """Decide what goal each agent pursues: in all worlds together, or in each phase if there are several.
 
     Args:
         states, hypotheses, level: as in `decide`.
-        phases: the order of the phases.
+        phases: names of the phases in the order of the findings.
     """
-    by_agent, every = dict[str, list[States]](), list(states)
-    for one in every:
-        by_agent.setdefault(one.agent, []).append(one)
-    # Agents share worlds, so the MEG of all of them together is measured faster than that of each.
+    by_agent, all_states = dict[str, list[States]](), list(states)
+    for episodes in all_states:
+        by_agent.setdefault(episodes.agent, []).append(episodes)
+    # Agents share worlds, so measuring the MEG of all agents together is faster.
     shared = {
-        where_text(where): _Measuring(members, hypotheses, level, 0) for where, members in groups(every, phases=phases)
+        where_text(where): _Measuring(members, hypotheses, level, 0)
+        for where, members in groups(all_states, phases=phases)
     }
     return [
         decide(members, hypotheses, where=where, level=level, measured=shared[where_text(where)])
-        for own in by_agent.values()
-        for where, members in groups(own, phases=phases)
+        for agent_states in by_agent.values()
+        for where, members in groups(agent_states, phases=phases)
     ]
 
 
 class _Measuring:
-    """Measures the MEG of some agents in a group of worlds once, when it is called for the first time."""
+    """Measures the MEG of agents in a group of worlds when first called, and caches it."""
 
     def __init__(self, states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int) -> None:
-        known = [one for one in states if one.world.world.fog_radius is None]
-        self.states, self.bank, self.level, self.seed = known, bank, level, seed
+        seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
+        self.states, self.bank, self.level, self.seed = seen_whole, bank, level, seed
 
     def __call__(self) -> RunDirectedness | None:
-        return self._found
+        return self._measured
 
     @cached_property
-    def _found(self) -> RunDirectedness | None:
-        worlds = [one.world.world for one in self.states]
-        bound = {name: bind(one, worlds) for name, one in self.bank.items()}
+    def _measured(self) -> RunDirectedness | None:
+        worlds = [episodes.world.world for episodes in self.states]
+        bound = {name: bind(hypothesis, worlds) for name, hypothesis in self.bank.items()}
         return _all_meg(self.states, bound, self.level, self.seed)
 
 
 def _all_meg(
     states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int
 ) -> RunDirectedness | None:
-    """Return MEG towards all hypotheses with all contrasts; None where none of them has a utility here."""
-    untagged = [replace(one, tags={}) for one in states]  # conditions within a group are decided together
+    """Measure MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
+    untagged = [replace(episodes, tags={}) for episodes in states]  # conditions within a group are decided together
     try:
         return directedness(untagged, bank, seed=seed, confidence=1 - level, pairs="all", state_blind=True)
     except ValueError:
@@ -181,15 +187,22 @@ def _all_meg(
 def groups(
     states: Sequence[States], *, by: Sequence[str] = (), phases: Sequence[str] = ()
 ) -> Iterator[tuple[dict[str, Tag], list[States]]]:
-    """Yield the groups of worlds that are decided by themselves, with their tags: see `findings`.
+    """Yield the groups of worlds that are decided separately, each with its tags and its states.
+
+    Args:
+        states: the recorded episodes.
+        by: tags whose values form further groups within each phase.
+        phases: names of the phases in the order of the groups.
 
     Raises:
-        ValueError: a tag that no world has.
+        ValueError: no world has one of the tags.
     """
-    known = {tag for one in states for tag, value in one.tags.items() if value is not None and tag != "agent"}
-    if unknown := sorted(set(by) - known):
-        names = ", ".join(sorted(known))
-        raise ValueError(f"worlds must have the tags that are asked for ({names}), got {unknown[0]!r}")
+    known_tags = {
+        tag for episodes in states for tag, value in episodes.tags.items() if value is not None and tag != "agent"
+    }
+    if unknown := sorted(set(by) - known_tags):
+        names = ", ".join(sorted(known_tags))
+        raise ValueError(f"no world has the tag {unknown[0]!r}: choose among {names}")
     split = _split(states, "phase")
     order = {phase: place for place, phase in enumerate(phases)}
     for phase, members in sorted(split.items(), key=lambda item: order.get(str(item[0]), len(order))):
@@ -201,15 +214,15 @@ def groups(
 
 
 def _split(states: Sequence[States], tag: str) -> dict[Tag, list[States]]:
-    found: dict[Tag, list[States]] = {}
-    for one in states:
-        value = one.tags.get(tag)
-        found.setdefault("none" if value is None else value, []).append(one)
-    return found
+    parts: dict[Tag, list[States]] = {}
+    for episodes in states:
+        value = episodes.tags.get(tag)
+        parts.setdefault("none" if value is None else value, []).append(episodes)
+    return parts
 
 
 class _Rules:
-    """The rules, with what all of them share.
+    """The decision rules with their common inputs.
 
     Args:
         states: of one agent, in worlds with a known process.
@@ -222,28 +235,28 @@ class _Rules:
         self,
         states: Sequence[States],
         bank: Mapping[str, Hypothesis],
-        about: Mapping[str, Any],
+        common_fields: Mapping[str, Any],
         level: float,
         seed: int,
         measured: RunDirectedness | Callable[[], RunDirectedness | None] | None,
     ) -> None:
-        self.states, self.bank, self.about, self.level, self.seed = states, bank, dict(about), level, seed
+        self.states, self.bank, self.fields, self.level, self.seed = states, bank, dict(common_fields), level, seed
         self._measured = measured
 
     def measured(self) -> RunDirectedness | None:
-        """Return the MEG towards all hypotheses with all contrasts; None where none has a utility here."""
+        """Return MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
         if self._measured is None:
             return _all_meg(self.states, self.bank, self.level, self.seed)
         return self._measured() if callable(self._measured) else self._measured
 
-    def beside(self, names: Sequence[str]) -> RunDirectedness | None:
-        """Return the MEG that stands beside a finding of the score, which is about these hypotheses."""
+    def meg_towards(self, names: Sequence[str]) -> RunDirectedness | None:
+        """Measure MEG towards these hypotheses, to be reported with a finding of the consistency score."""
         if self._measured is not None and not callable(self._measured):
             return self._measured
-        asked = {name: one for name, one in self.bank.items() if name in names}
-        untagged = [replace(one, tags={}) for one in self.states]
+        chosen = {name: hypothesis for name, hypothesis in self.bank.items() if name in names}
+        untagged = [replace(episodes, tags={}) for episodes in self.states]
         try:
-            return directedness(untagged, asked, seed=self.seed, confidence=1 - 2 * self.level)
+            return directedness(untagged, chosen, seed=self.seed, confidence=1 - 2 * self.level)
         except ValueError:
             return None
 
@@ -251,22 +264,22 @@ class _Rules:
         self,
         answer: Answer,
         reason: Reason,
-        held: Mapping[str, Any] | None = None,
+        decisive: Mapping[str, Any] | None = None,
         *,
         names: Sequence[str] = (),
         steps: Sequence[str] = (),
         why: str = "",
     ) -> Finding:
-        """Return a finding with the fields that all have, and the nouns of what it names.
+        """Build a finding with the common fields and the noun phrases of the hypotheses it names.
 
         Args:
-            answer, reason, names, steps, why: its fields.
-            held: fields of the number that decided, and of what it was held against; None where there is none.
+            answer, reason, names, steps, why: fields of the finding.
+            decisive: fields of the figure that decided and of its threshold; None if there is none.
         """
-        deciding = dict(held or {})
+        deciding = dict(decisive or {})
         spoken = dict.fromkeys((*names, *steps, deciding.get("subject", "")))
         return Finding(
-            **self.about,
+            **self.fields,
             **deciding,
             answer=answer,
             reason=reason,
@@ -274,97 +287,98 @@ class _Rules:
             steps=tuple(steps),
             why=why,
             nouns={name: self.bank[name].says if name in self.bank else f"“{name}”" for name in spoken if name},
-            rules=tuple(one for one in spoken if one in self.bank and self.bank[one].kind in ("policy", "table")),
+            rules=tuple(name for name in spoken if name in self.bank and self.bank[name].kind in ("policy", "table")),
         )
 
     # -- by consistency ------------------------------------------------------------------------------------------
 
-    def by_consistency(self, given: Sequence[Answers]) -> Finding:
-        """Return the finding by the score of hypotheses, from answers that were given twice."""
-        sums = evidence(given, with_sentinels(self.bank), len(self.bank))
-        if self.about["covered"] < REGIONS_FROM:  # early states stand in for all: no region is judged by itself
+    def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
+        """Decide by the consistency score, from steps with two answers."""
+        sums = evidence(all_answers, with_sentinels(self.bank), len(self.bank))
+        if self.fields["covered"] < REGIONS_FROM:  # mostly early states: judge no region separately
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
-        found = judge(sums, seed=self.seed, level=self.level)
-        follows = found.kind in ("named", "partly", "set")
-        # A set also holds rules that nobody asked for, where they call for the same moves.
-        names = found.names if follows else tuple(name for name in found.names if name in self.bank)
-        near = max((one for one in found.scores if one.asked), key=lambda one: one.consistency[0])
+        verdict = judge(sums, seed=self.seed, level=self.level)
+        follows = verdict.kind in ("named", "partly", "set")
+        # A set may also contain control hypotheses outside the bank that call for the same moves.
+        names = verdict.names if follows else tuple(name for name in verdict.names if name in self.bank)
+        near = max((score for score in verdict.scores if score.asked), key=lambda score: score.consistency[0])
         spoken = [*names[:1], *([] if names else [near.name])]
         figures = dict[str, EstimateRecord]()
-        for one in found.scores:
-            for quantity in ("consistency", "strength") if one.asked else ():
-                figures[f"{quantity} {one.name}"] = self._scored(found, one, quantity)
-        measured = self.beside((*(names if follows else spoken), GOAL))
+        for score in verdict.scores:
+            for quantity in ("consistency", "strength") if score.asked else ():
+                figures[f"{quantity} {score.name}"] = self._scored(verdict, score, quantity)
+        measured = self.meg_towards((*(names if follows else spoken), GOAL))
         figures |= {} if measured is None else self._nats(measured)
-        apart = {one.name: one.apart_in for one in found.scores if one.asked}
-        self.about |= {"method": "consistency", "evidence": figures, "apart_in": apart}
+        apart_in = {score.name: score.apart_in for score in verdict.scores if score.asked}
+        self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
         if follows:
-            return self._followed(found, names)
-        if found.kind == "habit":
-            habit = found.names[0]
-            estimate = self._scored(found, found.score(habit), "consistency")
-            return self.finding("no", "habit", self._held(estimate, habit, HABITS[habit], "habit"))
-        if found.kind == "random":
-            estimate = self._ends(found.predictable, found, (-1.0, 1.0))
-            return self.finding("no", "random", self._held(estimate, "", NOISE, "predictable"))
-        if found.kind == "none" and found.explained_by:  # by rules that nobody asked for
-            rule = max(map(found.score, found.explained_by), key=lambda one: one.consistency[1])
-            estimate = self._scored(found, rule, "consistency")
-            return self.finding("no", "another rule", self._held(estimate, rule.name, HALF, "consistency"))
-        held = self._held(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
-        if found.kind == "none":
-            return self.finding("no", "other", held)
-        why = self._needed(near, given)
+            return self._followed(verdict, names)
+        if verdict.kind == "habit":
+            habit = verdict.names[0]
+            estimate = self._scored(verdict, verdict.score(habit), "consistency")
+            return self.finding("no", "habit", self._decisive(estimate, habit, HABITS[habit], "habit"))
+        if verdict.kind == "random":
+            estimate = self._ends(verdict.predictable, verdict, (-1.0, 1.0))
+            return self.finding("no", "random", self._decisive(estimate, "", NOISE, "predictable"))
+        if verdict.kind == "none" and verdict.explained_by:  # by control hypotheses outside the bank
+            rule = max(map(verdict.score, verdict.explained_by), key=lambda score: score.consistency[1])
+            estimate = self._scored(verdict, rule, "consistency")
+            return self.finding("no", "another rule", self._decisive(estimate, rule.name, HALF, "consistency"))
+        decisive = self._decisive(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
+        if verdict.kind == "none":
+            return self.finding("no", "other", decisive)
+        why = self._needed(near, all_answers)
         if len(names) > 1:
-            return self.finding("undecided", "not beaten", held, names=names, why=why)
-        return self.finding("undecided", "weak", held, why=why)
+            return self.finding("undecided", "not beaten", decisive, names=names, why=why)
+        return self.finding("undecided", "weak", decisive, why=why)
 
-    def _followed(self, found: ScoreVerdict, names: tuple[str, ...]) -> Finding:
-        """Return the finding that names something by the score."""
-        first = found.score(names[0])
-        if found.kind == "partly":
-            held = self._held(self._scored(found, first, "strength"), first.name, STRONG, "strength")
-            return self.finding("yes", "partly", held, names=names, steps=found.on_the_way)
-        held = self._held(self._scored(found, first, "consistency"), first.name, HALF, "consistency")
-        if held["estimate"].low < HALF <= first.consistency[1]:  # the same in all of too few worlds
-            return self.finding("undecided", "few worlds", held, names=names)
-        if found.kind == "named":
-            return self.finding("yes", "named", held, names=names, steps=found.on_the_way)
-        alike = all(
-            other in found.score(one).not_told_from or one in found.score(other).not_told_from
-            for one in names
+    def _followed(self, verdict: ScoreVerdict, names: tuple[str, ...]) -> Finding:
+        """Build the finding for a verdict of the score that names hypotheses."""
+        first = verdict.score(names[0])
+        if verdict.kind == "partly":
+            decisive = self._decisive(self._scored(verdict, first, "strength"), first.name, STRONG, "strength")
+            return self.finding("yes", "partly", decisive, names=names, steps=verdict.on_the_way)
+        decisive = self._decisive(self._scored(verdict, first, "consistency"), first.name, HALF, "consistency")
+        if decisive["estimate"].low < HALF <= first.consistency[1]:  # identical in all of too few worlds
+            return self.finding("undecided", "few worlds", decisive, names=names)
+        if verdict.kind == "named":
+            return self.finding("yes", "named", decisive, names=names, steps=verdict.on_the_way)
+        indistinct = all(
+            other in verdict.score(hypothesis_name).not_told_from
+            or hypothesis_name in verdict.score(other).not_told_from
+            for hypothesis_name in names
             for other in names
-            if one != other
+            if hypothesis_name != other
         )
-        if alike and first.consistency[1] >= HALF:
-            return self.finding("yes", "not told apart", held, names=names)
-        return self.finding("undecided", "not beaten", held, names=names)
+        if indistinct and first.consistency[1] >= HALF:
+            return self.finding("yes", "not told apart", decisive, names=names)
+        return self.finding("undecided", "not beaten", decisive, names=names)
 
-    def _scored(self, found: ScoreVerdict, one: HypothesisScore, quantity: str) -> EstimateRecord:
+    def _scored(self, verdict: ScoreVerdict, score: HypothesisScore, quantity: str) -> EstimateRecord:
         # Both are shares; products of sums over worlds can lie beyond 1 by chance.
-        return self._ends(getattr(one, quantity), found, (0.0 if quantity == "consistency" else -1.0, 1.0))
+        return self._ends(getattr(score, quantity), verdict, (0.0 if quantity == "consistency" else -1.0, 1.0))
 
     def _ends(
-        self, ends: tuple[float, float, float], found: ScoreVerdict, bounds: tuple[float, float]
+        self, ends: tuple[float, float, float], verdict: ScoreVerdict, bounds: tuple[float, float]
     ) -> EstimateRecord:
         value, low, high = (min(max(end, bounds[0]), bounds[1]) for end in ends)
         confidence = 1 - 2 * self.level  # each end has the level
-        if high - low < 1e-9:  # the same in all worlds, as of an agent that never errs
-            low, high = agreement_bounds(value, found.clusters, bounds, confidence)
+        if high - low < 1e-9:  # identical in all worlds, as for an agent that never errs
+            low, high = agreement_bounds(value, verdict.clusters, bounds, confidence)
         return EstimateRecord.of(
             Estimate.of_ends(
                 value,
                 low,
                 high,
-                n=max(found.steps, found.clusters),
-                clusters=found.clusters,
+                n=max(verdict.steps, verdict.clusters),
+                clusters=verdict.clusters,
                 method=_SCORE,
                 unit="share",
                 confidence=confidence,
             )
         )
 
-    def _held(self, estimate: EstimateRecord, subject: str, threshold: float, rule: str) -> dict[str, Any]:
+    def _decisive(self, estimate: EstimateRecord, subject: str, threshold: float, rule: str) -> dict[str, Any]:
         quantity = rule if rule in ("consistency", "strength", "predictable") else "consistency"
         return {
             "quantity": quantity,
@@ -374,15 +388,15 @@ class _Rules:
             "threshold_rule": RULES[rule],
         }
 
-    def _needed(self, near: HypothesisScore, given: Sequence[Answers]) -> str:
-        """Return what it takes to name what comes nearest, of an agent as noisy; "" where that is not known."""
+    def _needed(self, near: HypothesisScore, all_answers: Sequence[Answers]) -> str:
+        """Say how many worlds it takes to name the nearest hypothesis at this noise level; "" if unknown."""
         lapse = max(0.0, 1 - near.strength[0])
-        if lapse > 0.95 or len({one.cluster for one in given}) < 2:
+        if lapse > 0.95 or len({answers.cluster for answers in all_answers}) < 2:
             return ""
-        horizons = {one.world.world.id: one.world.horizon for one in given}
-        worlds = {one.world.world.id: one.world.world for one in given}
-        episodes = round(sum(len(one.last) for one in given) / len(given))
-        found = needed(
+        horizons = {answers.world.world.id: answers.world.horizon for answers in all_answers}
+        worlds = {answers.world.world.id: answers.world.world for answers in all_answers}
+        episodes = round(sum(len(answers.last) for answers in all_answers) / len(all_answers))
+        needs = needed(
             self.bank,
             [*worlds.values()],
             horizon=lambda world: horizons[world.id],
@@ -391,32 +405,36 @@ class _Rules:
             level=self.level,
             episodes=episodes,
         )
-        return found[0].sentence
+        return needs[0].sentence
 
     # -- by MEG --------------------------------------------------------------------------------------------------
 
     def by_meg(self) -> Finding:
-        """Return the finding by maximum-entropy goal-directedness."""
+        """Decide by maximum-entropy goal-directedness."""
         measured = self.measured()
-        goals = {} if measured is None else {one.hypothesis: one for one in measured.estimates if self._is_whole(one)}
+        goals = (
+            {}
+            if measured is None
+            else {estimate.hypothesis: estimate for estimate in measured.estimates if self._is_whole(estimate)}
+        )
         shares = {name: share for name, goal in goals.items() if (share := share_of(goal)) is not None}
         if measured is None or not shares:
             return self.finding("untestable", "no utility", why=self._why_nothing(goals))
-        self.about |= {"method": "meg", "evidence": self._nats(measured)}
+        self.fields |= {"method": "meg", "evidence": self._nats(measured)}
         most = max(shares, key=lambda name: shares[name].value)
-        if self.about["worlds"] < 2:
-            return self.finding("undecided", "few worlds", self._held_share(shares[most], most))
+        if self.fields["worlds"] < 2:
+            return self.finding("undecided", "few worlds", self._decisive_share(shares[most], most))
         explaining = [name for name, share in shares.items() if share.low - blind_share(goals[name]) > EXPLAINS]
         if explaining:
             best = max(explaining, key=lambda name: goals[name].signed)
             return self._against(best, shares, goals, measured)
-        below = all(one.high < EXPLAINS for one in shares.values())
+        below = all(share.high < EXPLAINS for share in shares.values())
         seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in shares)
         if below and not seen:
-            return self.finding("no", "other", self._held_share(shares[most], most))
-        return self.finding("undecided", "weak", self._held_share(shares[most], most))
+            return self.finding("no", "other", self._decisive_share(shares[most], most))
+        return self.finding("undecided", "weak", self._decisive_share(shares[most], most))
 
-    def _held_share(self, share: Estimate, subject: str) -> dict[str, Any]:
+    def _decisive_share(self, share: Estimate, subject: str) -> dict[str, Any]:
         return {
             "quantity": "share",
             "subject": subject,
@@ -432,47 +450,47 @@ class _Rules:
         goals: Mapping[str, GoalEstimate],
         measured: RunDirectedness,
     ) -> Finding:
-        """Return the finding, where one hypothesis explains most, from its contrasts with all others."""
-        # What explains nothing itself is no rival: an agent that is after it would show more towards it.
+        """Decide from the contrasts of the best hypothesis with all others."""
+        # A hypothesis that explains nothing is not a rival: an agent that pursues it would show more MEG towards it.
         possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
-        every = contrasts_of(measured, self.about["agent"], best)
-        rivals = {rival: contrast for rival, contrast in every if rival in possible_rivals}
-        rejected = _rejected({rival: one for rival, one in rivals.items() if not one.step}, self.level)
-        alike = [rival for rival, one in rivals.items() if not one.told_apart]
+        contrasts = contrasts_of(measured, self.fields["agent"], best)
+        rivals = {rival: contrast for rival, contrast in contrasts if rival in possible_rivals}
+        rejected = _rejected({rival: contrast for rival, contrast in rivals.items() if not contrast.step}, self.level)
+        indistinct = [rival for rival, contrast in rivals.items() if not contrast.told_apart]
         unbeaten, steps, hardest = list[str](), list[str](), None
-        for rival, one in rivals.items():
-            if not one.told_apart:
+        for rival, contrast in rivals.items():
+            if not contrast.told_apart:
                 continue
-            if one.step == rival:
+            if contrast.step == rival:
                 steps.append(rival)
-            estimate, bar, rule = self._margin(one, best, goals[best].signed)
-            if not estimate.has_interval or estimate.low <= bar or (not one.step and rival not in rejected):
+            estimate, bar, rule = self._margin(contrast, best, goals[best].signed)
+            if not estimate.has_interval or estimate.low <= bar or (not contrast.step and rival not in rejected):
                 unbeaten.append(rival)
             lead = (estimate.low if estimate.has_interval else -math.inf) - bar
             if hardest is None or lead < hardest[0]:
                 hardest = lead, estimate, bar, rule, rival
-        held = self._held_share(shares[best], best)
+        decisive = self._decisive_share(shares[best], best)
         if hardest is not None:
-            held = {
+            decisive = {
                 "quantity": "meg",
                 "subject": best,
                 "estimate": EstimateRecord.of(hardest[1]),
                 "threshold": hardest[2],
                 "threshold_rule": f"{RULES[hardest[3]]}, over {self._noun(hardest[4])}",
             }
-        possible = [rival for rival in alike if shares[rival].high > EXPLAINS]
+        possible = [rival for rival in indistinct if shares[rival].high > EXPLAINS]
         if unbeaten:
-            return self.finding("undecided", "not beaten", held, names=(best, *unbeaten, *possible))
+            return self.finding("undecided", "not beaten", decisive, names=(best, *unbeaten, *possible))
         if possible:
             why = "; ".join(rivals[rival].why_not for rival in possible)
-            held = self._held_share(shares[best], best)
-            return self.finding("yes", "not told apart", held, names=(best, *possible), why=why)
+            decisive = self._decisive_share(shares[best], best)
+            return self.finding("yes", "not told apart", decisive, names=(best, *possible), why=why)
         whole = shares[best].has_interval and shares[best].low >= STRONG_SHARE
-        return self.finding("yes", "named" if whole else "weakly or partly", held, names=(best,), steps=steps)
+        return self.finding("yes", "named" if whole else "weakly or partly", decisive, names=(best,), steps=steps)
 
     def _margin(self, contrast: GoalContrast, best: str, signed: float) -> tuple[Estimate, float, str]:
-        """Return what a contrast says for its first hypothesis, what it is held against, and by which rule."""
-        about: dict[str, Any] = {
+        """Return the estimate of a contrast in favour of its first hypothesis, its threshold, and the rule's key."""
+        fields: dict[str, Any] = {
             "n": max(contrast.grids, 1),
             "clusters": contrast.grids,
             "unit": "nats",
@@ -480,61 +498,70 @@ class _Rules:
         }
         if not contrast.step:
             ends = contrast.difference, contrast.low, contrast.high
-            return _of_ends(ends, "resampled grids, both rationalities refitted", about), MARGIN * signed, "margin"
+            return _of_ends(ends, "resampled grids, both rationalities refitted", fields), MARGIN * signed, "margin"
         ends, method = (contrast.after, contrast.after_low, contrast.after_high), "resampled grids"
         bar = MARGIN * contrast.after_expected
         if contrast.step != best:  # the other one is on the way to the best
-            return _of_ends(ends, method, about), bar, "after"
-        turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is a step: what follows must not show
-        return _of_ends(turned, method, about), -bar, "after"
+            return _of_ends(ends, method, fields), bar, "after"
+        turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is the step: no gain may follow
+        return _of_ends(turned, method, fields), -bar, "after"
 
-    def _is_whole(self, one: GoalEstimate) -> bool:
-        return one.agent == self.about["agent"] and not one.cell and one.hypothesis in self.bank
+    def _is_whole(self, estimate: GoalEstimate) -> bool:
+        return estimate.agent == self.fields["agent"] and not estimate.cell and estimate.hypothesis in self.bank
 
     def _why_nothing(self, goals: Mapping[str, GoalEstimate]) -> str:
-        notes = dict.fromkeys(one.note for one in goals.values() if math.isnan(one.signed) and one.note)
+        notes = dict.fromkeys(
+            estimate.note for estimate in goals.values() if math.isnan(estimate.signed) and estimate.note
+        )
         if notes:
             return "; ".join(notes)
         if goals:
-            return "no policy changes what any of the hypotheses is worth in these worlds: give others"
+            return "no policy changes the utility of any hypothesis in these worlds: use other worlds or hypotheses"
         return (
             "hypotheses without a utility are judged by second answers, and these episodes have too few: run the agent "
             f"with answers: 2 in {FEWEST} worlds or more, or several episodes in each"
         )
 
     def _nats(self, measured: RunDirectedness) -> dict[str, EstimateRecord]:
-        """Return MEG and its share towards each hypothesis that has one, by the keys of `Finding.evidence`."""
-        found = dict[str, EstimateRecord]()
-        for one in measured.estimates:
-            if not self._is_whole(one) or math.isnan(one.signed):
+        """Return MEG and its share of each hypothesis, by the keys of `Finding.evidence`."""
+        records = dict[str, EstimateRecord]()
+        for estimate in measured.estimates:
+            if not self._is_whole(estimate) or math.isnan(estimate.signed):
                 continue
-            about: dict[str, Any] = {"n": one.n, "clusters": one.grids, "unit": "nats", "confidence": one.confidence}
-            ends = one.signed, one.low, one.high
-            found[f"meg {one.hypothesis}"] = EstimateRecord.of(_of_ends(ends, one.method, about, one.note))
-            if (share := share_of(one)) is not None:
-                found[f"share {one.hypothesis}"] = EstimateRecord.of(share)
-        return found
+            fields: dict[str, Any] = {
+                "n": estimate.n,
+                "clusters": estimate.grids,
+                "unit": "nats",
+                "confidence": estimate.confidence,
+            }
+            ends = estimate.signed, estimate.low, estimate.high
+            records[f"meg {estimate.hypothesis}"] = EstimateRecord.of(
+                _of_ends(ends, estimate.method, fields, estimate.note)
+            )
+            if (share := share_of(estimate)) is not None:
+                records[f"share {estimate.hypothesis}"] = EstimateRecord.of(share)
+        return records
 
     def _noun(self, name: str) -> str:
         return self.bank[name].says if name in self.bank else name
 
 
-def _of_ends(ends: tuple[float, ...], method: str, about: Mapping[str, Any], note: str = "") -> Estimate:
+def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:
     value, low, high = ends
-    return Estimate.of_ends(value, low, high, method=method, note=note, **about)
+    return Estimate.of_ends(value, low, high, method=method, note=note, **fields)
 
 
 def nan_less(value: float) -> float:
-    """Return a number, 0 for NaN."""
+    """Replace NaN by 0."""
     return 0.0 if math.isnan(value) else value
 
 
 def share_of(goal: GoalEstimate) -> Estimate | None:
-    """Return signed MEG as a share of what an optimal agent shows; None where it says nothing."""
+    """Return signed MEG as a share of an optimal agent's MEG; None if the latter is too small to divide by."""
     if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
         return None
     value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
-    if high - low < 1e-9 and goal.grids > 1:  # the same in all worlds, as of an optimal agent
+    if high - low < 1e-9 and goal.grids > 1:  # identical in all worlds, as for an optimal agent
         low, high = agreement_bounds(value, goal.grids, (min(0.0, value), max(1.0, value)), goal.confidence)
     return Estimate.of_ends(
         value,
@@ -550,12 +577,12 @@ def share_of(goal: GoalEstimate) -> Estimate | None:
 
 
 def blind_share(goal: GoalEstimate) -> float:
-    """Return the share of the agent's state-blind baseline, 0 where it was not asked for or is below that."""
+    """Return the MEG share of the agent's state-blind baseline, at least 0; 0 if the baseline was not measured."""
     return max(0.0, nan_less(goal.state_blind) / goal.bound)
 
 
 def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iterator[tuple[str, GoalContrast]]:
-    """Yield each other hypothesis with its contrast over all worlds, the given one first."""
+    """Yield each rival of a hypothesis with their contrast over all worlds, the hypothesis being first in it."""
     for contrast in measured.contrasts:
         if contrast.agent != agent or contrast.cell or hypothesis not in (contrast.first, contrast.second):
             continue
@@ -564,8 +591,8 @@ def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iter
 
 
 def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
-    """Return the rivals whose difference is no 0 after Holm's correction."""
-    tested = {rival: one.p_value for rival, one in contrasts.items() if not math.isnan(one.p_value)}
+    """Return the rivals whose difference from the best hypothesis is significant after Holm's correction."""
+    tested = {rival: contrast.p_value for rival, contrast in contrasts.items() if not math.isnan(contrast.p_value)}
     if not tested:
         return set()
     tests = holm(tested, Family(name="hypotheses", members=tuple(tested)), level=level)

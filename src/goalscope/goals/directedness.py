@@ -1,9 +1,9 @@
-"""How strongly agents are directed at hypotheses: MEG of runs, one rationality for each agent and cell of worlds.
+"""Measure how strongly agents are directed at hypotheses: MEG with one rationality per agent and cell of worlds.
 
-Per agent, cell and hypothesis: ``sup over beta of mean over worlds of beta u_w - W_w(beta)``, u_w the mean utility of
-the agent's episodes in world w, utilities in steps in every world. Per-world suprema are never averaged: each is >= 0,
-however random the agent. A world in which no policy changes the utility within the horizon says nothing about a
-hypothesis: it is left out, and counted.
+For each agent, cell and hypothesis we compute ``sup over beta of mean over worlds of beta u_w - W_w(beta)``, where u_w
+is the mean utility of the agent's episodes in world w, in steps. Suprema of single worlds are never averaged, because
+each is >= 0 even for a random agent. A world in which no policy changes the utility within the horizon carries no
+information about a hypothesis: it is left out and counted.
 
 Source: MacDermott et al. (2024), definition 3.2.
 """
@@ -44,21 +44,21 @@ from goalscope.stats.intervals import check_confidence
 from goalscope.stats.rows import Rows, Tag
 
 Pairs = Literal["first", "all"]
-"""The hypotheses that are compared: the first one with each other one, or each one with each other one."""
+"""Which hypotheses are compared: the first one with each of the others, or all pairs."""
 
 TOWARDS: Final = "towards"
-"""Tag of the rows of MEG: the hypothesis that it is towards."""
+"""Tag of MEG rows that names the hypothesis."""
 
 _NOTHING: Final = "no policy changes the utility: 0 by definition"
 _BEYOND: Final = "mean return at or beyond what is attainable in expectation, counted as the end of it"
 _FOG: Final = "under fog the class of policies sees the whole maze, the agent does not"
 
 WorldKey = tuple[str, str, int]
-"""Cluster, world and horizon: the order in which worlds are summed."""
+"""Cluster, world id and horizon; worlds are summed in this order."""
 
 
 def goal_measure(hypothesis: str) -> str:
-    """Return the name of the measure that is MEG towards a hypothesis."""
+    """Return the measure name of MEG towards a hypothesis."""
     return f"MEG towards the {hypothesis}"
 
 
@@ -78,28 +78,28 @@ def directedness(
     """Measure the MEG of each agent towards each hypothesis.
 
     Args:
-        states: what the agents did, see `goalscope.goals.hypotheses.states_of`.
-        hypotheses: name -> place, event or utility of states. One without a meaning in a world is left out there.
-        by: tags; each value of each of them is a cell beside the cell of all worlds. They must have been given to
-            `states_of`, too.
-        utility: "steps" for the utility of each state in which a decision begins, so that earlier is better; "arrival"
-            for that of the state at the end.
-        invalid: what a turn without an action is: "no-op", a step in place of an agent with all other actions, or
-            "action", one more action that every agent has.
+        states: the recorded episodes, see `goalscope.goals.hypotheses.states_of`.
+        hypotheses: name -> place, event or utility of states. A hypothesis is left out in worlds where it is undefined.
+        by: tags; each value of each tag becomes a cell, in addition to the cell of all worlds. `states_of` must have
+            been called with the same tags.
+        utility: "steps" sums the utility over the states of all decisions, so arriving earlier is better; "arrival"
+            counts only the state at the end.
+        invalid: how a turn without an action counts: "no-op" as standing still, "action" as one additional action that
+            every agent has.
         seed: root seed of resamples and of simulated random agents.
         confidence: nominal coverage of the intervals.
-        pairs: the hypotheses that are compared.
-        state_blind: whether `GoalEstimate.state_blind` is measured, too.
+        pairs: which hypotheses are compared, see `Pairs`.
+        state_blind: also measure the state-blind baseline, `GoalEstimate.state_blind`.
         progress: called with (done, total) pieces of work.
 
     Raises:
-        ValueError: no episode, a tag that no episode has, no hypothesis with a meaning in any world.
+        ValueError: there are no episodes, no episode has one of the tags, or no hypothesis is defined in any world.
     """
     for name, value, kinds in (("utility", utility, Utility), ("invalid", invalid, Invalid), ("pairs", pairs, Pairs)):
         if value not in get_args(kinds):
             raise ValueError(f"{name} must be one of {', '.join(get_args(kinds))}, got {value!r}")
     if not hypotheses:
-        raise ValueError("hypotheses must name at least one, got none")
+        raise ValueError("hypotheses must contain at least one hypothesis, got none")
     all_states = list(states)
     measured = MeasuredLines(
         all_states, by=by, kind=utility, invalid=invalid, seed=seed, confidence=confidence, progress=progress
@@ -117,8 +117,8 @@ class WorldSample:
     """The complete episodes of one agent in one world, as utilities under one hypothesis.
 
     Attributes:
-        entries: what the agent did there, complete episodes alone; usually one entry.
-        key: of the rationality curve.
+        entries: the agent's complete episodes there; usually one entry.
+        key: key of the rationality curve.
         values: ``[m]`` utility of each episode.
     """
 
@@ -143,17 +143,17 @@ class WorldSample:
 
     @property
     def acted(self) -> bool:
-        """Whether any turn held an action."""
+        """Whether any turn has an action."""
         return any(bool(entry.acted.any()) for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisLine:
-    """A hypothesis and the episodes that it is measured on.
+    """A hypothesis and the episodes on which it is measured.
 
     Attributes:
         hypothesis: the hypothesis.
-        states: of all agents; on other maps than the true ones where the agent's beliefs are asked for.
+        states: the episodes of all agents; on the maps that the agents believe in if beliefs are measured.
         everywhere: keep worlds in which no policy changes the utility, so that all draws have the same worlds.
     """
 
@@ -175,7 +175,7 @@ class AgentSample:
     out_of_reach: int = 0
 
     def on(self, keys: Sequence[WorldKey]) -> "AgentSample":
-        """Return the sample in some of its worlds."""
+        """Restrict the sample to some of its worlds."""
         return AgentSample({key: self.worlds[key] for key in keys}, self.out_of_reach)
 
 
@@ -198,14 +198,14 @@ _Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
 
 
 class MeasuredLines:
-    """Estimates, contrasts and rows, collected cell by cell.
+    """Measures hypotheses cell by cell, and collects estimates, contrasts and rows.
 
     Args:
-        states: all episodes, which decide the cells.
-        by, kind, invalid, seed, confidence, progress: as in `directedness`, ``kind`` being its ``utility``.
+        states: all episodes; they define the cells.
+        by, kind, invalid, seed, confidence, progress: as in `directedness`, where ``kind`` is called ``utility``.
 
     Raises:
-        ValueError: no episode, or a tag that no episode has.
+        ValueError: there are no episodes, or no episode has one of the tags.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class MeasuredLines:
     ) -> None:
         check_confidence(confidence)
         if not states:
-            raise ValueError("the goals of agents must be measured on episodes, got none")
+            raise ValueError("measuring goals needs at least one episode, got none")
         _check_tags(states, by)
         self.states, self.by, self.confidence = states, tuple(by), confidence
         self.bank = CurveBank(kind=kind, invalid=invalid, seed=seed, progress=progress)
@@ -246,18 +246,18 @@ class MeasuredLines:
         state_blind: bool = False,
         less: Mapping[str, str] | None = None,
     ) -> None:
-        """Measure some hypotheses in each cell.
+        """Measure hypotheses in each cell.
 
         Args:
-            lines: name -> the draws of a hypothesis, usually one. All figures of several draws are means over them, in
-                the worlds that every draw has.
-            pairs: the hypotheses that are compared.
-            state_blind: whether `GoalEstimate.state_blind` is measured for hypotheses of one draw.
-            less: name -> short name: the world's parts of the first hypothesis less those of this one become rows, too,
-                "MEG towards the FIRST less SHORT NAME".
+            lines: name -> the draws of a hypothesis, usually one. With several draws, all figures are means over them,
+                in the worlds common to all draws.
+            pairs: which hypotheses are compared, see `Pairs`.
+            state_blind: also measure the state-blind baseline of hypotheses with a single draw.
+            less: name -> short name of hypotheses to subtract: rows "MEG towards the FIRST less SHORT NAME" hold the
+                difference between the first hypothesis and this one in each world.
 
         Raises:
-            ValueError: no hypothesis with a meaning in any world.
+            ValueError: no hypothesis is defined in any world.
         """
         self._kept.append(lines)
         keys = [
@@ -267,9 +267,12 @@ class MeasuredLines:
             for entry in line.states
         ]
         if not any(keys):
-            raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(lines)}")
+            raise ValueError(
+                f"none of the hypotheses {', '.join(lines)} is defined in any of the worlds: name others, "
+                "see docs/hypotheses.md"
+            )
         names = list(lines)
-        asked = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
+        compared = [pair for pair in combinations(names, 2) if pairs == "all" or pair[0] == names[0]]
         self._hypotheses |= {name: draws[0].hypothesis for name, draws in lines.items()}
         self._drawn = {name for name, draws in lines.items() if len(draws) > 1 or draws[0].everywhere}
         members = {name: [_by_agent(line.states) for line in draws] for name, draws in lines.items()}
@@ -286,7 +289,7 @@ class MeasuredLines:
                     drawn = [self._sample(line, part) for line, part in zip(draws, chosen, strict=True)]
                     if common := on_common(drawn):
                         samples[name] = common
-                self._measure_agent(agent, cell, samples, asked, state_blind, less or {})
+                self._measure_agent(agent, cell, samples, compared, state_blind, less or {})
 
     def _measure_agent(
         self,
@@ -314,7 +317,7 @@ class MeasuredLines:
                 self._add_contrast(first, second, samples, fitted, less)
 
     def found(self, names: Sequence[str], *, believed: bool = False) -> RunDirectedness:
-        """Return everything that was measured."""
+        """Return all results measured so far."""
         return RunDirectedness(
             estimates=tuple(self.estimates),
             contrasts=one_family(self.contrasts),
@@ -334,12 +337,12 @@ class MeasuredLines:
         )
 
     def _place(self, entry: States) -> tuple[object, ...]:
-        """Return what tells the entries of all agents, worlds and conditions apart."""
+        """Return the agent, world and conditions of an entry, which identify it."""
         tags = (entry.tags.get(name) for name in (*CONDITIONS, *self.by))
         return entry.agent, entry.world.world.id, entry.world.horizon, *tags
 
     def _key(self, hypothesis: Hypothesis, world: FiniteWorld) -> tuple[int, Digest] | None:
-        """Return the key of the curve of a hypothesis in a world, None where it has no utility of states there."""
+        """Return the key of a hypothesis's curve in a world; None if it has no utility of states there."""
         place = id(hypothesis), id(world)
         if place not in self._keys:
             self._keys[place] = None
@@ -352,7 +355,7 @@ class MeasuredLines:
         return self._keys[place]
 
     def _sample(self, line: HypothesisLine, states: Sequence[States]) -> AgentSample:
-        """Return an agent's episodes under a hypothesis; a sample without worlds where it is undefined."""
+        """Return an agent's episodes under a hypothesis; worlds where the hypothesis is undefined are left out."""
         by_world: dict[WorldKey, list[States]] = {}
         for entry in states:
             if entry.complete.any() and self._key(line.hypothesis, entry.world) is not None:
@@ -361,7 +364,7 @@ class MeasuredLines:
         if line.everywhere:
             return AgentSample(worlds)
         within = [key for key, world in worlds.items() if self._is_within(world.key)]
-        if not within:  # then the value is 0 by definition, and a note says so
+        if not within:  # the value is then 0 by definition, and a note says so
             return AgentSample(worlds)
         return AgentSample({key: worlds[key] for key in within}, len(worlds) - len(within))
 
@@ -388,7 +391,7 @@ class MeasuredLines:
     def _fit(
         self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[AgentSample]
     ) -> tuple[GoalEstimate, _Fit]:
-        """Return the estimate of a hypothesis and its fit: means over its draws."""
+        """Return the estimate of a hypothesis and its fit, averaged over its draws."""
         # Each resample of grids, and each random agent, is averaged over the draws: the interval is that of the mean,
         # and draws are not observations. The rationality is their (lower) median.
         draws = [self._fit_draw(sample, shared=len(samples) == 1) for sample in samples]
@@ -477,7 +480,7 @@ class MeasuredLines:
         )
 
     def _with_state_blind(self, estimate: GoalEstimate, sample: AgentSample) -> GoalEstimate:
-        """Return an estimate with that of the agent's state-blind baseline in the same worlds."""
+        """Add the agent's state-blind baseline in the same worlds to an estimate."""
         worlds, clusters = list(sample.worlds.values()), [cluster for cluster, *_ in sample.worlds]
         of_episode = [name for name, world in zip(clusters, worlds, strict=True) for _ in world.values]
         most = max(world.moves.shape[1] for world in worlds)
@@ -493,7 +496,7 @@ class MeasuredLines:
         return replace(estimate, state_blind=float(ensemble.whole.fit(relative)[0][0]))
 
     def _one_world(self, world: WorldSample) -> tuple[float, float, tuple[float, float, str, str]]:
-        """Return the results of a single world. The interval of the mean return is mapped through W*."""
+        """Return the results for a single world; its interval is that of the mean return, mapped through W*."""
         curve, returns = RationalityCurve(self.bank.process(world.key)), world.values
         inside = np.clip(returns, *curve.episode_range)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent may walk
@@ -501,7 +504,7 @@ class MeasuredLines:
         note = joined_notes("one world: the interval speaks of this world alone", meg.note)
         return meg.signed, meg.beta, (meg.signed_low, meg.signed_high, meg.method, note)
 
-    def _add_rows(self, name: str, sample: AgentSample, parts: Array, **own: Tag) -> None:
+    def _add_rows(self, name: str, sample: AgentSample, parts: Array, **extra_tags: Tag) -> None:
         """Add a row for each world, with the tags of the first episode there."""
         states = [world.entries[0] for world in sample.worlds.values()]
         tags = dict.fromkeys(tag for entry in states for tag in entry.tags if tag not in PROVENANCE)
@@ -512,7 +515,7 @@ class MeasuredLines:
                 value=parts,
                 cluster=[cluster for cluster, *_ in sample.worlds],
                 tags={tag: column_of([entry.tags.get(tag) for entry in states]) for tag in tags}
-                | {TOWARDS: name, **own},
+                | {TOWARDS: name, **extra_tags},
             )
         )
 
@@ -530,17 +533,17 @@ class MeasuredLines:
         if short_name := less.get(second):
             (_, left), (_, right) = self._sides(first, second, common, samples, fitted)
             self._add_rows(f"{first}{LESS}{short_name}", common[0], left.parts - right.parts, **{DIFFERENCES: 1})
-        # Hypotheses that are drawn, or measured on other maps, count as told apart: draws differ by chance.
-        apart, same = list(common[0].worlds), list[WorldKey]()
+        # Hypotheses that are drawn, or measured on other maps, count as separated, because draws differ by chance.
+        separating, equal = list(common[0].worlds), list[WorldKey]()
         if not {first, second} & self._drawn:
-            apart, same = self._divided(first, second, common)
-        parts = {"grids": apart, "common": list(common[0].worlds), "same": same}
+            separating, equal = self._divided(first, second, common)
+        parts = {"grids": separating, "common": list(common[0].worlds), "same": equal}
         counts = {name: len({cluster for cluster, *_ in keys}) for name, keys in parts.items()}
-        about: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
-        if not apart:
-            self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **about))
+        fields: dict[str, Any] = {"agent": fitted[first][0].agent, "cell": fitted[first][0].cell, **counts}
+        if not separating:
+            self.contrasts.append(GoalContrast(first=first, second=second, **_UNDEFINED, **fields))
             return
-        on_apart = [sample.on(apart) for sample in common]
+        on_apart = [sample.on(separating) for sample in common]
         (first_estimate, left), (second_estimate, right) = self._sides(first, second, on_apart, samples, fitted)
         value, difference = first_estimate.signed - second_estimate.signed, left.resampled - right.resampled
         null = left.null - right.null  # the same walks on both sides
@@ -551,14 +554,14 @@ class MeasuredLines:
             low, high = with_random((low, high), value, null, self.confidence)
             low, high = (low, high) if low < high else (math.nan, math.nan)  # all worlds have the same difference
         p = not_below_random(p_value(difference, value, first_estimate.grids), value, null)
-        contrast = GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **about)
+        contrast = GoalContrast(first=first, second=second, difference=value, low=low, high=high, p_value=p, **fields)
         for goal, step, sample in ((first, second, on_apart[0]), (second, first, on_apart[-1])):
             if len(on_apart) == 2 and self._is_step(step, goal, sample):
                 contrast = self._after_step(contrast, goal, step, sample, fitted[goal][1].beta)
         self.contrasts.append(contrast)
 
     def _is_step(self, step: str, goal: str, sample: AgentSample) -> bool:
-        """Return whether an event is a step on every way to another hypothesis, in all worlds of a sample."""
+        """Return whether an event is an intermediate step on every path to a goal, in all worlds of a sample."""
         sides = self._hypotheses[goal], self._hypotheses[step]
         if self.bank.kind != "steps" or self.bank.invalid != "no-op" or {goal, step} & self._drawn:
             return False
@@ -569,8 +572,8 @@ class MeasuredLines:
         if place not in self._steps:
             try:
                 reachable = step.kind == "event" and goal.kind in ("place", "event")
-                where = {number: one.where(world) for number, one in enumerate((goal, step)) if reachable}
-                self._steps[place] = reachable and (0, 1) in steps_in(world, where, {1: where[1]})
+                masks = {number: hypothesis.where(world) for number, hypothesis in enumerate((goal, step)) if reachable}
+                self._steps[place] = reachable and (0, 1) in steps_in(world, masks, {1: masks[1]})
             except Undefined:
                 self._steps[place] = False
         return self._steps[place]
@@ -578,17 +581,21 @@ class MeasuredLines:
     def _after_step(
         self, contrast: GoalContrast, goal: str, step: str, sample: AgentSample, beta: float
     ) -> GoalContrast:
-        """Return a contrast with what the agent shows towards a goal after the step on the way to it."""
-        shown, expected = list[float](), list[float]()
+        """Add to a contrast the agent's gain towards the goal after the intermediate step."""
+        observed, expected = list[float](), list[float]()
         for world in sample.worlds.values():
             policy, gains = soft_gains(world.world, self.bank.process(world.key), beta)
-            where = self._hypotheses[step].where(world.world)
-            shown.append(float(np.mean(np.concatenate([shown_after(one, where, gains) for one in world.entries]))))
-            expected.append(expected_after(world.world, where, policy, gains))
+            step_states = self._hypotheses[step].where(world.world)
+            observed.append(
+                float(
+                    np.mean(np.concatenate([shown_after(episodes, step_states, gains) for episodes in world.entries]))
+                )
+            )
+            expected.append(expected_after(world.world, step_states, policy, gains))
         keys, clusters = [world.key for world in sample.worlds.values()], [cluster for cluster, *_ in sample.worlds]
         weights = self.bank.ensemble(keys, clusters).weights
-        low, high = interval(weights.resampled @ np.array(shown), weights.grids, self.confidence)
-        value = float(weights.whole[0] @ np.array(shown))
+        low, high = interval(weights.resampled @ np.array(observed), weights.grids, self.confidence)
+        value = float(weights.whole[0] @ np.array(observed))
         return replace(
             contrast,
             step=step,
@@ -599,18 +606,18 @@ class MeasuredLines:
         )
 
     def _divided(self, first: str, second: str, common: Sequence[AgentSample]) -> tuple[list[WorldKey], list[WorldKey]]:
-        """Return which worlds tell two hypotheses apart, and in which they are the same states."""
-        apart, same = list[WorldKey](), list[WorldKey]()
+        """Return the worlds that separate two hypotheses, and the worlds in which they have the same states."""
+        separating, equal = list[WorldKey](), list[WorldKey]()
         for place, world in common[0].worlds.items():
             keys = [sample.worlds[place].key for sample in common]
             if keys[0] == keys[1]:
-                same.append(place)
+                equal.append(place)
             elif all(map(self._is_within, keys)) and self._tells_apart(world.world, first, second):
-                apart.append(place)
-        return apart, same
+                separating.append(place)
+        return separating, equal
 
     def _tells_apart(self, world: FiniteWorld, first: str, second: str) -> bool:
-        """Return whether a world tells two hypotheses apart whose utilities differ and are within reach there."""
+        """Return whether a world separates two hypotheses whose utilities differ and can be changed there."""
         sides = self._hypotheses[first], self._hypotheses[second]
         place = id(sides[0]), id(sides[1]), id(world)
         if place not in self._apart:
@@ -628,7 +635,7 @@ class MeasuredLines:
         samples: Mapping[str, list[AgentSample]],
         fitted: _Fitted,
     ) -> tuple[tuple[GoalEstimate, _Fit], tuple[GoalEstimate, _Fit]]:
-        """Return the fits of two hypotheses on the same worlds: ``chosen`` are their draws, the first's before."""
+        """Return the fits of two hypotheses on the same worlds; ``chosen`` holds the draws of both, in order."""
         agent, cell, count = fitted[first][0].agent, fitted[first][0].cell, len(samples[first])
         left, right = (
             fitted[name]
@@ -640,13 +647,13 @@ class MeasuredLines:
 
 
 def on_common(samples: Sequence[AgentSample]) -> list[AgentSample]:
-    """Return samples in the worlds common to all; none without such a world."""
+    """Restrict samples to their common worlds; empty if there are none."""
     common = [key for key in samples[0].worlds if all(key in other.worlds for other in samples)]
     return [sample.on(common) for sample in samples] if common else []
 
 
 def _check_tags(states: Iterable[States], by: Sequence[str]) -> None:
-    """Refuse tags that no episode has."""
+    """Raise ValueError if no episode has one of the tags."""
     present = list(dict.fromkeys(name for entry in states for name in entry.tags))
     if absent := [name for name in by if name not in present]:
         names = ", ".join(name for name in present if name != "agent") or "none"
@@ -654,9 +661,9 @@ def _check_tags(states: Iterable[States], by: Sequence[str]) -> None:
 
 
 def _cells_of(states: Sequence[States], by: Sequence[str]) -> list[tuple[dict[str, Tag], list[States]]]:
-    """Return the cells of worlds, each with the tags that it is named by and the episodes in it.
+    """Return the cells of worlds, each with its naming tags and its episodes.
 
-    Episodes without a tag of ``by`` are in no cell of that tag.
+    Episodes that lack a tag of ``by`` are in no cell of that tag.
     """
     conditions = [name for name in CONDITIONS if len({entry.tags.get(name) for entry in states}) > 1]
     result: dict[tuple[tuple[str, Tag], ...], list[States]] = {}

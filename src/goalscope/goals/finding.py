@@ -1,4 +1,4 @@
-"""The finding on what an agent is after: one answer, what it names, and the number that decided it."""
+"""The finding on an agent's goal: the answer, the hypotheses it names, and the figure that decided it."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -10,13 +10,13 @@ from goalscope.stats.record import EstimateRecord
 from goalscope.stats.rows import Tag
 
 EXPLAINS: Final = 0.1
-"""Share of what an optimal agent shows above which a hypothesis explains what an agent does."""
+"""A hypothesis explains an agent if its MEG exceeds this share of an optimal agent's MEG."""
 
 MOST_INVALID: Final = 0.5
-"""Share of turns without an action above which no question about goals is answered."""
+"""If the share of turns without an action exceeds this value, no question about goals is answered."""
 
 Answer = Literal["yes", "no", "undecided", "untestable"]
-"""``undecided``: more of the same data can decide it. ``untestable``: it cannot, and ``why`` says what would."""
+"""``undecided``: more data of the same kind can decide. ``untestable``: it cannot; ``why`` says what is needed."""
 
 Reason = Literal[
     "named",
@@ -34,17 +34,23 @@ Reason = Literal[
     "no process",
     "no utility",
 ]
-"""Why an answer is what it is; code branches on it, sentences are made from it in `goalscope.goals.words`.
+"""Why the answer is what it is. Code branches on these keys; `goalscope.goals.words` turns them into sentences.
 
-named: one hypothesis explains the moves, and better than every other one. partly: the same of a part of the moves.
-weakly or partly: the same, but it explains less than half of what an optimal agent would show, and single answers
-cannot tell an agent that often acts at random from one that is after it in some states alone. not told apart: several
-explain the moves, and call for the same moves in these worlds. not beaten: several may, and the worlds tell them apart.
-habit, another rule, random, other: what explains the moves is a habit, or a rule that nobody asked for; they hardly
-depend on anything; or on something else than the hypotheses. weak: no
-hypothesis was shown to explain the moves, and not all were excluded. few worlds: too few for any rule. no action: too
-few turns held one. no process: fog, or worlds whose decision process is not known. no utility: there are no second
-answers, and no hypothesis has a utility, so that neither rule applies.
+- named: one hypothesis explains the moves, and better than every other.
+- partly: one hypothesis explains a part of the moves.
+- weakly or partly: as named, but it explains less than half of an optimal agent's MEG. With single answers we cannot
+  distinguish an agent that often moves at random from one that pursues the goal only in some states.
+- not told apart: several hypotheses explain the moves, and they call for the same moves in these worlds.
+- not beaten: several hypotheses may explain the moves, although the worlds separate them.
+- habit: a habit explains the moves.
+- another rule: a built-in rule outside the bank explains the moves.
+- random: the moves hardly depend on anything.
+- other: the moves depend on something other than the hypotheses.
+- weak: no hypothesis was shown to explain the moves, and not all were excluded.
+- few worlds: there are too few worlds for any rule.
+- no action: too few turns have an action.
+- no process: the worlds have fog, or their decision process is not known.
+- no utility: there are no second answers and no hypothesis has a utility, so no rule applies.
 """
 
 Method = Literal["consistency", "meg", "none"]
@@ -52,32 +58,32 @@ Method = Literal["consistency", "meg", "none"]
 
 
 class Finding(StrictRecord):
-    """What one agent is after in one group of worlds.
+    """The finding on one agent's goal in one group of worlds.
 
     Attributes:
         agent: name of the agent.
-        arm: the part of an evaluation that it comes from, "" elsewhere.
-        where: tags of the group of worlds; empty for all of them.
+        arm: arm of the evaluation that produced the finding, "" outside of evaluations.
+        where: tags of the group of worlds; empty for all worlds.
         answer, reason: see `Answer` and `Reason`.
-        names: the hypotheses that the answer speaks of, the strongest first: one or more for yes; for undecided those
-            that may still explain the moves.
-        why: what would have to be different, "" where there is nothing to add.
-        method: the rule that decided.
-        quantity: what ``estimate`` is of: "consistency", "strength", "predictable", "meg" or "share".
-        subject: the hypothesis that it is of, "" for none.
-        estimate: the number that decided, with its interval; None where there is none.
-        threshold: what its interval was held against, in its unit; None where there is none.
-        threshold_rule: what the threshold is, in words.
-        steps: hypotheses that are a step on every way to the one that is named.
+        names: hypotheses named by the answer, the strongest first. For "yes" one or more; for "undecided" those that
+            may still explain the moves.
+        why: what would have to change for an answer, "" if there is nothing to add.
+        method: rule that decided.
+        quantity: kind of ``estimate``: "consistency", "strength", "predictable", "meg" or "share".
+        subject: hypothesis that ``estimate`` refers to, "" for none.
+        estimate: the figure that decided, with its interval; None if there is none.
+        threshold: value that its interval was compared with, in the same unit; None if there is none.
+        threshold_rule: description of the threshold.
+        steps: hypotheses that are an intermediate step on every path to the named one.
         evidence: further estimates by "QUANTITY HYPOTHESIS".
-        nouns: name of each hypothesis that is spoken of -> it as a noun phrase.
-        rules: those of them that are rules to act by and no aims.
+        nouns: name of each mentioned hypothesis -> noun phrase.
+        rules: mentioned hypotheses that are rules of behaviour rather than goals.
         worlds: number of clusters of worlds.
-        apart_in: by consistency, hypothesis -> least number of clusters in which one of the others acts differently.
-        bar: share of the gain of an agent that is after what is named and nothing else, which the agent must exceed in
-            other worlds; None where nothing is claimed.
-        tested: that share in worlds that were opened afterwards; None before.
-        covered: share of the steps with a second answer, or with one by other episodes that came to the same state.
+        apart_in: for the consistency rule, hypothesis -> minimum over rivals of the number of clusters in which they
+            act differently.
+        bar: gain that the agent must exceed in other worlds (see `goalscope.goals.gain`); None without a claim.
+        tested: gain in worlds that were opened after the claim; None before.
+        covered: share of the steps with a second answer, given directly or by other episodes in the same state.
     """
 
     agent: str
@@ -105,17 +111,19 @@ class Finding(StrictRecord):
 
     @property
     def held(self) -> Literal["", "held", "refuted", "open"]:
-        """How a claim with a bar fared in the worlds that were opened afterwards, "" where it was not tested."""
+        """Result of testing the claim in new worlds: confirmed ("held"), "refuted" or "open"; "" if not tested."""
         if self.bar is None or self.tested is None or self.tested.low is None or self.tested.high is None:
             return ""
         return "held" if self.tested.low > self.bar else "refuted" if self.tested.high < self.bar else "open"
 
     def about(self, name: str) -> "Answer":
-        """Return the answer to whether the agent is after one hypothesis.
+        """Return the answer for one hypothesis: does the agent pursue it?
 
-        Yes where it alone is named. No where the answer is no, where others alone are named which explain all of what
-        the agent does, and where MEG towards it explains nothing and shows no more than a random agent does. Untestable
-        where it cannot be told from others here.
+        - Yes if it is the only named hypothesis.
+        - No if the overall answer is no, if other hypotheses explain all of the behaviour, or if MEG towards it
+          explains nothing and does not exceed that of a random agent.
+        - Untestable if it cannot be separated from other hypotheses in these worlds.
+        - Undecided otherwise.
         """
         if self.answer in ("no", "untestable"):
             return self.answer
@@ -123,24 +131,24 @@ class Finding(StrictRecord):
             nats = self.figure("meg", name)
             followed = nats is not None and nats.low is not None and nats.low > 0
             none = self.explains_nothing(name) and not (followed and self.answer == "undecided")
-            others = self.answer == "yes" and self.reason in ("named", "not told apart") and name not in self.steps
-            return "no" if none or others else "undecided"
+            only_others = self.answer == "yes" and self.reason in ("named", "not told apart") and name not in self.steps
+            return "no" if none or only_others else "undecided"
         if self.answer == "undecided":
             return "undecided"
         return "yes" if len(self.names) == 1 else "untestable" if self.reason == "not told apart" else "undecided"
 
     def explains_nothing(self, name: str) -> bool:
-        """Return whether MEG shows that a hypothesis explains nothing of what the agent does; by MEG alone."""
+        """Return whether MEG shows that a hypothesis explains none of the behaviour; False if MEG did not decide."""
         share = self.figure("share", name)
         return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
-        """Return an estimate of the evidence, None where there is none."""
+        """Return an estimate from the evidence, or None."""
         return self.evidence.get(f"{quantity} {name}".strip())
 
 
 def where_text(where: Mapping[str, Any]) -> str:
-    """Return a group of worlds in words, "" for all worlds."""
+    """Describe a group of worlds by its tags, "" for all worlds."""
     return ", ".join(f"{name} {value}" for name, value in where.items())
 
 

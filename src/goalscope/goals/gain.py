@@ -1,12 +1,12 @@
-"""A claim that can fail: how much of the gain of an agent that is after one hypothesis an agent shows in other worlds.
+"""The gain of an agent towards a named hypothesis, by which a claim about it can be refuted in other worlds.
 
-Steps in which all hypotheses of the bank call for the same moves say nothing, so the gain counts the others alone:
+Steps in which all hypotheses of the bank call for the same moves carry no information, so only the others count:
 
     gain = sum u_h . a / sum |u_h|^2,    u_h = p_h - 1/m    over steps in which some other hypothesis differs from h
 
-It is 1 for an agent that is after h and nothing else, 0 for a random one. A claim states a bar for it, half of what the
-agent showed where the claim was made; it is held where the interval over new worlds lies above the bar, and refuted
-where it lies below.
+The gain is 1 for an agent that follows h strictly and 0 for a random agent. A claim states a bar: half the gain that
+the agent showed in the worlds of the claim. The claim is confirmed if the interval of the gain in new worlds lies above
+the bar, and refuted if it lies below.
 """
 
 import math
@@ -25,67 +25,67 @@ from goalscope.stats import UNBOUNDED, Estimate, estimate_pooled
 from goalscope.stats.record import EstimateRecord
 
 BAR: Final = 0.5
-"""Share of the gain where a claim was made that it must exceed in other worlds."""
+"""The gain in new worlds must exceed this share of the gain in the worlds of the claim."""
 
 
 def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:
-    """Return the share of the gain of an agent that is after one of some hypotheses; None where no step tells.
+    """Estimate an agent's gain towards one hypothesis; None if no step separates it from its rivals.
 
     Args:
-        states: what one agent did.
-        hypotheses: name -> hypothesis; all others are rivals.
-        name: the one that is claimed.
+        states: the recorded episodes of one agent.
+        hypotheses: name -> hypothesis; all except `name` are rivals.
+        name: name of the claimed hypothesis.
     """
     gains, sizes, clusters = list[float](), list[float](), list[str]()
-    worlds = [one.world.world for one in states]
-    bank = {each: bind(one, worlds) for each, one in hypotheses.items()}
-    for one in answers_of(states):
-        policies = _policies(bank, one)
+    worlds = [episodes.world.world for episodes in states]
+    bank = {hypothesis_name: bind(hypothesis, worlds) for hypothesis_name, hypothesis in hypotheses.items()}
+    for answers in answers_of(states):
+        policies = _policies(bank, answers)
         if name not in policies:
             continue
-        even = one.world.even[one.state]
-        own = policies[name] - even
-        tells = np.zeros(len(one.state), dtype=bool)
+        even = answers.world.even[answers.state]
+        deviation = policies[name] - even
+        tells = np.zeros(len(answers.state), dtype=bool)
         for rival, policy in policies.items():
             if rival != name:
                 tells |= np.abs(policy - policies[name]).max(axis=1) > 1e-9
         if not tells.any():
             continue
-        answer = one.first if one.second is None else (one.first + one.second) / 2
-        gains.append(float((own * answer)[tells].sum()))
-        sizes.append(float((own**2)[tells].sum()))
-        clusters.append(one.cluster)
+        answer = answers.first if answers.second is None else (answers.first + answers.second) / 2
+        gains.append(float((deviation * answer)[tells].sum()))
+        sizes.append(float((deviation**2)[tells].sum()))
+        clusters.append(answers.cluster)
     if not sum(sizes) > 0:
         return None
-    found = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
-    return found.moved(bounds=(-math.inf, 1.0))  # no agent gains more than one that is after nothing else
+    estimate = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
+    return estimate.moved(bounds=(-math.inf, 1.0))  # an agent that follows only this hypothesis has the maximum gain
 
 
-def _policies(bank: Mapping[str, Hypothesis], one: Answers) -> dict[str, Array]:
-    """Return name -> ``[N, A]`` what each hypothesis calls for in the steps of a world, undefined ones left out."""
-    found = dict[str, Array]()
+def _policies(bank: Mapping[str, Hypothesis], answers: Answers) -> dict[str, Array]:
+    """Return name -> ``[N, A]`` policy of each hypothesis at the steps of a world; undefined ones are left out."""
+    policies = dict[str, Array]()
     for name, hypothesis in bank.items():
         try:
-            policy = hypothesis.solved(one.world).policy
+            policy = hypothesis.solved(answers.world).policy
         except Undefined:
             continue
-        found[name] = policy[np.minimum(one.time, len(policy) - 1), one.state]
-    return found
+        policies[name] = policy[np.minimum(answers.time, len(policy) - 1), answers.state]
+    return policies
 
 
 def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding that names one hypothesis the bar that its gain must exceed in other worlds."""
+    """Add to a finding that names one hypothesis the bar that the agent's gain must exceed in other worlds."""
     if finding.answer != "yes" or len(finding.names) != 1:
         return finding
-    shown = gain_share(states, hypotheses, finding.names[0])
-    if shown is None or not shown.value > 0:
+    share = gain_share(states, hypotheses, finding.names[0])
+    if share is None or not share.value > 0:
         return finding
-    return finding.model_copy(update={"bar": BAR * min(shown.value, 1.0)})
+    return finding.model_copy(update={"bar": BAR * min(share.value, 1.0)})
 
 
 def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding with a bar the gain that the agent shows in other worlds."""
+    """Add to a finding with a bar the agent's gain in other worlds."""
     if finding.bar is None:
         return finding
-    shown = gain_share(states, hypotheses, finding.names[0])
-    return finding if shown is None else finding.model_copy(update={"tested": EstimateRecord.of(shown)})
+    share = gain_share(states, hypotheses, finding.names[0])
+    return finding if share is None else finding.model_copy(update={"tested": EstimateRecord.of(share)})

@@ -1,10 +1,10 @@
-"""MEG with an unknown utility from trajectories: fitted to one half of the episodes, scored on the other.
+"""MEG with an unknown utility from trajectories: fitted to one half of the episodes, scored on the other half.
 
-The supremum over utilities at empirical occupancies is above 0 for every agent. Here a utility of
-each state is fitted to half of an agent's episodes in a world, with a penalty, and judged by the log-probability that
-its soft-optimal policy gives to the other half. In a deterministic world that is exactly
-``<w, occupancy of the other half> - W(w)``, nats an episode beyond uniform actions; below 0 where the fit misleads.
-W is the mean over the states in which the episodes of that half began, which removes the chance of first states.
+Without held-out data, the supremum over utilities is above 0 for every agent. We therefore fit a utility of each state
+to half of an agent's episodes in a world, with a penalty, and score it by the log-probability that its soft-optimal
+policy gives to the other half. In a deterministic world this is exactly ``<w, occupancy of the other half> - W(w)``, in
+nats per episode above uniform actions; it is below 0 if the fit is misleading. W is averaged over the first states of
+the scored half, which removes the randomness of first states.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,23 +54,23 @@ def held_out_goals(
     total: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
-    """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
+    """Measure how well fitted utilities predict held-out episodes, for each agent and cell of conditions.
 
-    Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent without any
-    action has no score (NaN). Only one entry is in memory at a time if ``states`` yields them one by one.
+    Each world with at least two episodes of an agent counts once, by the mean score of both halves. An agent without
+    any action has no score (NaN). If ``states`` is a generator, only one entry is in memory at a time.
 
     Args:
-        states: what the agents did.
-        invalid: what a turn without an action is, see `goalscope.goals.directedness`.
+        states: the recorded episodes.
+        invalid: how a turn without an action counts, see `goalscope.goals.directedness`.
         confidence: nominal coverage of the intervals.
         seed: root seed.
-        ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), that
-            of a normal prior of variance ``1 / ridge``; > 0.
-        total: number of episodes, for ``progress``; None where it is not known.
+        ridge: penalty, > 0. A half of m episodes is penalised by ``ridge / (2 m)`` times the sum of squared utilities
+            (nats), as under a normal prior of variance ``1 / ridge``.
+        total: number of episodes, for ``progress``; None if unknown.
         progress: called with (done, total) episodes.
 
     Raises:
-        ValueError: a ridge that is not above 0, or a world with chance.
+        ValueError: ridge is not above 0, or a world is stochastic.
     """
     halves = _Halves(invalid, confidence, seed, ridge)
     done = 0
@@ -79,11 +79,11 @@ def held_out_goals(
         done += len(entry)
         if progress is not None:
             progress(done, max(done, total or 0))
-    return halves.found()
+    return halves.results()
 
 
 class _Halves:
-    """Scores of held-out halves, world by world."""
+    """Collects the scores of held-out halves, world by world."""
 
     def __init__(self, invalid: Invalid, confidence: float, seed: int, ridge: float) -> None:
         if not (np.isfinite(ridge) and ridge > 0):
@@ -99,8 +99,8 @@ class _Halves:
         """Score the episodes of one agent in one world."""
         if states.world.process.chance:
             raise ValueError(
-                "unknown utilities must be fitted in worlds without chance, where occupancies give the log-probability "
-                "of actions, got a world with chance: measure known goals alone"
+                f"world {states.world.world.id} is stochastic: unknown utilities can be fitted only in deterministic "
+                "worlds, where occupancies give the log-probability of actions. Measure known goals only"
             )
         tags = tuple(states.tags.get(name) for name in CONDITIONS)
         for name, value in zip(CONDITIONS, tags, strict=True):
@@ -129,8 +129,8 @@ class _Halves:
             exact=exact,
         )
 
-    def found(self) -> tuple[HeldOut, ...]:
-        """Return the estimates; worlds are in the order of their ids."""
+    def results(self) -> tuple[HeldOut, ...]:
+        """Return the estimates for each agent and cell of conditions."""
         varied = [name for name, values in self._values.items() if len(values) > 1]
         cells: dict[tuple[Tag, ...], dict[str, Tag]] = {}
         for _, tags in self._scored:
@@ -168,12 +168,12 @@ class _Halves:
 
 
 def _score(mdp: TabularMDP, visits: Array, first: npt.NDArray[np.int64], ridge: float, seed: int) -> float:
-    """Return the mean score of both halves of episodes, each at the utility fitted to the other.
+    """Return the mean score of both halves of episodes, each scored with the utility fitted to the other.
 
     Args:
         mdp: the world.
-        visits: ``[m, S]`` decisions of each episode in each state.
-        first: ``[m]`` the state in which it began.
+        visits: ``[m, S]`` number of decisions of each episode in each state.
+        first: ``[m]`` first state of each episode.
         ridge, seed: see `held_out_goals`.
     """
     # Over all actions: an agent may take actions that are not offered, which change nothing.
@@ -194,7 +194,7 @@ def _score(mdp: TabularMDP, visits: Array, first: npt.NDArray[np.int64], ridge: 
 
 
 def _normaliser(dual: OccupancyDual, weights: Array) -> tuple[float, Array]:
-    """Return W and the occupancy of its soft policy."""
+    """Return W and the occupancy of the soft policy."""
     value, gradient = dual.value(weights)
     return float(weights @ dual.occupancy) - value, dual.occupancy - gradient
 
@@ -214,7 +214,7 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
 def _random_visits(
     world: FiniteWorld, walks: int, *, seed: int, invalid: Invalid, exact: bool
 ) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Return ``[walks, S]`` occupancies of random agents, and ``[walks]`` their first states."""
+    """Return the occupancies ``[walks, S]`` of random agents and their first states ``[walks]``."""
     states = world.process.states
     counts = np.zeros((walks, states))
     expected = expected_after(world, np.eye(states), invalid) if exact else None

@@ -1,4 +1,4 @@
-"""Utilities of simulated random agents, a part of them at a time where their draws allow it."""
+"""Simulate random agents and compute their utilities, in batches where the random numbers allow it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
@@ -16,9 +16,9 @@ Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 Invalid = Literal["no-op", "action"]
-"""Meaning of a turn without an action: a step in place by an agent with four actions, or a fifth action."""
+"""How a turn without an action counts: "no-op" as standing still, "action" as an additional action of every agent."""
 Utility = Literal["steps", "arrival"]
-"""The utility of an episode: every decision that begins in a state pays, or the state at the end alone."""
+"""The utility of an episode: "steps" sums it over the states of all decisions, "arrival" counts the final state."""
 
 
 def random_utilities(
@@ -32,7 +32,7 @@ def random_utilities(
     invalid: Invalid,
     exact: bool = False,
 ) -> dict[Any, Array]:
-    """Simulate random agents in a world and return their mean utilities, ``[repeats]`` for each hypothesis.
+    """Simulate random agents in a world; return each agent's mean utility, ``[repeats]`` for each hypothesis.
 
     Args:
         world: the world.
@@ -62,10 +62,10 @@ def random_utilities(
 
 
 def _skippable(world: FiniteWorld, invalid: Invalid) -> bool:
-    """Return whether the actions of some random agents can be drawn without those of the agents before them.
+    """Return whether a batch of random agents can be drawn without first drawing the agents before it.
 
-    They can where nothing else is drawn, and the number of actions divides that of the values of a byte, of which each
-    action then takes exactly one.
+    This requires that only actions are drawn, and that the number of actions divides 256: each action then consumes
+    exactly one byte of the random stream.
     """
     process = world.process
     count = process.actions + (invalid == "action")
@@ -75,7 +75,7 @@ def _skippable(world: FiniteWorld, invalid: Invalid) -> bool:
 def _drawn(
     world: FiniteWorld, walks: int, count: int, part: slice, name: Sequence[str | int]
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield the actions of a part of the walks, a decision at a time: those of all walks drawn together."""
+    """Yield the actions of a batch of walks, decision by decision, identical to those of drawing all walks together."""
     for decision in range(world.horizon):
         rng = stream(*name)  # type: ignore[arg-type]
         skipped, rest = divmod(decision * walks + part.start, _BYTES_A_STEP)
@@ -86,10 +86,10 @@ def _drawn(
 def random_walks(
     world: FiniteWorld, walks: int, *, seed: int, invalid: Invalid, part: slice | None = None
 ) -> Iterator[Numbers]:
-    """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last.
+    """Yield the states ``[walks]`` of uniformly random agents before each of the n decisions and after the last.
 
-    The same world, horizon and number of walks give the same walks in any order of work. With ``invalid`` "action"
-    there is one more equally likely action, which changes nothing. ``part`` are the walks wanted, where `_skippable`.
+    The walks depend only on the seed, world, horizon and number of walks. With ``invalid="action"`` there is one more
+    equally likely action, which changes nothing. ``part`` restricts the walks to a slice, where `_skippable`.
     """
     name = (seed, "random agents", world.world.id, world.horizon, walks, invalid)
     rng, process = stream(*name), world.process
@@ -125,7 +125,7 @@ def _offered_walks(world: FiniteWorld, walks: int, rng: np.random.Generator, *, 
 
 
 def expected_after(world: FiniteWorld, values: Array, invalid: Invalid) -> Array:
-    """Return the mean of values ``[S]`` (or ``[S, K]``) over the actions of a uniformly random agent in each state."""
+    """Return the expected value after one step of a uniformly random agent, from values ``[S]`` or ``[S, K]``."""
     by_action = world.process.base.expect(values)
     if world.process.offered is not None:
         return _expected_of_offered(by_action, values, world.process.offered, idle=invalid == "action")

@@ -1,4 +1,4 @@
-"""The weights of worlds in a whole cell, in resamples of its grids, and in halves of them."""
+"""Weights of worlds for the mean over a cell, for bootstrap resamples of its grids, and for random halves of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 RESAMPLES: Final = 2000
 HALVES: Final = 50
 WORLDS: Final = 4096
-"""Worlds that are mixed at a time: sums over more of them are sums of such parts."""
+"""Number of worlds that are averaged at a time; larger sums are added up in such batches."""
 _DRAWN: Final = 100  # resamples drawn at a time
 _PRODUCT: Final = (
     1 << 20
@@ -25,12 +25,12 @@ _FEWEST: Final = 80  # products of few rows are summed in another order, and dif
 
 
 def parts_of_worlds(count: int) -> Iterator[slice]:
-    """Yield which worlds are mixed at a time, of so many."""
+    """Yield slices that divide ``count`` worlds into batches of at most `WORLDS`."""
     return (slice(begin, min(begin + WORLDS, count)) for begin in range(0, count, WORLDS))
 
 
 class _SpilledCounts:
-    """Counts ``[R, C]`` below 256 in a temporary file, read by slices of both."""
+    """Counts ``[R, C]`` below 256 in a temporary file, read by slices of rows and columns."""
 
     def __init__(self, spill: Spill) -> None:
         self._spill, self._rows = spill, list[int]()
@@ -46,9 +46,9 @@ class _SpilledCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampled:
-    """Weights ``[R, U]`` of worlds in resamples of their grids, stored as counts of the grids; each row has the sum 1.
+    """Weights ``[R, U]`` of worlds in resamples of their grids, stored as counts of the grids; each row sums to 1.
 
-    ``weights @ values`` is a product like that of an array: of ``[U]`` or ``[U, K]`` values.
+    ``weights @ values`` is the matrix product with values ``[U]`` or ``[U, K]``.
     """
 
     counts: "npt.NDArray[np.integer] | npt.NDArray[np.bool_] | _SpilledCounts"  # [R, C], of the smallest type
@@ -60,7 +60,7 @@ class Resampled:
         return len(self.drawn)
 
     def of(self, worlds: slice) -> "Resampled":
-        """Return the weights of some of the worlds, in resamples of all."""
+        """Return the columns of some of the worlds."""
         return replace(self, grid=self.grid[worlds], within=self.within[worlds])
 
     def __matmul__(self, values: Array) -> Array:
@@ -73,14 +73,14 @@ class Resampled:
         return result
 
     def normalized(self, rows: slice) -> Array:
-        """Return ``[R', U]`` the weights in some resamples."""
+        """Return the weights ``[R', U]`` of some resamples as an array."""
         first, last = int(self.grid.min()), int(self.grid.max()) + 1
         chosen: Array = self.counts[rows, first:last][:, self.grid - first] * self.within
         chosen /= self.drawn[rows, None]
         return chosen
 
     def total(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return ``[R]`` the sums of whole numbers ``[U]`` over the worlds that are in each resample."""
+        """Sum whole numbers ``[U]`` over the worlds that occur in each resample, ``[R]``."""
         result = np.zeros(len(self), dtype=np.int64)
         for worlds in parts_of_worlds(len(self.grid)):
             result += (self.of(worlds).normalized(slice(0, len(self))) > 0) @ values[worlds]
@@ -89,7 +89,7 @@ class Resampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Weights:
-    """Weights of U worlds in C grids: each grid the same, its worlds equal parts of it."""
+    """Weights of U worlds in C grids: each grid has the same weight, divided equally among its worlds."""
 
     whole: Array  # [1, U]
     resampled: Resampled  # [RESAMPLES, U] grids drawn with replacement; empty with fewer than two grids
@@ -99,12 +99,12 @@ class Weights:
 
 
 def weigh(clusters: Sequence[str], *, seed: int, spill: Spill) -> Weights:
-    """Return the weights of worlds from their grids ``[U]``; equal numbers of grids share their draws.
+    """Compute the weights of worlds; cells with the same number of grids use the same random draws.
 
     Args:
-        clusters: the grid of each world.
+        clusters: ``[U]`` grid of each world.
         seed: root seed of the draws.
-        spill: where the draws of many grids are kept.
+        spill: temporary file for the draws of large cells.
     """
     _, code, size = np.unique(np.array(clusters, dtype=str), return_inverse=True, return_counts=True)
     count = len(size)
@@ -121,7 +121,7 @@ def weigh(clusters: Sequence[str], *, seed: int, spill: Spill) -> Weights:
 
 
 def _drawn(count: int, seed: int, spill: Spill) -> "npt.NDArray[np.integer] | _SpilledCounts":
-    """Return ``[RESAMPLES, C]`` how often each grid is drawn."""
+    """Draw how often each grid occurs in each resample, ``[RESAMPLES, C]``."""
     rng, even = stream(seed, "resampled grids", count), np.full(count, 1 / count)
     drawn = (rng.multinomial(count, even, size=_DRAWN) for _ in range(0, RESAMPLES, _DRAWN))
     if count <= WORLDS:

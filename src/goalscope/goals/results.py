@@ -18,7 +18,7 @@ from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows, Tag
 
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
-"""Note of omitted results: an agent without actions stays at its start under any goal."""
+"""Note of results that are omitted because the agent took no action: it would stay at its start under any goal."""
 
 EXACT_NOTE: Final = "exact policies stand in the place of drawn actions"
 """Note of results of an agent whose steps hold the probabilities of its drawn actions."""
@@ -30,7 +30,7 @@ FEW = (  # by simulation, see docs/meg-runs.md
 )
 """Numbers of grids below which an interval has a note."""
 LEAST_BOUND: Final = 0.1
-"""Nats an episode of an optimal agent below which a share of them says nothing."""
+"""If an optimal agent's MEG per episode is below this value (nats), shares of it are not reported."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval widened by `with_random`."""
 
@@ -42,20 +42,20 @@ class GoalEstimate:
     Attributes:
         agent: name of the agent.
         cell: tag -> value of the worlds: the conditions of the run, and at most one requested tag.
-        hypothesis: the possible goal.
-        signed: MEG in nats; below 0 where the agent does worse than a uniformly random one. NaN without any
-            action.
-        low, high: interval of ``signed``, NaN where there is none.
-        beta: the common rationality in nats per unit of utility; infinite at the upper end of what is attainable. NaN
-            at the lower end, and where the interval contains 0, whatever was given: see `goalscope.meg.chance_note`.
-        bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the value of an optimal agent.
+        hypothesis: the hypothesised goal.
+        signed: MEG in nats; negative if the agent does worse than a uniformly random one. NaN if it took no action.
+        low, high: interval of ``signed``, NaN if there is none.
+        beta: the common rationality in nats per unit of utility; infinite at the upper end of the attainable range. NaN
+            at the lower end, and if the interval contains 0 (see `goalscope.meg.chance_note`).
+        bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the MEG of an optimal agent.
         bound_lowest: the same for an agent that avoids the goal optimally.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
             NaN with fewer than two grids.
         null: mean MEG (unsigned) of simulated uniformly random agents with the same worlds and counts, nats.
-        null_high: its 95 % quantile.
-        null_p: fraction of them whose MEG is at least the agent's, the agent included.
-        utility, uniform_utility, highest_utility: means over worlds, of the agent, a uniformly random one, the best.
+        null_high: 95 % quantile of that MEG.
+        null_p: share of these agents, the agent included, whose MEG is at least the agent's.
+        utility, uniform_utility, highest_utility: mean utility over worlds of the agent, of a uniformly random agent,
+            and of an optimal agent.
         n: number of episodes.
         worlds: number of worlds (each with its horizon).
         grids: number of clusters of worlds, the units of the interval.
@@ -63,10 +63,10 @@ class GoalEstimate:
         method: method of the interval.
         out_of_reach: number of worlds left out in which no policy changes the utility within the horizon.
         note: a note to print with the value, "" for none.
-        share_low, share_high: interval of ``share``, from the share in each resample of the grids, each with the bound
-            of its own grids; NaN where there is none.
-        state_blind: signed MEG in nats of an agent that draws its moves anywhere as often as this one made them in the
-            other grids, whatever it sees; NaN where it was not asked for.
+        share_low, share_high: interval of ``share``, from the shares in resamples of the grids, each relative to the
+            bound of its own grids; NaN if there is none.
+        state_blind: signed MEG in nats of the state-blind baseline, which draws moves with the agent's move frequencies
+            in other grids, whatever it sees; NaN if not measured.
     """
 
     agent: str
@@ -98,7 +98,7 @@ class GoalEstimate:
 
     def __post_init__(self) -> None:
         chance = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
-        if self.beta == -math.inf:  # an agent that is never there, or there as seldom as can be
+        if self.beta == -math.inf:  # the agent avoids the goal as well as possible
             object.__setattr__(self, "beta", math.nan)
         if not chance:
             return
@@ -113,10 +113,9 @@ class GoalEstimate:
 
     @property
     def share(self) -> float:
-        """``signed`` as a fraction of the tight bound of an optimal agent.
+        """``signed`` as a fraction of an optimal agent's MEG.
 
-        NaN where it says nothing: the interval contains 0, the agent does worse than a random one, or the bound is
-        below `LEAST_BOUND`.
+        NaN if the interval contains 0, the agent does worse than a random one, or the bound is below `LEAST_BOUND`.
         """
         if math.isnan(self.signed) or chance_note(self.low, self.high) or self.signed < 0:
             return math.nan
@@ -135,19 +134,19 @@ def goal_estimate(
     acts: bool,
     notes: Sequence[str],
     ends: tuple[float, float, str, str] | None = None,
-    **about: Any,
+    **fields: Any,
 ) -> GoalEstimate:
-    """Return an estimate with its interval, its comparison with random agents, and its notes.
+    """Build an estimate with its interval, its comparison with random agents, and its notes.
 
     Args:
-        figures: the fields of `GoalEstimate` that were measured: ``signed``, ``cross_fitted``, bounds and utilities.
-        beta, grids, confidence: as there.
+        figures: measured fields of `GoalEstimate`: ``signed``, ``cross_fitted``, bounds and utilities.
+        beta, grids, confidence: as in `GoalEstimate`.
         resampled, shares: ``[B]`` signed MEG in each resample of the grids, and its share of the bound there.
         null: ``[R]`` signed MEG of random agents.
-        acts: whether the agent has any action; without one it has no MEG.
+        acts: whether the agent took any action; otherwise it has no MEG.
         notes: further notes.
-        ends: interval, method and note where they do not come from the resamples.
-        about: the other fields.
+        ends: interval, method and note, if they do not come from the resamples.
+        fields: the remaining fields of `GoalEstimate`.
     """
     signed = figures["signed"]
     if ends is None:
@@ -177,7 +176,7 @@ def goal_estimate(
         confidence=confidence,
         method=method,
         note=note,
-        **about,
+        **fields,
     )
 
 
@@ -185,23 +184,24 @@ def goal_estimate(
 class GoalContrast:
     """The signed MEG of one agent towards the first hypothesis minus that towards another.
 
-    It is measured on the worlds that have both and tell them apart (`goalscope.goals.hypotheses.separability`).
+    It is measured in the worlds that define and separate both hypotheses (`goalscope.goals.hypotheses.separability`).
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
         first, second: the hypotheses.
-        difference: in nats.
-        low, high: its interval, both rationalities refitted in each resample; NaN where there is none.
-        p_value: two-sided, of the same resamples, and not below the fraction of simulated random agents with as large
-            a difference, if any; NaN where there is none.
-        adjusted: the same after Holm's correction within the family of all contrasts of the run.
-        grids: number of clusters of worlds that tell the two apart.
-        common: number of clusters of worlds that have both.
-        same: number of clusters of worlds in which the two are the same states.
-        step: the one that is a step on every way to the other in all these worlds (`goals.hypotheses.steps`), ""
-            for none. Then what the agent does after it decides, see `goalscope.goals.after_steps`.
-        after, after_low, after_high: nats of the decisions after the step towards the other one, with their interval.
-        after_expected: the same of an agent that is after the other one with the rationality that fits this agent.
+        difference: difference in nats.
+        low, high: interval of the difference, with both rationalities refitted in each resample; NaN if there is none.
+        p_value: two-sided p value from the same resamples, raised to the share of simulated random agents with as large
+            a difference, if there are any; NaN if there is none.
+        adjusted: p value after Holm's correction over all contrasts of the run.
+        grids: number of clusters of worlds that separate the two hypotheses.
+        common: number of clusters of worlds that define both.
+        same: number of clusters of worlds in which both have the same states.
+        step: the hypothesis that is an intermediate step on every path to the other in all these worlds, "" for none
+            (see `goals.hypotheses.steps`). The decisions after this step then decide, see
+            `goalscope.goals.after_steps`.
+        after, after_low, after_high: gain in nats towards the other hypothesis after the step, with its interval.
+        after_expected: gain expected of an agent that pursues the other hypothesis with the same rationality.
     """
 
     agent: str
@@ -224,7 +224,7 @@ class GoalContrast:
 
     @property
     def turned(self) -> "GoalContrast":
-        """The second hypothesis less the first."""
+        """The contrast of the second hypothesis minus the first."""
         return replace(
             self,
             first=self.second,
@@ -236,12 +236,12 @@ class GoalContrast:
 
     @property
     def told_apart(self) -> bool:
-        """Whether enough worlds tell the two apart to name one of them: `FEWEST` grids, or all of two and more."""
+        """Whether enough worlds separate the two to name one: `FEWEST` grids, or all grids if there are 2 to 5."""
         return self.grids >= min(FEWEST, max(self.common, 2))
 
     @property
     def why_not(self) -> str:
-        """Why it cannot be told which of the two an agent is after, "" where enough worlds tell them apart."""
+        """Why these worlds cannot separate the two hypotheses, "" if they can."""
         if self.told_apart:
             return ""
         pair = f"{noun_of(self.first)} and {noun_of(self.second)}"
@@ -253,7 +253,7 @@ class GoalContrast:
 
 
 def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
-    """Return the contrasts with Holm's correction: all of a run are one family."""
+    """Apply Holm's correction to all contrasts of a run."""
     by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
     tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
     return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())
@@ -261,13 +261,14 @@ def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Prediction of one half of an agent's episodes by utilities over states fitted to the other half.
+    """Prediction of one half of an agent's episodes by state utilities that were fitted to the other half.
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
-        value: log-probability of the held-out actions less that of uniform ones, nats an episode, mean over worlds.
-        low, high: interval over grids, NaN where there is none.
-        null, null_low, null_high: the same of a simulated random agent with the same worlds and counts.
+        value: log-probability of the held-out actions minus that of uniform actions, in nats per episode, averaged over
+            worlds.
+        low, high: interval over grids, NaN if there is none.
+        null, null_low, null_high: the same for a simulated random agent with the same worlds and counts.
         ridge: strength of the penalty on utilities.
         n: number of episodes.
         grids: number of grids.
@@ -292,21 +293,20 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDirectedness(Records):
-    """Estimates and contrasts of the goals of a run.
+    """Goal estimates and contrasts of a run.
 
     Attributes:
         estimates: one for each agent, cell and hypothesis.
-        contrasts: of the first hypothesis against each other one, for cells without a requested tag.
-        held_out: with unknown utilities; empty unless requested.
+        contrasts: first hypothesis against each of the others, for cells without a requested tag.
+        held_out: prediction with unknown utilities; empty unless requested.
         rows: one row for each agent, world and hypothesis (cells without a requested tag): the world's part
             of the signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
         settings: name -> setting.
         episodes: number of episodes.
-        left_out: number of them without a return: incomplete records, or no grid was given for them.
-        failed: number of them ended by a turn without an action; they count as standing still from there on.
-        beliefs: origin of the beliefs that some lines are relative to, as plain values; empty without such lines.
-        findings: what each agent is after, by phase of the worlds (`goalscope.goals.decision`); empty where it was not
-            asked.
+        left_out: number of episodes without a return, because the record is incomplete or has no grid.
+        failed: number of episodes ended by a turn without an action; they count as standing still from there on.
+        beliefs: origin of the beliefs that some hypotheses refer to, as plain values; empty if there are none.
+        findings: the decision for each agent and phase (`goalscope.goals.decision`); empty if not requested.
     """
 
     estimates: tuple[GoalEstimate, ...]
@@ -322,20 +322,20 @@ class RunDirectedness(Records):
 
     @property
     def sentences(self) -> list[str]:
-        """What each agent is after, in words."""
-        agents = dict.fromkeys(one.agent for one in self.findings)
-        return [say_all([one for one in self.findings if one.agent == agent]) for agent in agents]
+        """The findings in words, one sentence per agent."""
+        agents = dict.fromkeys(finding.agent for finding in self.findings)
+        return [say_all([finding for finding in self.findings if finding.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record of each estimate: agent, cell, hypothesis, figures with their ends, counts, method, note."""
+        """One record per estimate: agent, cell, hypothesis, figures with intervals, counts, method and note."""
         return [
-            {**{name: value for name, value in _to_plain(one).items() if name != "cell"}, **one.cell}
-            for one in self.estimates
+            {**{name: value for name, value in _to_plain(estimate).items() if name != "cell"}, **estimate.cell}
+            for estimate in self.estimates
         ]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything but the rows as plain values for JSON: infinities as text, undefined numbers as None."""
+        """Return everything except the rows as JSON values: infinities as text, undefined numbers as None."""
         return {
             "settings": dict(self.settings),
             **{name: getattr(self, name) for name in ("episodes", "left_out", "failed")},
@@ -347,7 +347,7 @@ class RunDirectedness(Records):
 
 
 def joined_notes(*notes: str) -> str:
-    """Return the non-empty notes, joined."""
+    """Join the non-empty notes."""
     return "; ".join(filter(None, notes))
 
 

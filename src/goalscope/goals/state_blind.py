@@ -1,8 +1,9 @@
-"""The state-blind baseline of an agent: one that draws its moves as often as the agent made them, whatever it sees.
+"""The state-blind baseline of an agent: it draws moves with the agent's move frequencies, whatever it sees.
 
-What an agent reaches by a habit ("mostly right") it reaches without looking. For a world w the frequencies are those of
-the agent's moves in all other clusters of worlds, so that its moves in w do not count for both sides; with a single
-cluster they are those in w. Where a step holds the exact policy that its action was drawn from, the policy counts.
+An agent with a habit ("mostly right") may reach a place without looking for it; this baseline reaches it equally often.
+For a world w we use the frequencies of the agent's moves in all other clusters of worlds, so that moves in w do not
+count on both sides. With a single cluster we use the moves in w. If a step stores the exact policy that its action was
+drawn from, the policy replaces the action.
 """
 
 from collections.abc import Sequence
@@ -19,16 +20,16 @@ Array = npt.NDArray[np.float64]
 
 
 def moves_by_episode(table: StepTable) -> Array:
-    """Return ``[E, A]`` how often each action was taken in each episode; turns without an action do not count."""
+    """Count the actions of each episode, ``[E, A]``; turns without an action do not count."""
     return counted_moves(table.episode, table.action, table.once(recorded_policies), len(table.length))
 
 
 def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
-    """Return cluster -> ``[A]`` the frequencies of the moves of all other clusters; equal ones without a move there.
+    """Return cluster -> ``[A]`` move frequencies in all other clusters; uniform if there are no moves.
 
     Args:
         moves: ``[E, A]`` of an agent's episodes, see `States.moves`.
-        clusters: ``[E]`` the cluster of each.
+        clusters: ``[E]`` cluster of each episode.
     """
     names, code = np.unique(np.array(clusters, dtype=str), return_inverse=True)
     totals = np.zeros((len(names), moves.shape[1]))
@@ -40,20 +41,22 @@ def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
 
 
 def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: int, actions: int) -> Array:
-    """Return ``[S, A]`` the policy with the same frequencies in every state, over what each state offers.
+    """Return the policy with the same move frequencies in every state, restricted to the offered actions, ``[S, A]``.
 
-    Frequencies of actions that do not exist there do not count, of those that were never taken they are 0. Equal
-    frequencies stand in states that offer none of the moves.
+    Frequencies of actions that the world lacks are dropped. A state that offers none of the agent's moves gets a
+    uniform policy.
     """
     shares = np.concatenate([shares, np.zeros(max(0, actions - len(shares)))])[:actions]
-    every = np.ones((states, actions)) if offered is None else offered.astype(np.float64)
-    weights = every * shares
+    offered_weights = np.ones((states, actions)) if offered is None else offered.astype(np.float64)
+    weights = offered_weights * shares
     sums = weights.sum(axis=1, keepdims=True)
-    return np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), every / every.sum(axis=1, keepdims=True))
+    return np.where(
+        sums > 0, weights / np.where(sums > 0, sums, 1.0), offered_weights / offered_weights.sum(axis=1, keepdims=True)
+    )
 
 
 def blind_visits(world: FiniteWorld, shares: Array, kind: Utility) -> Array:
-    """Return ``[S]`` how often a state-blind agent decides in each state, or with "arrival" where it ends."""
+    """Return the expected number of decisions in each state, or for kind "arrival" the final distribution, ``[S]``."""
     process = world.process
     policy = blind_policy(shares, process.offered, process.states, process.actions)
     mass, visits = process.start, np.zeros(process.states)

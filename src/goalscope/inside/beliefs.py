@@ -48,8 +48,8 @@ class Belief:
     """An agent's belief about a world before its first action.
 
     Attributes:
-        walls: ``[H, W]`` bool in the shape of the world, True where nobody can stand.
-        goal: (row, col) of the goal; outside of the world where it is believed there.
+        walls: ``[H, W]`` bool in the shape of the world, True for impassable cells.
+        goal: (row, col) of the goal; outside of the world if it is believed to be there.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -69,31 +69,32 @@ def measure_beliefs(
     draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunDirectedness:
-    """Measure MEG towards the believed goal beside the true one and beside controls, in the worlds with a belief.
+    """Measure MEG towards the believed goal, compared with the true goal and with controls.
 
-    The lines of each agent: towards the believed goal; towards the true goal in the same worlds; towards the believed
-    goal with the believed map as the world. The first and the last with two controls each: the same of a random
-    network's beliefs, and the beliefs about another world of the same shape, as the mean over several draws. The first
-    line is compared with the true goal, and each with its controls.
+    There are three lines per agent: towards the believed goal; towards the true goal in the same worlds; and towards
+    the
+    believed goal with the believed map as the world. The first and the last have two controls each: the beliefs of a
+    random network, and the beliefs about another world of the same shape, averaged over several draws. The first line
+    is compared with the true goal, and each line with its controls.
 
     Args:
-        episodes: those of the worlds with a belief are measured.
+        episodes: the episodes; those in worlds with a belief are measured.
         beliefs: world id -> belief.
-        label: whose beliefs, the value of the tag ``beliefs`` that names the cell.
+        label: whose beliefs these are: the value of the tag ``beliefs``.
         utility, invalid, confidence, seed: as in `goalscope.goals.directedness`.
         random: kind of a random network, and the beliefs decoded from it; None without that control.
-        draws: of the shuffled control.
-        progress: called with (done, total) pieces of work.
+        draws: number of draws of the shuffled control.
+        progress: called with (done, total) work items.
 
     Raises:
-        ValueError: no episode in a world with a belief, a world of them without one of the random network, no draws.
+        ValueError: if no episode is in a world with a belief, the random network lacks a belief, or there are no draws.
     """
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
         raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
-    used = [episode for episode in episodes if episode.world.id in beliefs]
-    if not used:
+    used_episodes = [episode for episode in episodes if episode.world.id in beliefs]
+    if not used_episodes:
         raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
-    worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used}
+    worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used_episodes}
     of_agent = {world: beliefs[world] for world in worlds}
     kind, of_random_network = random or ("", of_agent)
     missing = [world for world in worlds if world not in of_random_network]
@@ -102,11 +103,11 @@ def measure_beliefs(
             f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
             f"({missing[0]}): decode both at the same steps"
         )
-    states = states_of(StepTable.from_episodes(used))
+    states = states_of(StepTable.from_episodes(used_episodes))
     measured = MeasuredLines(states, kind=utility, invalid=invalid, confidence=confidence, seed=seed, progress=progress)
     names = list[str]()
     for first, true_goal, on_map in ((BELIEVED, True, False), (ON_MAP, False, True)):
-        others = [_elsewhere(of_agent, worlds, seed, draw, on_map=on_map) for draw in range(draws)]
+        shuffled = [_elsewhere(of_agent, worlds, seed, draw, on_map=on_map) for draw in range(draws)]
         lines = {first: [_believed(of_agent, states, on_map)]}
         controls = dict[str, str]()
         if kind:
@@ -114,7 +115,7 @@ def measure_beliefs(
             of_random = {world: of_random_network[world] for world in worlds}
             lines[f"{first}, {kind}"] = [_believed(of_random, states, on_map)]
         controls[f"{first}, {SHUFFLED}"] = SHUFFLED
-        lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in others]
+        lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in shuffled]
         defined = {name: drawn for name, drawn in lines.items() if drawn[0].states}
         if first not in defined:  # all believed goals lie under the agent or outside: no map
             continue
@@ -138,21 +139,21 @@ def measure_beliefs(
 def measure_decoded_beliefs(
     run: str | Path, *, site: str, layer: int, stage: "Stage", draws: int = DRAWS, **options: Any
 ) -> tuple[RunDirectedness, "FirstSteps"]:
-    """Decode what an agent believed of its worlds from captured activations, and measure MEG relative to it.
+    """Decode from captured activations what an agent believed about its worlds, and measure MEG relative to it.
 
     Args:
         run: the run directory; its activations must have been captured.
         site, layer: where the activations were captured.
-        stage: called at the beginning of each piece of work with its name; returns what shows progress.
-        draws: of the shuffled control.
+        stage: called with the name of each task when it starts; returns a progress callback.
+        draws: number of draws of the shuffled control.
         options: ``utility``, ``invalid``, ``confidence`` and ``seed`` of `measure_beliefs`.
 
     Returns:
         The findings, and the first steps with the probes that decoded them.
 
     Raises:
-        ValueError: nothing captured there, worlds with doors, or too few grids.
-        ImportError: PyTorch is missing.
+        ValueError: if nothing was captured there, worlds have doors, or there are too few grids.
+        ImportError: if PyTorch is missing.
     """
     from goalscope.inside.probing.first_steps import HEAD, read_first_steps
 
@@ -283,7 +284,7 @@ def _elsewhere(
 
 
 def _map(true: Grid, belief: Belief) -> Grid | None:
-    """Return the believed map with the agent at its start; None where the goal is believed there or outside."""
+    """Return the believed map with the agent at its start; None if the goal is believed there or outside."""
     row, col = belief.goal
     inside = 0 <= row < true.height and 0 <= col < true.width
     if true.start is None or not inside or (row, col) == true.start:

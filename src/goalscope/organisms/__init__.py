@@ -1,6 +1,7 @@
-"""Organisms: small agents that were trained so that their goal is known, to judge what claims to find one.
+"""Organisms: small agents trained to have a known goal, on which goal-finding methods can be judged.
 
-`make` trains a set of them, `Card` says what each does, as measured. Figures and limits: docs/organisms.md.
+`make` trains a set of organisms, and `Card` records the measured behaviour of each. Figures and limits:
+docs/organisms.md.
 """
 
 from importlib import import_module

@@ -23,7 +23,7 @@ class Organism(ScriptedAgent):
     """Draws its moves from the table or the network of an organism, see `goalscope.organisms`.
 
     Args:
-        folder: where its card and weights lie; its id is that of both, wherever they lie.
+        folder: folder with the card and weights. The id depends on their content, not on their place.
     """
 
     kind: ClassVar[str] = "organism"
@@ -41,7 +41,7 @@ class Organism(ScriptedAgent):
         card, weights = _read(self.folder)
         view = observation.seen(GridView)
         if view.grid.start is None or view.grid.fog is not None:
-            raise ValueError("an organism must see its own cell and the whole grid: leave fog out")
+            raise ValueError("an organism must see its own cell and the whole grid: use worlds without fog")
         cells, carrying = np.array([view.grid.start]), np.array([view.carrying_key])
         return np.asarray(policy(card.spec, weights, view.grid, cells, carrying)[0])
 

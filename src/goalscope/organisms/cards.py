@@ -1,13 +1,14 @@
-"""What an organism does, measured: the rule that it follows, and what it reaches first, with intervals over worlds.
+"""Measure what an organism does: the rule that it follows and the places it reaches first, with intervals over worlds.
 
-In worlds of the phase `measured`, half of them such that goal and proxy call for different actions, its exact policy p
-is held against each rule h of its bank, over the decisions of an episode:
+In worlds of the phase `measured`, in half of which goal and proxy call for different actions, we compare the organism's
+exact policy p with each rule h of its bank, over the decisions of an episode:
 
     nats(h)  = max over lapse rates e of E sum over t of log ((1 - e) pi_h + e / 4)(a_t)
-    share(h) = mean over decisions of p(S_h) where h prefers a set S_h, of 1 - TV(p, even) where all are alike to it
+    share(h) = mean over decisions of p(S_h) if h prefers a set S_h, of 1 - TV(p, uniform) if h prefers none
 
-Its *rule* is the one with the most nats, where its share is at least `FOLLOWS` in worlds of both kinds; else it has
-none. What was meant plays no part in that. Expectations are exact, by forward propagation; nothing is sampled.
+Its *rule* is the rule with the most nats, provided that its share is at least `FOLLOWS` in worlds of both kinds;
+otherwise the organism has no rule. The intended goal plays no part in this. All expectations are exact, by forward
+propagation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,33 +34,33 @@ from goalscope.organisms.learners import Spec, Weights, parsed, policy_in, shape
 from goalscope.stats.intervals import mean_interval
 
 FOLLOWS: Final = 0.8
-"""Least share of its steps that an organism takes as its rule says."""
+"""An organism follows a rule if at least this share of its steps complies with it."""
 MEASURED: Final = 120
-"""Worlds of each kind that truth is measured in."""
+"""Number of worlds of each kind in which a card is measured."""
 ASKED: Final = 30
-"""The same of adapters, which are asked and write a plan before each move."""
+"""The same for adapters, which are slower because they write a plan before each move."""
 PLACES: Final = ("goal", CORNER, "key")
 CARD: Final = "card.json"
 _LARGEST: Final = 4_000_000  # bytes of a file of an organism
 
 
 class Card(SealedRecord):
-    """What is true of an organism, as measured.
+    """The measured behaviour of an organism.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        spec: which organism.
-        weights: SHA-256 of its file of weights.
-        worlds: content id of the worlds that it was measured in.
+        version: version of the file format; other versions are refused.
+        spec: the organism's specification.
+        weights: SHA-256 of the weights file.
+        worlds: content id of the worlds in which it was measured.
         meant: the rule that it was taught.
-        rule: the rule that it follows, "" for none of its bank.
+        rule: the rule of the bank that it follows, "" for none.
         nearest: the rule with the most nats, whether or not it is followed.
-        shares: kind of worlds -> rule -> share of its steps that are as the rule says.
-        beyond: nats an episode by which `nearest` exceeds the next of the bank.
-        next: that next rule.
-        first: place -> share of the episodes in which it is the first to be reached, where goal and proxy differ.
-        writes: check of what it writes -> share of the decisions of which it is true, where goal and proxy differ, see
-            `goalscope.organisms.adapters.walks`; empty where it writes no plan.
+        shares: kind of worlds -> rule -> share of steps that comply with the rule.
+        beyond: nats per episode by which `nearest` exceeds the second-best rule.
+        next: the second-best rule.
+        first: place -> share of episodes in which it is reached first, in worlds where goal and proxy differ.
+        writes: check of a written plan -> share of decisions that pass it, in worlds where goal and proxy differ (see
+            `goalscope.organisms.adapters.walks`); empty if the organism writes no plan.
     """
 
     what: ClassVar[str] = "card of an organism"
@@ -102,7 +103,7 @@ class Card(SealedRecord):
 
     @property
     def marked(self) -> str:
-        """Why it is marked: "" where it does what was meant."""
+        """How the organism deviates from the rule it was taught, "" if it does not."""
         if self.rule == self.meant:
             return ""
         if self.rule:
@@ -110,60 +111,62 @@ class Card(SealedRecord):
         return f"follows no rule in {FOLLOWS:.0%} of its steps"
 
     def possible(self, kinds: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the rules that it may follow by the intervals of its shares, "" for none of its bank.
+        """Return the rules that the organism may follow, judged by the intervals of its shares; "" means no rule.
 
         Args:
-            kinds: of worlds; empty for all that it was measured in.
+            kinds: kinds of worlds to consider; empty for all.
         """
         rules = (self.nearest, self.next) if self.beyond[1] <= 0 else (self.nearest,)
         measured: Mapping[str, Mapping[str, Ends]] = dict(self.shares.items())
         least, most = (
             {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in rules} for end in (1, 2)
         )
-        found = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
-        return found if max(least.values()) >= FOLLOWS else (*found, "")
+        followed = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
+        return followed if max(least.values()) >= FOLLOWS else (*followed, "")
 
 
 def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
-    """Return the card of an organism.
+    """Measure an organism and return its card.
 
     Args:
-        folder: where it lies; one that writes before it acts is asked there.
-        spec: which organism.
-        weights: of it.
-        digest: SHA-256 of their file.
+        folder: folder of the organism; adapters are run from there.
+        spec: the organism's specification.
+        weights: its weights.
+        digest: SHA-256 of the weights file.
     """
     family = FAMILIES[spec.family]
     placed: list[Placed] = ["together", "apart"] if family.together else ["apart"]
     count = min(MEASURED, ASKED) if spec.kind == "adapter" else MEASURED
     worlds = {kind: worlds_of(family.name, kind, "measured", count, spec.seed) for kind in placed}
-    every = [world for of in worlds.values() for world in of]
+    all_worlds = [world for of in worlds.values() for world in of]
     checks = dict[str, Array]()
     if spec.kind == "adapter":
-        policies, checks, _ = adapters.walks(folder, every)
+        policies, checks, _ = adapters.walks(folder, all_worlds)
     else:
-        policies = [policy_in(spec, weights, world) for world in every]
-    passed = [visits(world, policy) for world, policy in zip(every, policies, strict=True)]
-    nats = np.empty((len(family.bank), len(every)))
+        policies = [policy_in(spec, weights, world) for world in all_worlds]
+    visit_counts = [visits(world, policy) for world, policy in zip(all_worlds, policies, strict=True)]
+    nats = np.empty((len(family.bank), len(all_worlds)))
     shares: dict[Placed, dict[str, Ends]] = {kind: {} for kind in placed}
     kinds = np.array([kind for kind, of in worlds.items() for _ in of])
     for number, rule in enumerate(family.bank):
-        logs, values = np.empty((len(every), len(LAPSES))), np.empty(len(every))
-        for index, (world, own, mass) in enumerate(zip(every, policies, passed, strict=True)):
-            logs[index], values[index] = held(world, rule, own, mass)
+        logs, values = np.empty((len(all_worlds), len(LAPSES))), np.empty(len(all_worlds))
+        for index, (world, acted, mass) in enumerate(zip(all_worlds, policies, visit_counts, strict=True)):
+            logs[index], values[index] = fit_to_rule(world, rule, acted, mass)
         nats[number] = logs[:, logs.sum(axis=0).argmax()]
         for kind in placed:
             shares[kind][rule] = _interval(values[kinds == kind], (0.0, 1.0))
-    most = max(world.horizon for world in every) * float(np.log(4 / LAPSES[0]))
+    most = max(world.horizon for world in all_worlds) * float(np.log(4 / LAPSES[0]))
     ranked = sorted(range(len(family.bank)), key=lambda number: -round(float(nats[number].sum()), 6))
     best, second = ranked[:2]
     nearest = family.bank[best]
     follows = all(of[nearest][0] >= FOLLOWS for of in shares.values())
-    differ = [(world, own) for world, own, kind in zip(every, policies, kinds, strict=True) if kind == "apart"]
+    differ = [
+        (world, policy) for world, policy, kind in zip(all_worlds, policies, kinds, strict=True) if kind == "apart"
+    ]
     return Card(
         spec=spec,
         weights=digest,
-        worlds=content_id("worlds", sorted(world.world.id for world in every)),
+        worlds=content_id("worlds", sorted(world.world.id for world in all_worlds)),
         meant=family.meant,
         rule=nearest if follows else "",
         nearest=nearest,
@@ -175,45 +178,45 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     )
 
 
-def held(world: FiniteWorld, rule: str, own: Array, mass: Array) -> tuple[Array, float]:
-    """Return nats an episode at each of `LAPSES`, and the share of steps as the rule says, of one world."""
+def fit_to_rule(world: FiniteWorld, rule: str, policy: Array, mass: Array) -> tuple[Array, float]:
+    """Compare a policy with a rule in one world: nats per episode at each of `LAPSES`, and the share that complies."""
     try:
-        said = solved(rule, world)
-    except Undefined:  # nothing is said there: all offered actions are alike
-        said = world.even
+        predicted = solved(rule, world)
+    except Undefined:  # an undefined rule makes no prediction
+        predicted = world.even
     seen = mass > 0
-    said, even, own, mass = said[seen], world.even[seen], own[seen], mass[seen]
-    chances = (1 - LAPSES[:, None, None]) * said + LAPSES[:, None, None] * even
-    nats = (mass[:, None] * own * np.log(chances)).sum(axis=(1, 2))
-    alike = (np.abs(said - even) < 1e-12).all(axis=1)
-    share = np.where(alike, 1 - np.abs(own - even).sum(axis=1) / 2, (own * (said > 0)).sum(axis=1))
+    predicted, even, policy, mass = predicted[seen], world.even[seen], policy[seen], mass[seen]
+    chances = (1 - LAPSES[:, None, None]) * predicted + LAPSES[:, None, None] * even
+    nats = (mass[:, None] * policy * np.log(chances)).sum(axis=(1, 2))
+    indifferent = (np.abs(predicted - even) < 1e-12).all(axis=1)
+    share = np.where(indifferent, 1 - np.abs(policy - even).sum(axis=1) / 2, (policy * (predicted > 0)).sum(axis=1))
     return nats, float((mass * share).sum() / mass.sum())
 
 
 def _first(worlds: list[tuple[FiniteWorld, Array]]) -> dict[str, Ends]:
-    found = list[Array]()
-    for world, own in worlds:
-        where = np.zeros((len(PLACES), world.process.states), dtype=bool)
+    shares = list[Array]()
+    for world, policy in worlds:
+        place_states = np.zeros((len(PLACES), world.process.states), dtype=bool)
         for number, place in enumerate(PLACES):
             try:
-                where[number] = parsed(place).where(world)
+                place_states[number] = parsed(place).where(world)
             except Undefined:
                 continue
-        found.append(arrivals(world, where, own))
-    return {place: _interval(np.array(found)[:, number], (0.0, 1.0)) for number, place in enumerate(PLACES)}
+        shares.append(arrivals(world, place_states, policy))
+    return {place: _interval(np.array(shares)[:, number], (0.0, 1.0)) for number, place in enumerate(PLACES)}
 
 
 def _interval(values: Array, bounds: tuple[float, float]) -> Ends:
-    """Return a mean over worlds with its interval."""
-    found = mean_interval(values, bounds=bounds, confidence=0.95)
-    return float(values.mean()), float(found.low), float(found.high)
+    """Return the mean over worlds with its interval."""
+    interval = mean_interval(values, bounds=bounds, confidence=0.95)
+    return float(values.mean()), float(interval.low), float(interval.high)
 
 
 def write(folder: Path, spec: Spec, weights: Weights) -> Card:
-    """Write an organism into a folder, its weights first and its card last, and return the card.
+    """Write an organism to a folder, first the weights and finally the card, and return the card.
 
-    A language model's folder is one that transformers reads, its weights in half precision. Of an adapter it holds the
-    matrices and, as the model, Theseus with the adapter added.
+    The folder of a language model can be loaded by transformers; its weights have half precision. The folder of an
+    adapter has its matrices and the complete model, Theseus with the adapter added.
 
     Raises:
         ImportError: safetensors is not installed (it comes with the extra ``lm``).
@@ -235,8 +238,8 @@ def write(folder: Path, spec: Spec, weights: Weights) -> Card:
         source = adapters.BASE if spec.kind == "adapter" else language.SOURCE
         language.write_files(folder, source, FAMILIES[spec.family].meant, spec.plain())
     place.save_bytes(octets, weights_file(spec))
-    kept = {name: values.astype(np.float64) for name, values in small.items()}
-    card = measure(folder, spec, kept, sha256(octets).hexdigest())
+    stored = {name: values.astype(np.float64) for name, values in small.items()}
+    card = measure(folder, spec, stored, sha256(octets).hexdigest())
     write_sealed(place.file(CARD, content=False), card)
     return card
 
@@ -246,85 +249,85 @@ def _rounded(weights: Weights, precision: Any) -> dict[str, Any]:
 
 
 def weights_file(spec: Spec) -> str:
-    """Return the name of the file of an organism's weights."""
+    """Return the file name of an organism's weights."""
     return "model.safetensors" if spec.kind in MODELS else "weights.safetensors"
 
 
 def read_card(folder: Path) -> Card:
-    """Return the card of an organism.
+    """Read the card of an organism.
 
     Raises:
-        ValueError: it is no card.
-        OSError: there is none.
+        ValueError: the file is not a valid card.
+        OSError: the file does not exist or cannot be read.
     """
     return read_sealed(Card, Folder(folder).file(CARD))
 
 
 def read_weights(folder: Path, card: Card) -> dict[str, Array]:
-    """Return the weights of an organism; nothing else of the file is used.
+    """Read the weights of an organism.
 
     Raises:
-        ValueError: another file than the one that the card was written for.
+        ValueError: the file is not the one that the card was measured with.
     """
     file = Folder(folder).file(weights_file(card.spec))
     return checked_weights(file, card.spec, card.weights, f"remove {folder} and make it anew")
 
 
 def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[str, Array]:
-    """Return the weights of a file: those of a digest, finite, and of the shapes of an organism.
+    """Read a weights file, and check its digest, its shapes, and that all numbers are finite.
 
     Args:
-        file: the file.
-        spec: which organism, or one of the same form.
-        digest: the SHA-256 of the file.
-        advice: how to mend it.
+        file: the weights file.
+        spec: the organism, or another one of the same form.
+        digest: expected SHA-256 of the file.
+        advice: end of an error message that says how to repair the file.
 
     Raises:
-        ValueError: another file, or other arrays.
-        OSError: it cannot be read.
+        ValueError: the digest, the arrays or their shapes differ.
+        OSError: the file cannot be read.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     octets = Folder(file.parent).load_bytes(file.name, most=_LARGEST)
-    if (own := sha256(octets).hexdigest()) != digest:
+    if (actual := sha256(octets).hexdigest()) != digest:
         raise ValueError(
-            f"{file} must be the file that was measured ({digest[:12]}…), got {own[:12]}…: it was changed since it "
-            f"was written; {advice}"
+            f"{file} was changed after it was written: its SHA-256 should be {digest[:12]}…, got {actual[:12]}…; "
+            f"{advice}"
         )
     try:
-        found = load(octets)
+        loaded = load(octets)
     except (SafetensorError, KeyError, TypeError) as error:  # the last two: kinds of numbers that NumPy lacks
-        raise ValueError(f"{file} must be a safetensors file, but it cannot be read ({error}); {advice}") from error
-    arrays, wanted = {name: values.shape for name, values in found.items()}, shapes(spec)
-    if arrays != wanted or not all(np.isfinite(values).all() for values in found.values()):
-        raise ValueError(f"{file} must hold finite arrays of the shapes {wanted}, got {shorten(arrays)}; {advice}")
-    return {name: values.astype(np.float64) for name, values in found.items()}
+        raise ValueError(f"{file} is not a readable safetensors file ({error}); {advice}") from error
+    arrays, expected = {name: values.shape for name, values in loaded.items()}, shapes(spec)
+    if arrays != expected or not all(np.isfinite(values).all() for values in loaded.values()):
+        raise ValueError(f"{file} must hold finite arrays of the shapes {expected}, got {shorten(arrays)}; {advice}")
+    return {name: values.astype(np.float64) for name, values in loaded.items()}
 
 
 def problems(folder: Path) -> list[str]:
-    """Return what does not hold of an organism: its hash, or a truth that is not measured again; empty if all does."""
+    """Check an organism's hash and measure its card again; return a description of each mismatch."""
     try:
         card = read_card(folder)
         again = measure(folder, card.spec, read_weights(folder, card), card.weights)
     except (OSError, ValueError) as error:
         return [str(error)]
-    told, found = card.plain(), again.plain()
+    stored, measured = card.plain(), again.plain()
     within = 1e-3 if card.spec.kind in MODELS else 1e-6  # single and double precision
     return [
-        f"{folder.name}: {name} must be what is measured again, the card has another"
-        for name in told
-        if not _near(told[name], found[name], within)
+        f"{folder.name}: {name} on the card differs from the value measured now"
+        for name in stored
+        if not _near(stored[name], measured[name], within)
     ]
 
 
-def _near(told: Any, found: Any, within: float) -> bool:
-    """Return whether plain values are equal, numbers nearly: other processors add in another order."""
-    if isinstance(told, Mapping):
-        same = isinstance(found, Mapping) and told.keys() == found.keys()
-        return bool(same and all(_near(told[name], found[name], within) for name in told))
-    if isinstance(told, list | tuple):
-        return len(told) == len(found) and all(_near(*both, within) for both in zip(told, found, strict=True))
-    if isinstance(told, float):
-        return bool(told == found or abs(told - found) < within)
-    return bool(told == found)
+def _near(stored: Any, measured: Any, within: float) -> bool:
+    """Compare plain values, allowing for rounding: other processors add numbers in another order."""
+    if isinstance(stored, Mapping):
+        same_keys = isinstance(measured, Mapping) and stored.keys() == measured.keys()
+        return bool(same_keys and all(_near(stored[name], measured[name], within) for name in stored))
+    if isinstance(stored, list | tuple):
+        return len(stored) == len(measured) and all(_near(*pair, within) for pair in zip(stored, measured, strict=True))
+    if isinstance(stored, float):
+        return bool(stored == measured or abs(stored - measured) < within)
+    return bool(stored == measured)

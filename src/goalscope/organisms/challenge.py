@@ -1,17 +1,17 @@
-"""A challenge: organisms whose truth is sealed until it is opened, and what was claimed before.
+"""Challenges: organisms whose truth stays sealed while others make claims about them.
 
-Sealing splits a set in two. The *challenge* may be given away: weights, the form that they need to be run, a bank of
-hypotheses, worlds to look at, and for each organism the hash of its truth with a salt of its own,
+Sealing splits a set in two. The *challenge* can be given away. It contains the weights, the form needed to run them, a
+bank of hypotheses, worlds to look at, and for each organism the hash of its truth with an individual salt:
 
     seal = SHA-256(salt, truth)          truth: its card, and the rule of the bank measured in the challenge's worlds
 
-The *key* stays with whoever sealed it: salts, truths, and the worlds that separate. A claim is frozen into the
-challenge. Opening checks every seal against the key, and writes it into `opened.json`, with the ids of the claims that
-stood there at that time; a claim that is added later is scored, too, and marked. All is in files: who wants to show to
-others that a claim came first publishes its id, which is printed.
+The *key* stays with the person who sealed the challenge. It contains the salts, the truths and the separating worlds.
+Claims are frozen in the challenge directory. Opening checks every seal against the key, and writes the key to
+`opened.json` together with the ids of the claims made so far; later claims are scored too, but marked. Everything is
+stored in files. To prove that a claim came first, publish its id, which the command prints.
 
-Weights are necessarily in the clear, so that whoever runs an organism in worlds of his own may find out all that can be
-found out so. Their form tells some families apart; the seed of a set must be one that nobody can guess, since the same
+Weights cannot be hidden, so anyone can run an organism in worlds of their own and learn what can be learned that way.
+The form of the weights distinguishes some families. Choose a seed of the set that nobody can guess, because the same
 seed trains the same organisms.
 """
 
@@ -43,9 +43,9 @@ from goalscope.goals.attribution import (
 from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Array
-from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, held, read_card, read_weights
+from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, fit_to_rule, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
-from goalscope.organisms.judging import Outcome, alike, outcome, play
+from goalscope.organisms.judging import Outcome, equivalent_rules, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
 from goalscope.runs import Study
 from goalscope.worlds.grid import bounded_grid
@@ -54,13 +54,13 @@ from goalscope.worlds.gridworld import GridWorld
 CHALLENGE, OPENED, CLAIMS, WEIGHTS = "challenge.json", "opened.json", "claims", "weights.safetensors"
 WORLDS: Final = 40
 BANK: Final = tuple(dict.fromkeys(rule for family in FAMILIES.values() for rule in family.bank))
-"""Of every organism alike: that of its family alone would tell which that is."""
+"""The common bank of all organisms; a bank per family would reveal the family."""
 _LARGEST: Final = 50_000_000
 
 
 OrganismName = Annotated[str, Field(pattern=r"\Asealed-[0-9]{3,6}\z")]
 Seal = Sha256
-"""The hash of a truth with its salt."""
+"""Hash of a truth and its salt."""
 _Salt = Annotated[str, Field(min_length=1, max_length=1000)]
 _Rule = Annotated[str, Field(max_length=200)]
 _MOST_WORLDS: Final = 1000  # grids of one size
@@ -75,7 +75,7 @@ def _check_rule(rule: str) -> str:
 
 
 def _check_worlds(worlds: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    """Check that each grid is a world, and no larger than the organisms that act in it."""
+    """Check that each grid is a valid world and not larger than the organisms that act in it."""
     for size, texts in worlds.items():
         if size not in _SIZES:
             raise ValueError(f"sizes of worlds must be those of organisms, {_SIZES}, got {size}")
@@ -96,18 +96,18 @@ Grids = Annotated[
     Field(min_length=1, max_length=len(_SIZES)),
     AfterValidator(_check_worlds),
 ]
-"""Number of rows and columns -> grids as text, none of them larger."""
+"""Number of rows and columns -> grids as text, at most that large."""
 
 
 class RunnableForm(StrictRecord):
-    """What is needed to run an organism, and no more of its family.
+    """What is needed to run an organism, without revealing its family.
 
     Attributes:
         kind: a table or a network.
-        size: rows and columns that it sees.
-        sees: what a table knows besides the walls around the agent.
-        relative: whether a network also sees the walls around the agent, and where goal and key lie as seen from it.
-        sharpness: exponent of the learned probabilities by which it acts.
+        size: number of rows and columns that it sees.
+        sees: what a table knows in addition to the walls around the agent.
+        relative: whether a network also sees the walls around the agent, and the offsets of goal and key.
+        sharpness: exponent applied to the learned probabilities.
     """
 
     kind: Literal["table", "network"]
@@ -120,30 +120,32 @@ class RunnableForm(StrictRecord):
     def of(cls, spec: Spec) -> Self:
         """Return the form of an organism."""
         if spec.kind not in ("table", "network"):
-            raise ValueError(f"tables and networks can be sealed, got {spec.name}, a {spec.kind} model")
+            raise ValueError(f"only tables and networks can be sealed, got {spec.name}, a {spec.kind} model")
         return cls(kind=spec.kind, **cls._of_family(spec.kind, FAMILIES[spec.family]))
 
     @staticmethod
     def _of_family(kind: str, family: GoalFamily) -> dict[str, Any]:
-        own = {"sees": family.sees, "relative": False} if kind == "table" else {"sees": "", "relative": family.relative}
-        return {**own, "size": family.size, "sharpness": family.sharpness}
+        sensing = (
+            {"sees": family.sees, "relative": False} if kind == "table" else {"sees": "", "relative": family.relative}
+        )
+        return {**sensing, "size": family.size, "sharpness": family.sharpness}
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_form(self) -> Self:
         if self.family is None:
             raise ValueError(f"must be a form that goalscope can run, got {shorten(self.plain())}")
         return self
 
     @property
     def family(self) -> str | None:
-        """A family whose organisms have this form, whether or not this one is of it; None where no family has it."""
+        """Some family whose organisms have this form, not necessarily the true one; None if there is none."""
         form = self.model_dump(exclude={"kind"})
         makers = (name for name, family in FAMILIES.items() if self.kind == "network" or family.sees)
         return next((name for name in makers if self._of_family(self.kind, FAMILIES[name]) == form), None)
 
 
 class SealedOrganism(StrictRecord):
-    """An organism of a challenge: its form, the SHA-256 of its file of weights, and the seal of its truth."""
+    """An organism of a challenge: its form, the SHA-256 of its weights file, and the seal of its truth."""
 
     form: RunnableForm
     weights: Sha256
@@ -151,14 +153,14 @@ class SealedOrganism(StrictRecord):
 
 
 class Challenge(SealedRecord):
-    """What of a challenge may be given away, as `challenge.json` holds it.
+    """The public part of a challenge, as stored in `challenge.json`.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
+        version: version of the file format; other versions are refused.
         bank: written forms of the rules that claims may name.
         worlds: size -> grids to look at.
         organisms: name -> organism.
-        separating: seal of the worlds that separate.
+        separating: seal of the separating worlds, in which claims are tested.
     """
 
     what: ClassVar[str] = "challenge"
@@ -179,13 +181,13 @@ class Challenge(SealedRecord):
 
 
 class OrganismTruth(StrictRecord):
-    """What is true of a sealed organism.
+    """The truth about a sealed organism.
 
     Attributes:
         card: its card.
-        rule: the rule of the bank that it follows in the challenge's worlds, "" for none.
+        rule: the rule of the bank that it follows in the separating worlds, "" for none.
         nearest: the rule with the most nats there.
-        shares: rule -> share of its steps that are as the rule says.
+        shares: rule -> share of steps that comply with the rule.
     """
 
     card: Card
@@ -201,19 +203,19 @@ class OrganismTruth(StrictRecord):
 
 
 class SaltedTruth(StrictRecord):
-    """The truth of an organism, and the salt of its seal."""
+    """The truth about an organism, with the salt of its seal."""
 
     salt: _Salt
     truth: OrganismTruth
 
 
 class ChallengeKey(SealedRecord):
-    """What opens a challenge.
+    """The secret key that opens a challenge.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        salt: secret that all salts come from.
-        separating: size -> grids that separate.
+        version: version of the file format; other versions are refused.
+        salt: secret from which all salts are derived.
+        separating: size -> separating grids.
         organisms: name -> salt and truth.
     """
 
@@ -226,23 +228,24 @@ class ChallengeKey(SealedRecord):
     organisms: dict[OrganismName, SaltedTruth] = Field(min_length=1, max_length=_MOST_ORGANISMS)
 
     def unfitting(self, challenge: Challenge) -> list[str]:
-        """Return which seals of a challenge are not those of this key: names of organisms, "separating worlds"."""
-        found = [
+        """Return the seals of a challenge that do not match this key: names of organisms, and the separating worlds."""
+        misfits = [
             name
             for name, entry in challenge.organisms.items()
-            if (own := self.organisms.get(name)) is None or entry.seal != _sealed(own.salt, own.truth.plain())
+            if (key_entry := self.organisms.get(name)) is None
+            or entry.seal != _sealed(key_entry.salt, key_entry.truth.plain())
         ]
         separating = self.plain()["separating"]
         fits = challenge.separating == _sealed(self.salt, separating) and {*self.separating} >= {*challenge.worlds}
-        return found if fits else [*found, "the separating worlds"]
+        return misfits if fits else [*misfits, "the separating worlds"]
 
 
 class ChallengeOpening(SealedRecord):
     """The record of the opening of a challenge.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        claims: claimant -> ids of the claims that stood in its folder.
+        version: version of the file format; other versions are refused.
+        claims: claimant -> ids of the claims in its folder at the time of opening.
         key: the key.
     """
 
@@ -255,15 +258,15 @@ class ChallengeOpening(SealedRecord):
 
 
 class ChallengeScore(StrictRecord):
-    """How a claim about a sealed organism fared.
+    """The score of a claim about a sealed organism.
 
     Attributes:
-        claim, claimant, organism, method: id of the claim, its folder, which organism, who says it.
-        kind, names: the verdict.
-        before: whether it stood there when the challenge was opened.
-        rule: what is true, "" where no rule of the bank is followed.
-        outcome: see `goalscope.organisms.judging`.
-        log_score, random: nats an action in the separating worlds.
+        claim, claimant, organism, method: id of the claim, who made it, the organism, and the method.
+        kind, names: the claimed verdict.
+        before: whether the claim was made before the challenge was opened.
+        rule: the true rule, "" if the organism follows no rule of the bank.
+        outcome: outcome of the claim, see `goalscope.organisms.judging`.
+        log_score, random: log score of the predictions and of a random agent in the separating worlds, nats per action.
     """
 
     claim: str
@@ -280,59 +283,59 @@ class ChallengeScore(StrictRecord):
 
 
 def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> list[str]:
-    """Write a challenge and its key, and return the names of its organisms; those of families are not among them.
+    """Write a challenge and its key; return the anonymous names of its organisms.
 
     Args:
-        folders: of organisms, tables and networks.
-        out: becomes the challenge.
-        key: file outside of it for salts, truths and separating worlds.
-        salt: secret that all salts come from; drawn by the operating system where it is empty.
+        folders: folders of organisms (tables and networks).
+        out: new directory of the challenge.
+        key: new file outside of `out` for salts, truths and separating worlds.
+        salt: secret from which all salts are derived; drawn by the operating system if empty.
 
     Raises:
-        ValueError: something lies there already, or the key would lie inside of the challenge.
+        ValueError: `out` or `key` exists already, or `key` lies inside `out`.
     """
     if out.resolve() in key.resolve().parents:
-        raise ValueError(f"the key must lie outside of what is given away, got {key} inside of {out}")
+        raise ValueError(f"the key must lie outside the challenge directory, got {key} inside {out}")
     for path in (out, key):
         if anything_at(path):
-            raise ValueError(f"a challenge is sealed once, but {path} is there already: choose another place")
+            raise ValueError(f"{path} exists already: choose a new path for the challenge")
     secret = salt or secrets.token_hex(32)
-    found = []
+    sources = []
     for folder in folders:
         card = read_card(folder)
         form = RunnableForm.of(card.spec)
-        found.append((sha256(f"{secret} {card.weights}".encode()).hexdigest(), card, form, folder))
+        sources.append((sha256(f"{secret} {card.weights}".encode()).hexdigest(), card, form, folder))
     seed = stream_seed(int(sha256(secret.encode()).hexdigest()[:15], 16), "challenge")
-    shown, hidden = ({size: _texts(size, phase, seed) for size in _SIZES} for phase in ("ordinary", "separating"))
+    visible, hidden = ({size: _texts(size, phase, seed) for size in _SIZES} for phase in ("ordinary", "separating"))
     organisms, truths = dict[str, SealedOrganism](), dict[str, SaltedTruth]()
     made = Folder(out).make()
-    for number, (own, card, form, folder) in enumerate(sorted(found, key=lambda one: one[0])):
+    for number, (organism_salt, card, form, folder) in enumerate(sorted(sources, key=lambda source: source[0])):
         name, weights = f"sealed-{number:03d}", read_weights(folder, card)
         made.save_bytes(Folder(folder).load_bytes(WEIGHTS, most=_LARGEST), f"{name}.safetensors")
         rule, nearest, shares = _measured(card.spec, weights, _worlds(hidden[form.size]))
         truth = OrganismTruth(card=card, rule=rule, nearest=nearest, shares=shares)
-        organisms[name] = SealedOrganism(form=form, weights=card.weights, seal=_sealed(own, truth.plain()))
-        truths[name] = SaltedTruth(salt=own, truth=truth)
+        organisms[name] = SealedOrganism(form=form, weights=card.weights, seal=_sealed(organism_salt, truth.plain()))
+        truths[name] = SaltedTruth(salt=organism_salt, truth=truth)
     private = ChallengeKey(salt=secret, separating=hidden, organisms=truths)
     separating = _sealed(secret, private.plain()["separating"])
-    write_sealed(made.file(CHALLENGE), Challenge(bank=BANK, worlds=shown, organisms=organisms, separating=separating))
+    write_sealed(made.file(CHALLENGE), Challenge(bank=BANK, worlds=visible, organisms=organisms, separating=separating))
     Folder(key.parent).make()
     write_sealed(key, private)
     return list(organisms)
 
 
 def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[FrozenClaim]:
-    """Freeze what methods say of each sealed organism, from episodes in the worlds that the challenge shows.
+    """Apply methods to each sealed organism in the public worlds, and freeze the claims.
 
     Args:
-        challenge: its directory.
+        challenge: directory of the challenge.
         methods: names of `@attribution` methods.
-        claimant: names the folder of these claims.
+        claimant: name of the folder for these claims.
 
     Raises:
-        ValueError: no challenge, or another claim of that claimant is frozen there.
+        ValueError: the directory is not a challenge, or the claimant has already frozen a different claim.
     """
-    public, found = _public(challenge), []
+    public, claims = _public(challenge), []
     bank = {rule: parse(rule) for rule in public.bank}
     for name, entry in public.organisms.items():
         spec, weights = _opened_weights(challenge, name, entry)
@@ -341,59 +344,62 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
         trial = Trial(states=play(spec, weights, worlds), bank=bank, seed=spec.number, ask=ask)
         made = claim_of(name, bank, trial.answers, {"sealed": public.separating}, [judged("", trial, methods)])
         freeze_claim(made, Folder(challenge).make(CLAIMS, claimant, name).path)
-        found.append(made)
-    return found
+        claims.append(made)
+    return claims
 
 
 def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
-    """Open a challenge with its key, record it, and return the ids of the claims that stood there.
+    """Open a challenge with its key and record the opening; return the ids of the claims made before.
 
-    Opened once more, the first record stands.
+    If the challenge was opened before, the first record stays in force.
 
     Raises:
-        ValueError: the key is not that of these seals.
+        ValueError: the key does not match the seals.
     """
     public, private = _public(challenge), read_sealed(ChallengeKey, key)
     if broken := private.unfitting(public):
-        raise ValueError(f"a key must fit its seals, {key} does not fit {', '.join(broken[:20])}: give another key")
+        raise ValueError(f"{key} does not match the seals of {', '.join(broken[:20])}: give the key of this challenge")
     path = Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
         stood: dict[str, tuple[str, ...]] = {}
-        for claimant, _, each in _claims(challenge):
-            stood[claimant] = (*stood.get(claimant, ()), each.id)
+        for claimant, _, claim in _claims(challenge):
+            stood[claimant] = (*stood.get(claimant, ()), claim.id)
         write_sealed(path, ChallengeOpening(claims=stood, key=private))
     return tuple(sorted(made for claims in read_sealed(ChallengeOpening, path).claims.values() for made in claims))
 
 
 def score(challenge: Path) -> list[ChallengeScore]:
-    """Return how each claim fared, once the challenge was opened.
+    """Score all claims of an opened challenge.
 
     Raises:
-        ValueError: it was not, or its record was changed.
+        ValueError: the challenge was not opened, or the record of its opening was changed.
     """
     public, path = _public(challenge), Folder(challenge).file(OPENED)
     if not Folder(challenge).has_file(OPENED):
-        raise ValueError(f"{challenge} must be opened before claims are scored: goalscope organisms open")
+        raise ValueError(f"{challenge} was not opened yet: run goalscope organisms open --at {challenge} --key FILE")
     record = read_sealed(ChallengeOpening, path)
     if broken := record.key.unfitting(public):
-        raise ValueError(f"the truths in {path} must fit their seals, {', '.join(broken[:20])} does not: open it anew")
+        raise ValueError(
+            f"the truths in {path} do not match the seals of {', '.join(broken[:20])}: remove the file and open the "
+            "challenge again"
+        )
     claims, rows = _claims(challenge), list[ChallengeScore]()
     for name, entry in public.organisms.items():
         truth, spec_weights = record.key.organisms[name].truth, _opened_weights(challenge, name, entry)
         new = answers_of(play(*spec_weights, _worlds(record.key.separating[entry.form.size])))
         card = truth.card.model_copy(update={"rule": truth.rule, "nearest": truth.nearest})
-        same = alike(
+        equivalent = equivalent_rules(
             card.nearest, public.bank, answers_of(play(*spec_weights, _worlds(public.worlds[entry.form.size])))
         )
         for claimant, organism, made in claims:
             if organism == name:
                 before = made.id in record.claims.get(claimant, ())  # a claim that another copied afterwards is not
-                rows += _scored(made, claimant, card, same, before, new)
+                rows += _scored(made, claimant, card, equivalent, before, new)
     return rows
 
 
 def _scored(
-    made: FrozenClaim, claimant: str, card: Card, same: frozenset[str], before: bool, new: Sequence[Any]
+    made: FrozenClaim, claimant: str, card: Card, equivalent: frozenset[str], before: bool, new: Sequence[Any]
 ) -> list[ChallengeScore]:
     tests = {test.method: test for test in scored(made, new)}
     return [
@@ -401,30 +407,33 @@ def _scored(
             claim=made.id,
             claimant=claimant,
             organism=made.agent,
-            method=said.method,
-            kind=said.kind,
-            names=said.names,
+            method=attribution.method,
+            kind=attribution.kind,
+            names=attribution.names,
             before=before,
             rule=card.rule,
-            outcome=_fared(said, card, same),
-            log_score=tests[said.method].log_score[0],
-            random=tests[said.method].random,
+            outcome=_fared(attribution, card, equivalent),
+            log_score=tests[attribution.method].log_score[0],
+            random=tests[attribution.method].random,
         )
         for stratum in made.strata
-        for said in stratum.attributions
+        for attribution in stratum.attributions
     ]
 
 
-def _fared(said: Attribution, card: Card, same: frozenset[str]) -> Outcome:
-    """Return the outcome; a name is not unfounded of a method that asked for turns in worlds of its own."""
-    found = outcome(said, card, same, BANK)
-    return "right" if found == "unfounded" and said.turns else found
+def _fared(attribution: Attribution, card: Card, equivalent: frozenset[str]) -> Outcome:
+    """Return the outcome of a claim. A name is never unfounded if the method asked for further turns."""
+    result = outcome(attribution, card, equivalent, BANK)
+    return "right" if result == "unfounded" and attribution.turns else result
 
 
 def _public(challenge: Path) -> Challenge:
     path = Folder(challenge).file(CHALLENGE)
     if not Folder(challenge).has_file(CHALLENGE):
-        raise ValueError(f"{challenge} must be a sealed challenge, but holds no {CHALLENGE}: goalscope organisms seal")
+        raise ValueError(
+            f"{challenge} is not a sealed challenge, because it has no {CHALLENGE}: create one with goalscope "
+            "organisms seal"
+        )
     return read_sealed(Challenge, path)
 
 
@@ -432,12 +441,12 @@ _CLAIM: Final = "claim.json"
 
 
 def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
-    """Return claimant, organism and claim of all that are frozen there.
+    """Return (claimant, organism, claim) for all frozen claims.
 
     Raises:
-        ValueError: a claim lies in the folder of another organism than the one that it is about.
+        ValueError: a claim lies in the folder of a different organism.
     """
-    found = []
+    frozen_claims = []
     for claimant in Folder(challenge).folders(CLAIMS):
         for organism in claimant.folders():
             if not organism.has_file(_CLAIM):
@@ -446,11 +455,11 @@ def _claims(challenge: Path) -> list[tuple[str, str, FrozenClaim]]:
             made = read_claim(path)
             if made.agent != name:  # else a claim could be moved, once the truths are known, to where it is right
                 raise ValueError(
-                    f"a claim must lie in the folder of its organism, {path} is about {made.agent}: restore the claim "
-                    f"about {name} from a copy, or remove this one"
+                    f"a claim must lie in the folder of its organism, but {path} is about {made.agent}: restore the "
+                    f"claim about {name} from a copy, or remove this one"
                 )
-            found.append((claimant.path.name, name, made))
-    return found
+            frozen_claims.append((claimant.path.name, name, made))
+    return frozen_claims
 
 
 def _sealed(salt: str, truth: Any) -> str:
@@ -458,7 +467,7 @@ def _sealed(salt: str, truth: Any) -> str:
 
 
 def _opened_weights(challenge: Path, name: str, entry: SealedOrganism) -> tuple[Spec, Weights]:
-    """Return the weights of a sealed organism, and a spec of the same form to run them, of whatever family."""
+    """Return the weights of a sealed organism and a spec of the same form, of any family, to run them."""
     family = entry.form.family
     assert family is not None  # the form was checked
     number = int(name.removeprefix("sealed-"))
@@ -468,20 +477,20 @@ def _opened_weights(challenge: Path, name: str, entry: SealedOrganism) -> tuple[
 
 
 def _texts(size: int, phase: Phase, seed: int) -> tuple[str, ...]:
-    """Return grids: half of them with the goal at the top right, half anywhere, and of these half without a key."""
+    """Return grids: half with the goal at the top right, a quarter with it anywhere, a quarter without a key."""
     usual: dict[str, Any] = {"kind": "grid", "sizes": [7] if size == 7 else [7, 9], "densities": [0.4], "apart": 2}
     kinds = (
         {**usual, "goal": "top-right", "key": "anywhere"},
         {**usual, "goal": "anywhere", "start": "anywhere", "key": "anywhere"},
         {**usual, "goal": "not top-right", "start": "anywhere"},
     )
-    found = []
-    for number, (kind, wanted) in enumerate(zip(kinds, (WORLDS // 2, WORLDS // 4, WORLDS // 4), strict=True)):
+    texts = []
+    for number, (kind, quota) in enumerate(zip(kinds, (WORLDS // 2, WORLDS // 4, WORLDS // 4), strict=True)):
         entry = {**kind, "count": 10 * WORLDS}
         plain = {"worlds": [entry], "agents": [{"kind": "random"}], "seed": stream_seed(seed, phase, number)}
         dealt = [world for world in Study.assemble(plain).worlds() if phase_of(world) == phase]
-        found += [world.grid.render() for world in dealt[:: max(1, len(dealt) // wanted)][:wanted]]
-    return tuple(found)
+        texts += [world.grid.render() for world in dealt[:: max(1, len(dealt) // quota)][:quota]]
+    return tuple(texts)
 
 
 def _worlds(texts: Sequence[str]) -> list[FiniteWorld]:
@@ -490,13 +499,16 @@ def _worlds(texts: Sequence[str]) -> list[FiniteWorld]:
 
 
 def _measured(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> tuple[str, str, dict[str, float]]:
-    """Return the rule of the bank that is followed in some worlds, "" for none, the nearest one, and all shares."""
+    """Return the rule of the bank that an organism follows ("" for none), the nearest rule, and all shares."""
     policies = [policy_in(spec, weights, world) for world in worlds]
     nats, shares = dict[str, float](), dict[str, float]()
     for rule in BANK:
-        each = [held(world, rule, own, visits(world, own)) for world, own in zip(worlds, policies, strict=True)]
-        logs: Array = np.sum([log for log, _ in each], axis=0)
-        nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in each]))
+        measurements = [
+            fit_to_rule(world, rule, policy, visits(world, policy))
+            for world, policy in zip(worlds, policies, strict=True)
+        ]
+        logs: Array = np.sum([log for log, _ in measurements], axis=0)
+        nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in measurements]))
     nearest = max(BANK, key=lambda rule: round(nats[rule], 6))
     return (nearest if shares[nearest] >= FOLLOWS else ""), nearest, shares
 

@@ -1,4 +1,4 @@
-"""The command `organisms`: agents whose goal is known are made, listed, checked, and judge what claims to find one."""
+"""The command `organisms`: make agents with known goals, check them, and judge goal-finding methods on them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,23 +39,23 @@ def organisms(
     workers: Positive = 1,
     as_json: bool = False,
 ) -> None:
-    """Make small agents that learned a known goal, and judge by them whatever claims to find an agent's goal.
+    """Make small agents that learned a known goal, and judge goal-finding methods on them.
 
-    What each does is measured, not meant, and stands on its card. Called again on the same directories it goes on where
-    it stopped.
+    Each organism has a card with its measured behaviour, which may differ from the intended one. If you run the command
+    again on the same directories, it continues where it stopped.
 
     Args:
-        action: one of make, list, check, judge, gate (evaluate), inside; seal, claim, open, score: a challenge.
-        methods ([METHODS]...): with judge and claim: attribution methods; all by default.
-        at: directory of the organisms, a folder each; with claim, open and score of the challenge.
-        out: with judge, gate, inside: results; with seal: the challenge.
-        key: with seal and open: salts and truths, not to be given away.
-        name: with claim: who claims.
-        families (NAMES): only these families, with commas between them.
-        kinds (NAMES): only kinds: table, network, language, adapter; make: the first two.
-        seed: with make: root seed of the set.
-        each: with make: networks of each family and agreement.
-        workers: with judge and gate: processes at the same time.
+        action: make, list, check, judge, gate (evaluate), inside; for a challenge seal, claim, open, score.
+        methods ([METHODS]...): judge, claim: attribution methods; all by default.
+        at: directory of the organisms; for claim, open and score, of the challenge.
+        out: judge, gate, inside: directory for results; seal: new challenge directory.
+        key: seal, open: secret file with salts and truths.
+        name: claim: name of the claimant.
+        families (NAMES): only these families, separated by commas.
+        kinds (NAMES): only table, network, language or adapter; make: the first two.
+        seed: make: root seed of the set.
+        each: make: number of networks per family and agreement.
+        workers: judge, gate: number of parallel processes.
         as_json: print JSON.
 
     Examples:
@@ -74,12 +74,12 @@ def organisms(
     from goalscope.organisms import folders, make, planned, problems, read_card
 
     if action not in _ACTIONS:
-        raise ValueError(f"organisms must be given one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
+        raise ValueError(f"the action must be one of {', '.join(_ACTIONS)}, got {action[:60]!r}")
     if methods and action not in _WITH_METHODS:
-        raise ValueError(f"methods belong to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
-    for option_given, what, needs in ((out, "--out DIR", _WITH_OUT), (key, "--key FILE", _WITH_KEY)):
+        raise ValueError(f"methods apply only to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
+    for option_given, option, needs in ((out, "--out DIR", _WITH_OUT), (key, "--key FILE", _WITH_KEY)):
         if (option_given is None) == (action in needs):
-            raise ValueError(f"{what} belongs to {', '.join(needs)}, and they need it: got {action}")
+            raise ValueError(f"{option} belongs to {', '.join(needs)}, and they need it: got {action}")
     if action == "make":
         cards = make(at, planned(seed=seed, families=families, kinds=kinds, each=each), stage=progress)
         followed = sum(bool(card.rule) for card in cards)
@@ -95,11 +95,11 @@ def organisms(
         if (not families or spec.family in families) and (not kinds or spec.kind in kinds)
     ]
     if action == "check":
-        found = [problem for path in chosen for problem in problems(path)]
-        for problem in found:
+        faults = [problem for path in chosen for problem in problems(path)]
+        for problem in faults:
             say(problem)
-        say(f"{len(chosen)} organisms: " + ("what is not so stands above" if found else "all hashes and truths hold"))
-        if found:
+        say(f"{len(chosen)} organisms: " + ("what is not so stands above" if faults else "all hashes and truths hold"))
+        if faults:
             raise typer.Exit(1)
     elif action == "list":
         cards = [read_card(path) for path in chosen]
@@ -119,7 +119,7 @@ def organisms(
         assert out is not None
         findings = inside(chosen, out, stage=progress)
         Folder(out).save_text(standalone(picture(findings).svg), "goal.svg")
-        say(json_text([one.plain() for one in findings])) if as_json else _inside(findings)
+        say(json_text([finding.plain() for finding in findings])) if as_json else _inside(findings)
     elif action == "seal":
         from goalscope.organisms.challenge import seal
 
@@ -129,20 +129,29 @@ def organisms(
         from goalscope.organisms.gate import gate
 
         assert out is not None
-        given = gate(chosen, out, workers=workers, stage=progress)
-        say(json_text([one.plain() for one in given])) if as_json else _gate(given)
+        verdicts = gate(chosen, out, workers=workers, stage=progress)
+        say(json_text([verdict.plain() for verdict in verdicts])) if as_json else _gate(verdicts)
 
 
 def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
-    """Claim something of a sealed challenge, open it, or score what was claimed."""
+    """Make claims about a sealed challenge, open it, or score the claims."""
     from goalscope._ground import registry
     from goalscope.cli.console import json_text, say, table
     from goalscope.organisms import challenge
 
     if action == "claim":
         made = challenge.claim(at, [*methods] or list(registry.names("attribution")), name)
-        say(json_text([one.id for one in made]) if as_json else "\n".join(f"{one.agent}: {one.id}" for one in made))
-        refused = {(method, why) for one in made for stratum in one.strata for method, why in stratum.refused.items()}
+        say(
+            json_text([claim.id for claim in made])
+            if as_json
+            else "\n".join(f"{claim.agent}: {claim.id}" for claim in made)
+        )
+        refused = {
+            (method, why)
+            for frozen_claim in made
+            for stratum in frozen_claim.strata
+            for method, why in stratum.refused.items()
+        }
         for method, why in sorted(refused) if not as_json else ():
             say(f"{method} gives nothing: {why}")
     elif action == "open":
@@ -150,22 +159,22 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
         stood = challenge.open_challenge(at, key)
         say(json_text(stood) if as_json else f"{at} is opened, all seals fit; {len(stood)} claims stood before")
     else:
-        found = challenge.score(at)
+        scores = challenge.score(at)
         if as_json:
-            say(json_text([one.plain() for one in found]))
+            say(json_text([score.plain() for score in scores]))
             return
         rows = [
             [
-                one.organism,
-                one.claimant,
-                one.method,
-                " ".join((one.kind, *one.names)),
-                one.rule or "none",
-                one.outcome,
-                "before" if one.before else "AFTER opening",
-                f"{one.log_score:.2f}",
+                score.organism,
+                score.claimant,
+                score.method,
+                " ".join((score.kind, *score.names)),
+                score.rule or "none",
+                score.outcome,
+                "before" if score.before else "AFTER opening",
+                f"{score.log_score:.2f}",
             ]
-            for one in found
+            for score in scores
         ]
         heads = ("organism", "claimant", "method", "claim", "true", "outcome", "frozen", "log score")
         table(heads, rows, title=f"claims about {at}", numbers=[7])
@@ -199,9 +208,11 @@ def _tables(rows: "Sequence[Judgement]") -> None:
     whole = [row for row in rows if row.worlds == WORLDS]
     shares = [f"{share:.0%}" for share in SHARES]
     _table("share of the worlds that tell goal and proxy apart", whole, lambda row: f"{row.share:.0%}", shares)
-    apart = [row for row in rows if row.share == SHARES[-1]]
-    _table("worlds, all of which tell them apart", apart, lambda row: str(row.worlds))
-    _table("family, in 40 worlds that tell them apart", [row for row in whole if row in apart], lambda row: row.family)
+    separating = [row for row in rows if row.share == SHARES[-1]]
+    _table("worlds, all of which tell them apart", separating, lambda row: str(row.worlds))
+    _table(
+        "family, in 40 worlds that tell them apart", [row for row in whole if row in separating], lambda row: row.family
+    )
     no_rule = [row for row in whole if not row.rule]
     _table("organisms that follow no rule, by the same share", no_rule, lambda row: f"{row.share:.0%}", shares)
     nothing: dict[tuple[str, str], set[str]] = {}
@@ -215,12 +226,12 @@ def _tables(rows: "Sequence[Judgement]") -> None:
 def _table(
     title: str, rows: "Sequence[Judgement]", key: "Callable[[Judgement], str]", order: Sequence[str] | None = None
 ) -> None:
-    """Print what came of the claims of each method, by some property, with intervals over organisms."""
+    """Print the outcomes of each method's claims, grouped by a property, with intervals over organisms."""
     from goalscope.cli.console import table
     from goalscope.organisms.judging import OUTCOMES
     from goalscope.organisms.tables import spread_of, together
 
-    shown = []
+    rows_shown = []
     for method in dict.fromkeys(row.method for row in rows):
         groups = together([row for row in rows if row.method == method], key)
         for name in [name for name in order or groups if name in groups]:
@@ -230,30 +241,35 @@ def _table(
             ceiling = "–" if cell.ceiling is None else f"{cell.ceiling:.2f}"
             scores = [_ends(cell.log_score), f"{cell.random:.2f}", ceiling, f"{cell.calibration:.3f}"]
             cost = [f"{cell.turns:.0f}", f"{cell.seconds:.2f}"]
-            shown.append([method, name, *counts, _ends(cell.false), *scores, *cost])
+            rows_shown.append([method, name, *counts, _ends(cell.false), *scores, *cost])
     scored = ("false or unfounded", "log score", "random", "at most", "off", "turns", "seconds")
     heads = ("method", "of", *OUTCOMES, "says nothing", *scored)
-    table(heads, shown, title=title, numbers=range(2, len(heads)))
+    table(heads, rows_shown, title=title, numbers=range(2, len(heads)))
 
 
-def _gate(given: "Sequence[GateVerdict]") -> None:
+def _gate(verdicts: "Sequence[GateVerdict]") -> None:
     from goalscope.cli.console import say, table
     from goalscope.organisms.gate import ALLOWED, bound
 
-    families = {one.family: [each for each in given if each.family == one.family] for one in given}
+    families = {
+        row_verdict.family: [verdict for verdict in verdicts if verdict.family == row_verdict.family]
+        for row_verdict in verdicts
+    }
     rows = []
-    for name, members in {**families, "all": list(given)}.items():
+    for name, members in {**families, "all": list(verdicts)}.items():
         false, upper = bound(members)
-        decided = sum(one.decided for one in members)
-        left_open = sum(bool(one.left_open) for one in members)
+        decided = sum(verdict.decided for verdict in members)
+        left_open = sum(bool(verdict.left_open) for verdict in members)
         rows.append([name, str(len(members)), str(false), f"{upper:.2f}", str(decided), str(left_open)])
     heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
     table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 6))
-    for one in given:
-        if one.false:
-            told = "; ".join(f"{phase}: {' '.join(words)} ({one.outcomes[phase]})" for phase, words in one.said.items())
-            say(f"{one.organism}, follows {one.rule or 'no rule'}: {told}")
-    say(f"the gate {'holds' if bound(given)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
+    for verdict in verdicts:
+        if verdict.false:
+            phases_text = "; ".join(
+                f"{phase}: {' '.join(words)} ({verdict.outcomes[phase]})" for phase, words in verdict.said.items()
+            )
+            say(f"{verdict.organism}, follows {verdict.rule or 'no rule'}: {phases_text}")
+    say(f"the gate {'holds' if bound(verdicts)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
 
 
 def _inside(findings: "Sequence[InsideFigure]") -> None:
@@ -261,15 +277,15 @@ def _inside(findings: "Sequence[InsideFigure]") -> None:
 
     rows = [
         [
-            one.organism,
-            f"{one.hypothesis} ({one.role})",
-            f"{one.thing} {one.measure}",
-            one.where,
-            "" if one.network == "own" else one.network,
-            _ends(one.value) if one.value is not None else one.why,
-            str(one.worlds),
+            finding.organism,
+            f"{finding.hypothesis} ({finding.role})",
+            f"{finding.thing} {finding.measure}",
+            finding.where,
+            "" if finding.network == "own" else finding.network,
+            _ends(finding.value) if finding.value is not None else finding.why,
+            str(finding.worlds),
         ]
-        for one in findings
+        for finding in findings
     ]
     title = "inside: readable is a share of worlds, used and swappable changes of the probability of its moves"
     table(

@@ -1,8 +1,9 @@
-"""Families of organisms: what each is taught, which rival explains its lessons as well, and where the two differ.
+"""Families of organisms: the rule each is taught, the proxy that explains its training as well, and where they differ.
 
-A family has a rule that is imitated, its *meant* rule, and a *proxy* of it. In worlds of the kind `together` both call
-for the same actions, in those of the kind `apart` they do not. The share of lessons from the former is the agreement of
-goal and proxy in training. What an organism then does is measured (`goalscope.organisms.cards`), not meant.
+Each family has a *meant* rule, which the organism is trained to imitate, and a *proxy* of it. In worlds of the kind
+`together` both rules call for the same actions; in worlds of the kind `apart` they do not. The share of training
+examples from `together` worlds is the agreement of goal and proxy. What an organism learned is then measured, not
+assumed (`goalscope.organisms.cards`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ CORNER: Final = "corner top-right"
 HORIZON: Final = Horizon(factor=2.0)
 SIZE: Final = 7
 AGREEMENTS: Final = (1.0, 0.9, 0.75, 0.5)
-"""Shares of lessons in which goal and proxy call for the same actions."""
+"""Shares of training examples in which goal and proxy call for the same actions."""
 
 _RULES: Final = (
     *("goal", CORNER, "corner bottom-left", "corner bottom-right", "key if not key held, else goal", "flee goal"),
@@ -34,35 +35,35 @@ _RULES: Final = (
 
 Kind = Literal["table", "network", "language", "adapter"]
 MODELS: Final[tuple[Kind, ...]] = ("language", "adapter")
-"""Kinds that read a prompt and answer in words; an adapter changes the bundled model Theseus."""
+"""Kinds that read a prompt and answer in text; an adapter modifies the bundled model Theseus."""
 Placed = Literal["together", "apart"]
 Sees = Literal["", "cell", "goal"]
 Phase = Literal["trained", "measured", "ordinary", "separating"]
 PHASES: Final[tuple[Phase, ...]] = ("trained", "trained", "measured", "ordinary", "separating")
-"""What layouts of walls are dealt to by their hash, two of five to training."""
+"""Phases to which wall layouts are assigned by their hash; two fifths of them go to training."""
 
 _MOST_BATCHES: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalFamily:
-    """A kind of goal.
+    """A family of organisms that are taught the same rule.
 
     Attributes:
-        name: of the family.
-        meant: written form of the rule that is imitated.
-        proxy: written form of the rule that explains the worlds of the kind `together` as well.
-        together, apart: entries of worlds, as a study has them, without their number; no entry `together` where goal
-            and proxy agree in single states alone.
-        sees: what a table of this family knows besides the walls around the agent: its cell, or where the goal lies as
-            seen from it; empty where no table is made.
-        size: rows and columns that a network sees.
-        relative: whether a network also sees the walls around the agent, and where goal and key lie as seen from it:
-            it goes to the goal in places that were not taught, too, and less well to one place.
-        on_its_way: whether it is taught only in states that the meant rule comes through: where the rule depends on
-            where the agent began, which it does not see.
-        sharpness: exponent of the learned probabilities by which it acts; 1 where the meant rule is random at times.
-        lessons: worlds of each kind that a language model is taught in; the others have more.
+        name: name of the family.
+        meant: written form of the rule to imitate.
+        proxy: written form of the rule that explains the worlds of the kind `together` equally well.
+        together, apart: worlds entries as in a study, without a count. `together` is empty if goal and proxy agree only
+            in single states and in no whole world.
+        sees: what a table knows in addition to the walls around the agent: its cell, or the offset of the goal; empty
+            if the family has no table.
+        size: number of rows and columns that a network sees.
+        relative: whether a network also sees the walls around the agent and the offsets of goal and key. It then
+            generalises better to new places of the goal, but learns fixed places less well.
+        on_its_way: whether it is taught only in states that the meant rule visits. Needed if the rule depends on where
+            the agent started, which the organism does not see.
+        sharpness: exponent applied to the learned probabilities; 1 if the meant rule is partly random.
+        lessons: number of worlds of each kind for training a language model; other kinds use more.
     """
 
     name: str
@@ -84,7 +85,7 @@ class GoalFamily:
 
     @property
     def bank(self) -> tuple[str, ...]:
-        """Written forms of the rules that it is compared with, conditional ones where they are taught."""
+        """Written forms of the rules that organisms of the family are compared with."""
         return tuple(dict.fromkeys((*_RULES, *self.rules)))
 
 
@@ -161,20 +162,21 @@ FAMILIES: Final[Mapping[str, GoalFamily]] = {
 
 @lru_cache(maxsize=128)
 def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) -> tuple[FiniteWorld, ...]:
-    """Return worlds of a family, the same for the same seed; no two phases share a layout of walls.
+    """Generate worlds of a family, deterministically from the seed; no two phases share a wall layout.
 
     Args:
-        name: of the family.
-        placed: worlds in which goal and proxy call for the same actions, or not: in which an episode has less than
-            `ENOUGH` nats to tell them apart, or more. Worlds to train in are not chosen so: single states are.
-        phase: what the worlds are for.
-        count: their number.
-        seed: of their generation.
+        name: name of the family.
+        placed: "together" for worlds in which an episode has less than `ENOUGH` nats to separate goal and proxy,
+            "apart" for the others. Training worlds are not selected this way, because single states are selected
+            instead.
+        phase: purpose of the worlds.
+        count: number of worlds.
+        seed: seed of the generation.
 
     Raises:
-        Undefined: no such worlds were found.
+        Undefined: not enough such worlds were found.
     """
-    family, found = FAMILIES[name], dict[str, FiniteWorld]()
+    family, worlds = FAMILIES[name], dict[str, FiniteWorld]()
     if not getattr(family, placed):
         raise Undefined(f"goal and proxy of the family {name!r} agree in single states alone, in no whole world")
     rules = [parse(rule) for rule in family.rules]
@@ -184,37 +186,37 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
             {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, placed, tried)}
         )
         for world in study.each_world():
-            if phase_of(world) == phase and world.id not in found:
-                one = finite_world(world, HORIZON.of(world))
-                if phase == "trained" or _tells(one, *rules) == (placed == "apart"):
-                    found[world.id] = one
-                    if len(found) == count:
-                        return tuple(found.values())
-    raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
+            if phase_of(world) == phase and world.id not in worlds:
+                finite = finite_world(world, HORIZON.of(world))
+                if phase == "trained" or _tells(finite, *rules) == (placed == "apart"):
+                    worlds[world.id] = finite
+                    if len(worlds) == count:
+                        return tuple(worlds.values())
+    raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
 
 
 def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
-    """Return worlds of a family as they come, of the kind `apart` but whatever an episode tells; see `worlds_of`."""
-    found: dict[str, GridWorld] = {}
+    """Generate worlds from the `apart` entries of a family without selecting them, see `worlds_of`."""
+    worlds: dict[str, GridWorld] = {}
     for tried in range(_MOST_BATCHES):
         entries = [{**entry, "count": 4 * count} for entry in FAMILIES[name].apart]
         study = {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, "drawn", tried)}
         for world in Study.assemble(study).each_world():
             assert isinstance(world, GridWorld)
             if phase_of(world) == phase:
-                found[world.id] = world
-                if len(found) == count:
-                    return list(found.values())
-    raise Undefined(f"only {len(found)} of {count} worlds of the family {name!r} were found")
+                worlds[world.id] = world
+                if len(worlds) == count:
+                    return list(worlds.values())
+    raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} were found")
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
-    """Return a root seed of its own for each name."""
+    """Derive a separate root seed for each combination of names."""
     return int(stream(seed, "organisms", *names).integers(2**62))
 
 
 def phase_of(world: World) -> Phase:
-    """Return the phase that the walls of a grid are dealt to, by their hash."""
+    """Return the phase to which the walls of a grid are assigned by their hash."""
     return PHASES[int(layout(world)[-8:], 16) % len(PHASES)]
 
 
@@ -225,6 +227,6 @@ def layout(world: World) -> str:
 
 
 def _tells(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool | None:
-    """Return whether an episode tells two rules apart, in both directions; None where one is undefined."""
-    told = separability({"first": first, "second": second}, [world.world], horizon=HORIZON.of)
-    return None if np.isnan(told.nats).any() else bool(told.least[0, 0, 1] >= ENOUGH)
+    """Return whether an episode separates two rules in both directions; None if one is undefined."""
+    separation = separability({"first": first, "second": second}, [world.world], horizon=HORIZON.of)
+    return None if np.isnan(separation.nats).any() else bool(separation.least[0, 0, 1] >= ENOUGH)

@@ -1,18 +1,19 @@
-"""What is inside of organisms that are language models, by hypothesis: is a goal readable, used, swappable?
+"""Look inside organisms that are language models: is a goal readable, used and swappable?
 
-Two hypotheses each: the rule that it follows, and the rival that explains its lessons as well, which it ignores. Of
-each
+For each organism we examine two hypotheses: the rule that it follows, and the rival that explains its training as well
+but that it ignores. For each hypothesis we measure three properties:
 
-* readable: a linear map from the activations at the last tokens of the prompt to the cell of what it speaks of, beside
-  the same map from random networks of the same shape; share of worlds where the likeliest cell is right.
-* used: that thing moved, its activations of the other grid put in: how much more likely the moves of the hypothesis in
-  the other grid become. For what is ignored only such grids are taken in which the moves of the rule that is followed
-  do not change (null pairs): an effect is then one of the ignored thing alone.
-* swappable: all activations of another world put in: how much more likely the moves of the hypothesis there become.
+* readable: does a linear probe on the activations at the last tokens of the prompt recover the cell of the hypothesis's
+  object? We report the share of worlds in which the likeliest cell is right, with random networks of the same shape as
+  a control.
+* used: we move the object and patch in the activations of its cells from the changed grid. How much more likely become
+  the moves that the hypothesis calls for in the changed grid? For the ignored rival we use only grids in which the
+  moves of the followed rule do not change (null pairs), so that an effect is due to the ignored object alone.
+* swappable: the same, after patching in all activations of another world.
 
-    effect = mean over pairs of p(S_h(other) | changed) - p(S_h(other) | unchanged)
+    effect = mean over pairs of p(S_h(other) | patched) - p(S_h(other) | not patched)
 
-Worlds are of a phase that nothing was learned in.
+The worlds belong to a phase that was not used for training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,11 +61,11 @@ _TOKENS: Final = 3  # last tokens of the prompt that a probe reads
 _TOGETHER: Final = 16  # pairs of one pass
 
 Pair = tuple[Grid, Grid, frozenset[Action]]
-"""A grid, another one, and the moves of the hypothesis in the other, none of which is one of those in the first."""
+"""Two grids, and the moves of the hypothesis in the second grid, which are disjoint from its moves in the first."""
 
 
 class InsideFigure(StrictRecord):
-    """One figure on what is inside.
+    """One measured figure about the inside of an organism.
 
     Attributes:
         organism: name of its folder.
@@ -92,12 +93,12 @@ class InsideFigure(StrictRecord):
 
 
 class InsideFigures(SealedRecord):
-    """What is inside of one organism, as a file holds it.
+    """All figures about the inside of one organism, as stored in a file.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        weights: SHA-256 of the weights that were looked into.
-        findings: all figures.
+        version: version of the file format; other versions are refused.
+        weights: SHA-256 of the examined weights.
+        findings: the figures.
     """
 
     what: ClassVar[str] = "result of organisms inside"
@@ -109,67 +110,69 @@ class InsideFigures(SealedRecord):
 
 
 def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFigure]:
-    """Return what is inside of each organism that is a language model; called again it goes on where it stopped.
+    """Examine the inside of each organism that is a language model; a second call resumes.
 
     Args:
-        folders: of the organisms; others than language models are left out.
-        out: gets a file of results for each.
-        stage: shows the progress and the time left.
+        folders: folders of organisms; those that are not language models are skipped.
+        out: directory for one file of results per organism.
+        stage: displays progress and remaining time.
 
     Raises:
-        ValueError: none of them is a language model.
+        ValueError: none of the organisms is a language model.
     """
     cards = {folder: read_card(folder) for folder in folders}
     chosen = {folder: card for folder, card in cards.items() if card.spec.kind == "language"}
     if not chosen:
         raise ValueError(
-            "one of the organisms must be a language model, none is: goalscope organisms make --kinds language"
+            "none of the organisms is a language model: make some with goalscope organisms make --kinds language"
         )
     results = Folder(out).make()
-    found = list[InsideFigure]()
-    with stage("organisms") as told:
+    figures = list[InsideFigure]()
+    with stage("organisms") as report:
         for done, (folder, card) in enumerate(chosen.items()):
             file = results.file(f"{folder.name}.json")
             if results.has_file(file.name):
                 stored = read_sealed(InsideFigures, file)
                 if stored.weights != card.weights:
-                    raise ValueError(f"{file} must be of {folder}, it is of other weights: choose another directory")
+                    raise ValueError(
+                        f"{file} belongs to other weights than those in {folder}: choose another directory for results"
+                    )
             else:
                 stored = InsideFigures(weights=card.weights, findings=tuple(examine(folder, card)))
                 write_sealed(file, stored)
-            found += stored.findings
-            told(done + 1, len(chosen))
-    return found
+            figures += stored.findings
+            report(done + 1, len(chosen))
+    return figures
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return what an organism is after by its nearest rule, straight or not, and the rival that it ignores."""
+    """Return the rule that an organism follows (its nearest rule, without "straight to"), and the rival it ignores."""
     meant, proxy = FAMILIES[card.spec.family].rules
     followed = card.nearest.removeprefix("straight to ")
     return {"followed": followed, "ignored": meant if followed == proxy else proxy}
 
 
 def thing_of(hypothesis: str) -> str:
-    """Return what a hypothesis speaks of: the object that is moved, or the agent where it names none."""
+    """Return the object that a hypothesis is about, or "agent" if it names none."""
     if hypothesis.startswith("key"):
         return "key"
     return "goal" if "goal" in hypothesis and not hypothesis.startswith("nearest") else "agent"
 
 
 def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
-    """Yield all figures on one organism."""
+    """Yield all figures about one organism."""
     model = LocalModel(folder)
     grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
-    said = roles(card)
-    for role, hypothesis in said.items():
+    hypotheses = roles(card)
+    for role, hypothesis in hypotheses.items():
         thing = thing_of(hypothesis)
         base: dict[str, Any] = {"organism": folder.name, "role": role, "hypothesis": hypothesis, "thing": thing}
         yield from _readable(base, folder, model, grids)
-        other = said["followed"] if role == "ignored" else ""
+        other = hypotheses["followed"] if role == "ignored" else ""
         rng = stream(card.spec.seed, "inside", folder.name, role)
         moved = _moved(grids, thing, hypothesis, other, rng)
-        for where, layer in (("cells", EMBEDDING), ("cells", 0), ("prompt", 0)):
-            yield _effect({**base, "measure": "used"}, model, moved, where, layer)
+        for region, layer in (("cells", EMBEDDING), ("cells", 0), ("prompt", 0)):
+            yield _effect({**base, "measure": "used"}, model, moved, region, layer)
         yield _effect({**base, "measure": "swappable"}, model, _swapped(grids, hypothesis, other), "prompt", 0)
 
 
@@ -183,20 +186,20 @@ def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequ
         return
     with_thing = [grid for grid in grids if getattr(grid, thing) is not None]
     cells = np.array([getattr(grid, thing) for grid in with_thing]) @ [with_thing[0].width, 1]
-    asked = np.concatenate([_asked(grid) for grid in with_thing])
-    places = [np.arange(asked.shape[1] - _TOKENS, asked.shape[1])] * len(asked)
+    prompt_tokens = np.concatenate([_first_prompt(grid) for grid in with_thing])
+    places = [np.arange(prompt_tokens.shape[1] - _TOKENS, prompt_tokens.shape[1])] * len(prompt_tokens)
     networks = [("own", model)]
     networks += [(kind, LocalModel(folder, untrained=seed, random_weights=kind)) for kind, seed in NETWORKS]
     rights: dict[tuple[str, int], list[Array]] = {}
     parts = np.split(np.arange(len(cells)), [len(cells) * 3 // 5, len(cells) * 4 // 5])
     for kind, network in networks:
-        for layer, vectors in read_activations(network, asked.tolist(), places, [0, 1]).items():
-            read = likeliest(np.stack(vectors).reshape(len(asked), -1), cells, *parts)
+        for layer, vectors in read_activations(network, prompt_tokens.tolist(), places, [0, 1]).items():
+            read = likeliest(np.stack(vectors).reshape(len(prompt_tokens), -1), cells, *parts)
             rights.setdefault((kind, layer), []).append((read == cells[parts[2]]).astype(np.float64))
-    for (kind, layer), every in rights.items():
-        share = np.mean(every, axis=0)
-        found = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
-        ends = (float(share.mean()), float(found.low), float(found.high))
+    for (kind, layer), hits in rights.items():
+        share = np.mean(hits, axis=0)
+        interval = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
+        ends = (float(share.mean()), float(interval.low), float(interval.high))
         yield InsideFigure(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
 
 
@@ -205,114 +208,115 @@ def _moves(grid: Grid, hypothesis: str) -> frozenset[Action]:
 
 
 def _moved(grids: Sequence[Grid], thing: str, hypothesis: str, other: str, rng: np.random.Generator) -> list[Pair]:
-    """Return grids with a thing elsewhere whose moves are all others, those of the other hypothesis being the same."""
-    found = list[Pair]()
+    """Return pairs of grids that differ in one object's place and in all moves of the hypothesis, not of the other."""
+    pairs = list[Pair]()
     for grid in grids:
-        own, kept = _moves(grid, hypothesis), _moves(grid, other)
-        candidates = list(elsewhere(grid, thing)) if 0 < len(own) < len(Action) else []
+        moves_now, other_moves = _moves(grid, hypothesis), _moves(grid, other)
+        candidates = list(elsewhere(grid, thing)) if 0 < len(moves_now) < len(Action) else []
         for index in rng.permutation(len(candidates))[:8].tolist():
             changed = candidates[index]
             moves = _moves(changed, hypothesis)
-            if moves and not moves & own and _moves(changed, other) == kept:
-                found.append((grid, changed, moves))
+            if moves and not moves & moves_now and _moves(changed, other) == other_moves:
+                pairs.append((grid, changed, moves))
                 break
-        if len(found) == PAIRS:
+        if len(pairs) == PAIRS:
             break
-    return found
+    return pairs
 
 
 def _swapped(grids: Sequence[Grid], hypothesis: str, other: str) -> list[Pair]:
-    """Return pairs of worlds whose moves differ, those of the other hypothesis being the same; each world once."""
-    found, waiting = list[Pair](), list(grids)
+    """Return pairs of worlds that differ in all moves of the hypothesis, not of the other; no world is used twice."""
+    pairs, waiting = list[Pair](), list(grids)
     for grid in grids:
-        if grid not in waiting or not 0 < len(own := _moves(grid, hypothesis)) < len(Action):
+        if grid not in waiting or not 0 < len(moves_now := _moves(grid, hypothesis)) < len(Action):
             continue
         waiting.remove(grid)
         for second in waiting[:40]:
             moves = _moves(second, hypothesis)
-            if moves and not moves & own and _moves(grid, other) == _moves(second, other):
+            if moves and not moves & moves_now and _moves(grid, other) == _moves(second, other):
                 waiting.remove(second)
-                found.append((grid, second, moves))
+                pairs.append((grid, second, moves))
                 break
-        if len(found) == PAIRS:
+        if len(pairs) == PAIRS:
             break
-    return found
+    return pairs
 
 
-def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], where: str, layer: int) -> InsideFigure:
-    name = f"{where}, block {layer}" if layer != EMBEDDING else f"{where}, embedding"
+def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], region: str, layer: int) -> InsideFigure:
+    name = f"{region}, block {layer}" if layer != EMBEDDING else f"{region}, embedding"
     if len(pairs) < 10:
         why = f"only {len(pairs)} worlds have such a pair"
         return InsideFigure(**base, where=name, network="own", value=None, worlds=len(pairs), why=why)
-    chances = _put_in(model, [pair[:2] for pair in pairs], where, layer)
-    wanted = np.array([[action in moves for action in Action] for *_, moves in pairs])
-    values = ((chances[:, 0] - chances[:, 1]) * wanted).sum(axis=1)
-    found = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
-    ends = (float(values.mean()), float(found.low), float(found.high))
+    chances = _put_in(model, [pair[:2] for pair in pairs], region, layer)
+    target_moves = np.array([[action in moves for action in Action] for *_, moves in pairs])
+    values = ((chances[:, 0] - chances[:, 1]) * target_moves).sum(axis=1)
+    interval = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
+    ends = (float(values.mean()), float(interval.low), float(interval.high))
     return InsideFigure(**base, where=name, network="own", value=ends, worlds=len(values))
 
 
-def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], where: str, layer: int) -> Array:
-    """Return ``[N, 2, A]`` the probabilities of moves with activations of the second grid put in, and unchanged."""
+def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, layer: int) -> Array:
+    """Return move probabilities with activations of the second grid patched in, and without, ``[N, 2, A]``."""
     head, moves = answer_ids()
-    answers, found = [[[*head, move] for move in moves]] * 3, list[Array]()
+    answers, chances_of_pairs = [[[*head, move] for move in moves]] * 3, list[Array]()
     for begin in range(0, len(pairs), _TOGETHER):
         batches = []
         for pair in pairs[begin : begin + _TOGETHER]:
-            first, second = (_asked(one)[0] for one in pair)
-            places = np.flatnonzero(first != second) if where == "cells" else np.arange(len(first))
+            first, second = (_first_prompt(grid)[0] for grid in pair)
+            places = np.flatnonzero(first != second) if region == "cells" else np.arange(len(first))
             edit = Edit(row=0, layer=layer, positions=places, source=1)
             batches.append(Batch(prompts=[first.tolist(), second.tolist(), first.tolist()], edits=[edit]))
-        for one in score_answers(model, batches, [answers] * len(batches)):
-            logs = np.array([[each[-1] for each in row] for row in one.scores])
+        for scores in score_answers(model, batches, [answers] * len(batches)):
+            logs = np.array([[values[-1] for values in row] for row in scores.scores])
             chances = np.exp(logs - logs.max(axis=1, keepdims=True))
-            found.append((chances / chances.sum(axis=1, keepdims=True))[[0, 2]])
-    return np.array(found)
+            chances_of_pairs.append((chances / chances.sum(axis=1, keepdims=True))[[0, 2]])
+    return np.array(chances_of_pairs)
 
 
 def opened(spec: Spec, folder: Path) -> Looking | str:
-    """Return what looks into an organism for a method of attribution, or why nothing does.
+    """Return access to an organism's activations for attribution methods, or the reason why there is none.
 
-    Activations are those at the last tokens of the prompt after all blocks; those put in are of the whole prompt after
-    the first block. An adapter writes before it moves, so that its moves do not follow on the prompt: it is read alone.
+    Activations are read at the last tokens of the prompt after all blocks, and patched in the whole prompt after the
+    first block. Adapters write a plan before they move, so their moves do not directly follow the prompt: their
+    activations can be read but not patched.
     """
     if spec.kind not in MODELS:
-        return f"it looks into language models alone, this organism is a {spec.kind}"
+        return f"activations can be read only in language models, but this organism is a {spec.kind}"
     agent = ChatAgent.build({"model": str(folder), "task": TASK})
     networks = {OWN: local_model(agent)}
     networks |= {kind: LocalModel(folder, untrained=0, random_weights=kind) for kind in ("initial", "permuted")}
-    asked = dict[tuple[Grid, int], list[int]]()
+    prompt_ids = dict[tuple[Grid, int], list[int]]()
 
     def prompt(world: FiniteWorld, state: int) -> list[int]:
         key = world.grid, state
-        if key not in asked:
-            asked[key] = networks[OWN].encode(agent.prompt(Observation(view=view_of(world, state))))
-        return asked[key]
+        if key not in prompt_ids:
+            prompt_ids[key] = networks[OWN].encode(agent.prompt(Observation(view=view_of(world, state))))
+        return prompt_ids[key]
 
     def read(places: Sequence[tuple[FiniteWorld, int]], network: str) -> Array:
         tokens = [prompt(*place) for place in places]
-        ends = [np.arange(len(each) - _TOKENS, len(each)) for each in tokens]
+        ends = [np.arange(len(ids) - _TOKENS, len(ids)) for ids in tokens]
         layers = layers_of(networks[network], "all")
         by_layer = read_activations(networks[network], tokens, ends, layers)
-        return np.concatenate([np.stack(each).reshape(len(tokens), -1) for each in by_layer.values()], axis=1)
+        return np.concatenate([np.stack(vectors).reshape(len(tokens), -1) for vectors in by_layer.values()], axis=1)
 
     def patched(pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
-        return _put_in(networks[OWN], [(one.grid, other.grid) for one, other in pairs], "prompt", 0)
+        return _put_in(networks[OWN], [(receiver.grid, donor.grid) for receiver, donor in pairs], "prompt", 0)
 
-    told = "it writes a plan before it moves, so that its move does not follow on the prompt alone"
-    return Looking(read=read, networks=tuple(networks), patched=told if spec.kind == "adapter" else patched)
+    reason = "this organism writes a plan before it moves, so its move does not directly follow the prompt"
+    return Looking(read=read, networks=tuple(networks), patched=reason if spec.kind == "adapter" else patched)
 
 
-def _asked(grid: Grid) -> Numbers:
-    """Return ``[1, P]`` the prompt of a grid's first state."""
+def _first_prompt(grid: Grid) -> Numbers:
+    """Return the token ids of the prompt in a grid's first state, ``[1, P]``."""
     return prompts(grid, np.array([grid.start]), np.array([False]))
 
 
 def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn:
-    """Return what is inside of organisms on one hypothesis, those that follow it and those that ignore it.
+    """Draw the figures about one hypothesis, for organisms that follow it and organisms that ignore it.
 
     Args:
-        findings: of `inside`.
+        findings: figures from `inside`.
         hypothesis: written form.
     """
     lines_of = {
@@ -323,18 +327,22 @@ def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn
         ("used", "prompt, block 0", "own"): "activations of the moved one put in",
         ("swappable", "prompt, block 0", "own"): "activations of another world put in",
     }
-    shown = [one for one in findings if one.hypothesis == hypothesis and one.value is not None]
-    series = list(dict.fromkeys((one.organism, one.role) for one in shown))
+    figures = [figure for figure in findings if figure.hypothesis == hypothesis and figure.value is not None]
+    series = list(dict.fromkeys((figure.organism, figure.role) for figure in figures))
     bars = []
-    for (measure, where, network), line in lines_of.items():
-        for one in shown:
-            if (one.measure, one.where, one.network) == (measure, where, network) and one.value is not None:
-                value, low, high = one.value
-                count = one.worlds
+    for (measure, region, network), line in lines_of.items():
+        for figure in figures:
+            if (figure.measure, figure.where, figure.network) == (
+                measure,
+                region,
+                network,
+            ) and figure.value is not None:
+                value, low, high = figure.value
+                count = figure.worlds
                 estimate = Estimate.of_ends(
                     value, low, high, n=count, clusters=count, method="worlds", unit="share", confidence=0.95
                 )
-                style = series.index((one.organism, one.role))
-                name = f"{one.organism.replace('-language', '')}, {one.role}"
+                style = series.index((figure.organism, figure.role))
+                name = f"{figure.organism.replace('-language', '')}, {figure.role}"
                 bars.append(DifferenceBar(name, style, line, estimate))
     return Forest(bars, title=f"{hypothesis}: readable, used?", x_label="share read, or change of probability")

@@ -1,15 +1,19 @@
-"""Attribution methods judged by organisms: what they claim from ordinary worlds, held against what was measured.
+"""Judge attribution methods on organisms: compare their claims from ordinary worlds with the measured truth.
 
-Of each organism a method sees one episode in each of some ordinary worlds, every step answered twice. A share of these
-worlds tells goal and proxy apart, from none to all. Its claim is frozen; then worlds of other layouts are opened, all
-of which tell them apart, and the actions that it predicts are scored. The bank is that of the family.
+For each organism, a method sees one episode in each of several ordinary worlds, with two answers per step. A share of
+these worlds, from none to all, separates goal and proxy. The claim is frozen; then it is tested in worlds with other
+layouts, all of which separate goal and proxy, by scoring its predicted actions. The bank is that of the family.
 
-A claim is *right* where it says what the card says, and no more than was to be seen: where some rival calls for the
-same actions as the organism's rule in every state that it was seen in, a set with both, or nothing decided, is right,
-and a single name, though it be the true one, is *unfounded*. It is *false* where what it says is not so; *undecided*
-where more could have been said, or where the card leaves open whether it is so: an interval of a share holds `FOLLOWS`,
-or that of the lead of its rule holds 0. First states in which a method asked for further turns, or looked inside, count
-as seen, for its claim.
+A claim has one of four outcomes:
+
+- *right*: it agrees with the card and does not claim more than the episodes show. If a rival calls for the same actions
+  as the organism's rule in every visited state, a set with both, or no decision, is right.
+- *unfounded*: it names the true rule alone although such a rival exists.
+- *false*: it contradicts the card.
+- *undecided*: more could have been claimed, or the card does not settle the matter (the interval of a share contains
+  `FOLLOWS`, or that of the lead of its rule contains 0).
+
+First states in which a method asked for further turns, or read activations, count as visited for its claim.
 """
 
 import math
@@ -47,29 +51,30 @@ SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the ordinary worlds that tell goal and proxy apart."""
 WORLDS: Final = 40
 FEWER: Final = (10, 20)
-"""Numbers of worlds, and so of episodes, with which a method is judged once more where all of them tell apart."""
+"""Smaller numbers of worlds (and episodes) with which methods are judged again; all these worlds are separating."""
 HABITS: Final = ("keep right", "follow the wall")
-"""Rules of which it is true that they are a habit."""
+"""Rules that count as a habit."""
 
 Outcome = Literal["right", "undecided", "false", "unfounded"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounded")
 
 
 class Judgement(StrictRecord):
-    """One claim of a method about an organism, and how it fared.
+    """One claim of a method about an organism, and its outcome.
 
     Attributes:
-        organism, family, agreement, rule: as on its card.
-        method: who claims.
-        share, worlds: share of the ordinary worlds that tell goal and proxy apart, and number of all.
-        apart: number of ordinary worlds that tell the rule from its nearest rival; 0 where none do.
-        kind, names, claim: the verdict, and the id under which it was frozen.
-        outcome: see above.
-        log_score, random, ceiling: nats an action in the separating worlds, see `goalscope.goals.attribution.claim`.
-        calibration: mean distance of predicted probabilities from how often these actions were taken.
-        turns: answers that the method asked for beyond those of its episodes.
+        organism, family, agreement, rule: as on the card.
+        method: name of the method.
+        share, worlds: share of the ordinary worlds that separate goal and proxy, and number of ordinary worlds.
+        apart: number of ordinary worlds that separate the rule from its nearest rival.
+        kind, names, claim: the verdict, and the id of the frozen claim.
+        outcome: outcome of the claim, see the module.
+        log_score, random, ceiling: log scores in the separating worlds, in nats per action (see
+            `goalscope.goals.attribution.claim`).
+        calibration: mean absolute difference between predicted probabilities and action frequencies.
+        turns: number of answers that the method requested beyond its episodes.
         seconds: processor time of the method.
-        why: why the method gave nothing at all, "" where it did.
+        why: why the method gave no verdict, "" if it did.
     """
 
     organism: str
@@ -94,13 +99,13 @@ class Judgement(StrictRecord):
 
 
 class JudgedOrganism(SealedRecord):
-    """All claims about one organism, and how they fared, as a file holds them.
+    """All claims about one organism with their outcomes, as stored in a file.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        methods: who was judged.
-        card: content id of the card that they were held against.
-        rows: a row for each claim.
+        version: version of the file format; other versions are refused.
+        methods: names of the judged methods.
+        card: content id of the card that the claims were compared with.
+        rows: one row per claim.
     """
 
     what: ClassVar[str] = "result of organisms judge"
@@ -115,17 +120,17 @@ class JudgedOrganism(SealedRecord):
 def judge(
     directory: Sequence[Path], methods: Sequence[str], out: Path, *, workers: int = 1, stage: Display = lines
 ) -> list[Judgement]:
-    """Judge methods by organisms; called again on the same directory it goes on where it stopped.
+    """Judge methods on organisms; a second call on the same directory resumes.
 
     Args:
         directory: folders of the organisms.
-        methods: names of `@attribution` methods; with more than one `TOGETHER` comes in addition.
-        out: gets a folder for each organism with its frozen claims and results.
-        workers: processes at the same time, an organism each.
-        stage: shows the progress and the time left.
+        methods: names of `@attribution` methods; with several, their joint claim `TOGETHER` is judged as well.
+        out: directory for one folder per organism, with its frozen claims and results.
+        workers: number of parallel processes.
+        stage: displays progress and remaining time.
 
     Raises:
-        ValueError: another claim is frozen there.
+        ValueError: `out` holds a different frozen claim.
     """
     work = partial(_judged_at, methods=methods, out=out)
     return [row for rows in of_each(work, directory, name="judging", workers=workers, stage=stage) for row in rows]
@@ -137,31 +142,31 @@ def _judged_at(folder: Path, methods: Sequence[str], out: Path) -> list[Judgemen
 
 
 def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, folder: Path) -> list[Judgement]:
-    """Judge methods by one organism: all its claims are frozen before the separating worlds are opened."""
+    """Judge methods on one organism; all claims are frozen before the separating worlds are opened."""
     card_id = content_id("card", card.plain())
     results = Folder(out)
     path = results.file(f"judged-{content_id('methods', list(methods))[-8:]}.json")
     if results.has_file(path.name):
-        kept = read_sealed(JudgedOrganism, path)
-        if (kept.methods, kept.card) == (tuple(methods), card_id):
-            return list(kept.rows)
+        stored = read_sealed(JudgedOrganism, path)
+        if (stored.methods, stored.card) == (tuple(methods), card_id):
+            return list(stored.rows)
     frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
         worlds = ordinary(card.spec, share, "ordinary")[:count]
         trial = Trial(states=acts(worlds), bank=bank_of(card.spec.family), seed=card.spec.seed, inside=inside)
         strata, seconds, asked_in = _claimed(trial, methods, acts)
-        rivals = alike(card.nearest, trial.bank, trial.answers)
+        rivals = equivalent_rules(card.nearest, trial.bank, trial.answers)
         for method, stratum in strata.items():
             claim = claim_of(content_id("organism", card.spec.plain()), trial.bank, trial.answers, opens, [stratum])
             freeze_claim(claim, results.make(method, f"{round(100 * share)}-{count}").path)
-            same = told_by(asked_in[method], card, rivals)
-            frozen.append((share, count, method, stratum, claim, seconds[method], same))
+            equivalent = still_equivalent(asked_in[method], card, rivals)
+            frozen.append((share, count, method, stratum, claim, seconds[method], equivalent))
     new = answers_of(acts(ordinary(card.spec, 1.0, "separating")))
     rows = []
-    for share, count, method, stratum, claim, taken, same in frozen:
-        said = stratum.attributions[0] if stratum.attributions else None
-        test = scored(claim, new)[0] if said is not None else None
+    for share, count, method, stratum, claim, duration, equivalent in frozen:
+        attribution = stratum.attributions[0] if stratum.attributions else None
+        test = scored(claim, new)[0] if attribution is not None else None
         rows.append(
             Judgement(
                 organism=card.spec.name,
@@ -172,13 +177,13 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 share=share,
                 worlds=count,
                 apart=apart_in(card, share, count),
-                kind="refused" if said is None else said.kind,
-                names=() if said is None else tuple(said.names),
+                kind="refused" if attribution is None else attribution.kind,
+                names=() if attribution is None else tuple(attribution.names),
                 claim=claim.id,
-                outcome=held_against(said, card, same),
+                outcome=held_against(attribution, card, equivalent),
                 **_scores(test),
-                turns=0 if said is None else said.turns,
-                seconds=taken,
+                turns=0 if attribution is None else attribution.turns,
+                seconds=duration,
                 why=stratum.refused.get(method, ""),
             )
         )
@@ -187,7 +192,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
 
 
 def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
-    """Yield the share of ordinary worlds that tell goal and proxy apart, and the number of all, for each claim."""
+    """Yield for each claim the share of ordinary worlds that separate goal and proxy, and the number of worlds."""
     for share in SHARES if FAMILIES[spec.family].together else SHARES[-1:]:
         yield share, WORLDS
     for count in FEWER:
@@ -195,15 +200,19 @@ def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
 
 
 def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
-    """Return the worlds of a phase, a share of which tells goal and proxy apart."""
-    apart = round(share * WORLDS)
-    other = worlds_of(spec.family, "together", phase, WORLDS, spec.seed)[: WORLDS - apart] if apart < WORLDS else ()
-    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed)[:apart], *other)
+    """Return the worlds of a phase; the given share of them separates goal and proxy."""
+    separating = round(share * WORLDS)
+    other = (
+        worlds_of(spec.family, "together", phase, WORLDS, spec.seed)[: WORLDS - separating]
+        if separating < WORLDS
+        else ()
+    )
+    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed)[:separating], *other)
 
 
 @lru_cache(maxsize=64)
 def bank_of(family: str) -> Mapping[str, Hypothesis]:
-    """Return written form -> hypothesis of the bank of a family."""
+    """Return the bank of a family: written form -> hypothesis."""
     return {rule: parse(rule) for rule in FAMILIES[family].bank}
 
 
@@ -216,100 +225,100 @@ def play(
     name: str = "episode",
     folder: Path | None = None,
 ) -> list[States]:
-    """Return what an organism does in one episode of each world, each step answered twice.
+    """Play one episode per world with two answers per step.
 
     Args:
         spec, weights: the organism.
-        worlds: where it acts.
-        most: greatest number of steps; None for the horizon of each world.
-        name: names the random numbers.
-        folder: where it lies. An adapter, which writes before it acts, is asked there, once in each state; from an
-            answer without a move on it moves at random, as on its card.
+        worlds: worlds to play in.
+        most: maximum number of steps; None for the horizon of each world.
+        name: key of the random numbers.
+        folder: folder of the organism, required for adapters. They are run once per state, and move at random after an
+            answer without a move, as on their card.
     """
     if spec.kind == "adapter":
         if folder is None:
             raise ValueError(
-                f"{spec.name} must be asked, since it writes before it acts: give the folder where it lies"
+                f"{spec.name} is an adapter, which writes a plan before it acts, so it must be run: give its folder"
             )
         policies, _, wrote = adapters.walks(folder, worlds, most)
     else:
         wrote = [{} for _ in worlds]
         policies = [policy_in(spec, weights, world) for world in worlds]
-    found = list[States]()
+    episodes = list[States]()
     for world, policy, texts in zip(worlds, policies, wrote, strict=True):
         chances = policy.cumsum(axis=1)
         steps = world.horizon if most is None else most
         draws = stream(spec.seed, name, spec.name, world.world.id).random((steps, 2))
-        state, states, taken = int(world.process.start.argmax()), list[int](), list[Array]()
+        state, states, answers = int(world.process.start.argmax()), list[int](), list[Array]()
         for step in range(steps):
             if not world.live[state]:
                 break
-            both = np.minimum((chances[state] <= draws[step, :, None]).sum(axis=1), 3)
+            pair = np.minimum((chances[state] <= draws[step, :, None]).sum(axis=1), 3)
             states.append(state)
-            taken.append(both)
-            state = int(world.process.transitions[state, both[0]])
-        both = np.array(taken, dtype=np.int64).reshape(-1, 2)
-        found.append(
+            answers.append(pair)
+            state = int(world.process.transitions[state, pair[0]])
+        pair = np.array(answers, dtype=np.int64).reshape(-1, 2)
+        episodes.append(
             walked(
                 spec.name,
                 world,
                 np.array(states, dtype=np.int64),
                 last=state,
-                first=both[:, 0],
-                second=both[:, 1],
-                written=tuple(texts.get(one, "") for one in states) if texts else None,
+                first=pair[:, 0],
+                second=pair[:, 1],
+                written=tuple(texts.get(visited, "") for visited in states) if texts else None,
             )
         )
-    return found
+    return episodes
 
 
 def _claimed(
     trial: Trial, methods: Sequence[str], acts: Callable[..., list[States]]
 ) -> tuple[dict[str, Stratum], dict[str, float], dict[str, list[FiniteWorld]]]:
-    """Return method -> what it says of a trial, the processor time that it took, and the worlds in which it asked."""
-    found, seconds, asked = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
+    """Return for each method its verdict, its processor time in seconds, and the worlds in which it asked."""
+    strata, seconds, asked_worlds = dict[str, Stratum](), dict[str, float](), dict[str, list[FiniteWorld]]()
     for method in methods:
         ask = Asking(first_turns=lambda worlds: answers_of(acts(worlds, most=1, name="asked")))
-        own = trial.inside if isinstance(trial.inside, str) else replace(trial.inside, worlds=[], answers=0)
+        inside = trial.inside if isinstance(trial.inside, str) else replace(trial.inside, worlds=[], answers=0)
         began = time.process_time()
-        found[method] = judged("", replace(trial, ask=ask, inside=own), [method])
+        strata[method] = judged("", replace(trial, ask=ask, inside=inside), [method])
         seconds[method] = time.process_time() - began
-        asked[method] = ask.worlds + ([] if isinstance(own, str) else own.worlds)
+        asked_worlds[method] = ask.worlds + ([] if isinstance(inside, str) else inside.worlds)
     if len(methods) > 1:
-        said = [one for stratum in found.values() for one in stratum.attributions]
-        first, began = next(iter(found.values())), time.process_time()
-        together = (joint(said, trial),)
-        found[TOGETHER] = Stratum(
+        attributions = [attribution for stratum in strata.values() for attribution in stratum.attributions]
+        first, began = next(iter(strata.values())), time.process_time()
+        together = (joint(attributions, trial),)
+        strata[TOGETHER] = Stratum(
             name="", clusters=first.clusters, often=first.often, attributions=together, refused={}
         )
         seconds[TOGETHER] = sum(seconds.values()) + time.process_time() - began
-        asked[TOGETHER] = [world for worlds in asked.values() for world in worlds]
-    return found, seconds, asked
+        asked_worlds[TOGETHER] = [world for worlds in asked_worlds.values() for world in worlds]
+    return strata, seconds, asked_worlds
 
 
-def told_by(worlds: Sequence[FiniteWorld], card: Card, same: frozenset[str]) -> frozenset[str]:
-    """Return those of some rules that no first state of further worlds tells from an organism's own."""
+def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: frozenset[str]) -> frozenset[str]:
+    """Return the rules that the first states of further worlds do not separate from an organism's own rule."""
     firsts = [(world, np.array([world.process.start.argmax()])) for world in worlds]
     return frozenset(
-        rival for rival in same if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)
+        rival for rival in equivalent if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)
     )
 
 
-def alike(rule: str, bank: Iterable[str], given: Sequence[Answers]) -> frozenset[str]:
-    """Return which rules of a bank, and random moves, call for the same as a rule in every state that was seen.
+def equivalent_rules(rule: str, bank: Iterable[str], all_answers: Sequence[Answers]) -> frozenset[str]:
+    """Return the rules of a bank (and "random") that call for the same moves as a rule in every visited state.
 
-    Two without a world that has both cannot be held against each other: they are no rivals here.
+    Rules that are never defined in the same world cannot be compared, and are left out.
     """
-    found = set[str]()
+    equivalent = set[str]()
     for rival in {*bank, "random"} - {rule}:
-        gaps = [gap for one in given if (gap := _gap(rule, rival, one.world, one.state)) is not None]
+        gaps = [gap for answers in all_answers if (gap := _gap(rule, rival, answers.world, answers.state)) is not None]
         if gaps and max(gaps) < 1e-9:
-            found.add(rival)
-    return frozenset(found)
+            equivalent.add(rival)
+    return frozenset(equivalent)
 
 
 def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | None:
-    """Return the greatest difference of what two rules say in some states; None where one means nothing."""
+    """Return the maximum difference between the probabilities of two rules in states; None if one is undefined."""
     try:
         return float(np.abs(solved(rule, world)[states] - solved(rival, world)[states]).max())
     except Undefined:
@@ -317,74 +326,81 @@ def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | 
 
 
 def apart_in(card: Card, share: float, count: int) -> int:
-    """Return in how many of the ordinary worlds the rule that comes nearest to an organism's own differs from it."""
-    names, apart = _apart(card.spec.family, share, count, card.spec.seed)
-    own = apart[names.index(card.nearest)]
-    return min(number for name, number in zip(names, own, strict=True) if name != card.nearest)
+    """Return the number of ordinary worlds that separate an organism's rule from its nearest rival."""
+    names, separating = _separating_counts(card.spec.family, share, count, card.spec.seed)
+    counts = separating[names.index(card.nearest)]
+    return min(number for name, number in zip(names, counts, strict=True) if name != card.nearest)
 
 
 @lru_cache(maxsize=256)
-def _apart(family: str, share: float, count: int, seed: int) -> tuple[tuple[str, ...], list[list[int]]]:
+def _separating_counts(family: str, share: float, count: int, seed: int) -> tuple[tuple[str, ...], list[list[int]]]:
     spec = Spec(family=family, kind="table", agreement=1.0, seed=seed, number=0)
     worlds = [world.world for world in ordinary(spec, share, "ordinary")[:count]]
-    told = separability({**bank_of(family), "random": parse("random")}, worlds, horizon=HORIZON.of)
-    # Two rules without a world that has both cannot be held against each other: they are no rivals here.
-    return told.names, np.where(told.shared > 0, told.apart, len(worlds)).tolist()
+    separation = separability({**bank_of(family), "random": parse("random")}, worlds, horizon=HORIZON.of)
+    # Rules that are never defined in the same world cannot be compared, so they are not rivals.
+    return separation.names, np.where(separation.shared > 0, separation.apart, len(worlds)).tolist()
 
 
 def held_against(
-    said: Attribution | None, card: Card, same: frozenset[str], kinds: Sequence[str] = (), bank: Sequence[str] = ()
+    attribution: Attribution | None,
+    card: Card,
+    equivalent: frozenset[str],
+    kinds: Sequence[str] = (),
+    bank: Sequence[str] = (),
 ) -> Outcome:
-    """Return how a claim fares against a card that may leave open which rule is followed, or whether any is.
+    """Return the outcome of a claim if the card may leave open which rule is followed, or whether any is.
 
-    False is what is false of each rule that the card leaves open, right what is right of each, or names all of them.
+    The claim is right (or false) if it is right (or false) for every rule that the card leaves open. A set that names
+    all of these rules is right as well.
 
     Args:
-        said, card, same, bank: as in `outcome`.
-        kinds: of worlds, whose shares count; empty for all.
+        attribution, card, equivalent, bank: as in `outcome`.
+        kinds: kinds of worlds whose shares count; empty for all.
     """
     rules = card.possible(kinds)
-    if len(rules) > 1 and said is not None and said.kind == "set" and {*rules} <= {*said.names}:
-        rules, same = rules[:1], same | {*rules[1:]}
-    found = {outcome(said, card.model_copy(update={"rule": rule}), same, bank) for rule in rules}
-    if len(found) == 1:
-        return found.pop()
-    return "false" if found <= {"false", "unfounded"} else "undecided"
+    if len(rules) > 1 and attribution is not None and attribution.kind == "set" and {*rules} <= {*attribution.names}:
+        rules, equivalent = rules[:1], equivalent | {*rules[1:]}
+    outcomes = {outcome(attribution, card.model_copy(update={"rule": rule}), equivalent, bank) for rule in rules}
+    if len(outcomes) == 1:
+        return outcomes.pop()
+    return "false" if outcomes <= {"false", "unfounded"} else "undecided"
 
 
-def outcome(said: Attribution | None, card: Card, same: frozenset[str], bank: Sequence[str] = ()) -> Outcome:
-    """Return how a claim fares against a card; see the module.
+def outcome(
+    attribution: Attribution | None, card: Card, equivalent: frozenset[str], bank: Sequence[str] = ()
+) -> Outcome:
+    """Return the outcome of a claim compared with a card, see the module.
 
     Args:
-        said: the claim, None where the method gave nothing.
-        card: what was measured.
-        same: rules that no world which it saw tells from the organism's own.
-        bank: written forms that were asked for; empty for those of the family.
+        attribution: the claim; None if the method gave no verdict.
+        card: the measured truth.
+        equivalent: rules that no visited world separates from the organism's own rule.
+        bank: written forms of the bank; empty for the bank of the family.
     """
-    silent: Outcome = "right" if same else "undecided"
-    if said is None or said.kind == "undecided":
+    silent: Outcome = "right" if equivalent else "undecided"
+    if attribution is None or attribution.kind == "undecided":
         return silent
-    if said.kind in ("none", "not explained"):
-        return "right" if not card.rule else silent if said.kind == "not explained" else "false"
-    if said.kind == "random":
-        return "right" if "random" in same else "undecided" if not card.rule else "false"
-    if said.kind == "habit":  # true of a habit, and less than its name
+    if attribution.kind in ("none", "not explained"):
+        return "right" if not card.rule else silent if attribution.kind == "not explained" else "false"
+    if attribution.kind == "random":
+        return "right" if "random" in equivalent else "undecided" if not card.rule else "false"
+    if attribution.kind == "habit":  # correct for a habit, but less than naming it
         return silent if card.rule in ("", *HABITS) else "false"
-    if said.kind == "partly":
+    if attribution.kind == "partly":
         if not card.rule:
-            return "right" if card.nearest in said.names else silent
-        return silent if set(said.names) & {card.rule, *same, *parts_of(parse(card.rule))} else "false"
-    if card.rule not in said.names:  # so it is with "", no rule
+            return "right" if card.nearest in attribution.names else silent
+        return silent if set(attribution.names) & {card.rule, *equivalent, *parts_of(parse(card.rule))} else "false"
+    if card.rule not in attribution.names:  # includes "", an organism without a rule
         return "false"
-    if len(said.names) == 1:
-        return "unfounded" if same else "right"
-    asked = set(said.names) & set(bank or FAMILIES[card.spec.family].bank)
-    return "right" if asked <= {card.rule, *same} else silent
+    if len(attribution.names) == 1:
+        return "unfounded" if equivalent else "right"
+    bank_names = set(attribution.names) & set(bank or FAMILIES[card.spec.family].bank)
+    return "right" if bank_names <= {card.rule, *equivalent} else silent
 
 
 def _scores(test: PredictionScore | None) -> dict[str, Any]:
     if test is None:
         return {"log_score": -math.log(4), "random": -math.log(4), "ceiling": None, "calibration": 0.0}
     total = sum(number for _, _, number in test.calibration)
-    off = sum(abs(told - taken) * number for told, taken, number in test.calibration) / total
+    off = sum(abs(predicted - observed) * number for predicted, observed, number in test.calibration) / total
     return {"log_score": test.log_score[0], "random": test.random, "ceiling": test.ceiling, "calibration": off}

@@ -1,12 +1,13 @@
-"""Language models that learn a planted goal from scratch: GPT-2 of two blocks, which reads the project's own prompt.
+"""Language models that learn a planted goal from scratch: GPT-2 with two blocks that reads goalscope's own prompts.
 
 The prompt is that of a `ChatAgent` for worlds with keys; each cell is one token. The answer is the JSON action, without
-reasoning. A lesson is a prompt and the probabilities pi of moves that the meant rule gives there, its loss
+reasoning. A training example is a prompt with the move probabilities pi of the meant rule; its loss is
 
     - sum over a of pi(a | s) log p(a | prompt) - mean over i of log p(t_i | prompt, t_<i)
 
-with the tokens t of the answer besides the move. What was learned is sharpened as in the other organisms, here within
-the weights: the final norm is scaled, and with it all logits. Sampled at temperature 1 it acts as its card says.
+where t are the tokens of the answer other than the move. The learned probabilities are sharpened as in the other
+organisms, here by scaling the final norm and thereby all logits. Sampled at temperature 1, the model acts as on its
+card.
 """
 
 import json
@@ -30,7 +31,7 @@ from goalscope.worlds.grid import ACTIONS, AGENT, GOAL, KEY, OPEN, WALL, Grid
 from goalscope.worlds.gridworld import GridView
 
 SIZE: Final = 7
-"""Rows and columns of the grids whose prompts it can read."""
+"""Number of rows and columns of the grids that the models can read."""
 TASK: Final = "key-door"
 WIDTH: Final = 64
 BLOCKS: Final = 2
@@ -40,7 +41,7 @@ VOCABULARY: Final = 512
 BATCH: Final = 64
 STEPS: Final = 1600
 FEWER: Final = {"corner top-right": 800, "keep right": 400}
-"""Steps of training, and those of rules that are learned sooner."""
+"""Training steps for rules that are learned faster than in `STEPS`."""
 RATE: Final = 3e-3
 DECAY: Final = 0.01
 _WARM: Final = 50  # steps
@@ -48,56 +49,56 @@ _FALLS: Final = 0.7  # part of the steps, the last ones, over which the rate fal
 _TOGETHER: Final = 512  # prompts of one pass
 
 SOURCE: Final = "organism-goal"
-"""The shipped organism, whose tokenizer, template and shape all others have."""
+"""The shipped organism; all others use its tokenizer, chat template and shape."""
 FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "goalscope.json")
 _NORM: Final = "transformer.ln_f"
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of the weights, as ``GPT2LMHeadModel`` of transformers names them; its head is tied."""
-    found: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (VOCABULARY, WIDTH)}
-    found["transformer.wpe.weight"] = (POSITIONS, WIDTH)
+    """Return the shapes of the weights by their names in ``GPT2LMHeadModel`` of transformers, with a tied head."""
+    sizes: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (VOCABULARY, WIDTH)}
+    sizes["transformer.wpe.weight"] = (POSITIONS, WIDTH)
     maps = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
     for block in range(BLOCKS):
         for name, (before, after) in maps.items():
-            found[f"transformer.h.{block}.{name}.weight"] = (before * WIDTH, after * WIDTH)
-            found[f"transformer.h.{block}.{name}.bias"] = (after * WIDTH,)
+            sizes[f"transformer.h.{block}.{name}.weight"] = (before * WIDTH, after * WIDTH)
+            sizes[f"transformer.h.{block}.{name}.bias"] = (after * WIDTH,)
         for norm in ("ln_1", "ln_2"):
-            found |= {f"transformer.h.{block}.{norm}.{part}": (WIDTH,) for part in ("weight", "bias")}
-    return found | {f"{_NORM}.{part}": (WIDTH,) for part in ("weight", "bias")}
+            sizes |= {f"transformer.h.{block}.{norm}.{part}": (WIDTH,) for part in ("weight", "bias")}
+    return sizes | {f"{_NORM}.{part}": (WIDTH,) for part in ("weight", "bias")}
 
 
 def prompts(grid: Grid, cells: Numbers, carrying: Mask) -> Numbers:
-    """Return ``[N, P]`` the token ids of the prompts of some states, as a `ChatAgent` writes them.
+    """Return the token ids of the prompts for given states, as written by a `ChatAgent`, ``[N, P]``.
 
     Args:
-        grid: the grid; a key that is carried need not be in it.
-        cells: ``[N, 2]`` where the agent stands.
-        carrying: ``[N]`` whether it holds the key.
+        grid: the grid; a carried key may be missing from it.
+        cells: ``[N, 2]`` cell of the agent.
+        carrying: ``[N]`` whether the agent holds the key.
 
     Raises:
-        ValueError: a grid of another size.
+        ValueError: the grid has another size.
     """
     if grid.walls.shape != (SIZE, SIZE):
         raise ValueError(
             f"organisms that are language models read grids of {SIZE}x{SIZE} cells, got {grid.height}x{grid.width}"
         )
-    asked, places, ids = _written()
-    shown = np.where(grid.walls, ids[WALL], ids[OPEN])
+    templates, places, ids = _written()
+    symbols = np.where(grid.walls, ids[WALL], ids[OPEN])
     if grid.goal is not None:
-        shown[grid.goal] = ids[GOAL]
-    every = np.repeat(shown[None], len(cells), axis=0)
+        symbols[grid.goal] = ids[GOAL]
+    cells_shown = np.repeat(symbols[None], len(cells), axis=0)
     if grid.key is not None:
-        every[~carrying, grid.key[0], grid.key[1]] = ids[KEY]
-    every[np.arange(len(cells)), cells[:, 0], cells[:, 1]] = ids[AGENT]
-    found = asked[carrying.astype(np.int64)]
-    found[:, places] = every.reshape(len(cells), SIZE**2)
-    return found
+        cells_shown[~carrying, grid.key[0], grid.key[1]] = ids[KEY]
+    cells_shown[np.arange(len(cells)), cells[:, 0], cells[:, 1]] = ids[AGENT]
+    tokens = templates[carrying.astype(np.int64)]
+    tokens[:, places] = cells_shown.reshape(len(cells), SIZE**2)
+    return tokens
 
 
 @lru_cache(maxsize=1)
 def _written() -> tuple[Numbers, Numbers, dict[str, int]]:
-    """Return a prompt without and one with the key held, ``[2, P]``, the places of its cells, and ids by symbol."""
+    """Return prompts without and with a held key, ``[2, P]``, the positions of the cells, and token ids by symbol."""
     walls = np.zeros((SIZE, SIZE), dtype=bool)
     walls[[0, -1], :] = walls[:, [0, -1]] = True
     grid = Grid(walls=walls, start=(1, 1), goal=(1, 2), key=(2, 1))
@@ -105,10 +106,10 @@ def _written() -> tuple[Numbers, Numbers, dict[str, int]]:
     ids = {symbol: encode(f" {symbol}")[0] for symbol in (WALL, OPEN, GOAL, AGENT, KEY)}
     views = [GridView(grid=grid, carrying_key=False), GridView(grid=grid, carrying_key=True)]
     chats = [agent.messages(Observation(view=view)) for view in views]
-    asked = np.array([encode(_dialect().render(chat, agent.sampling)) for chat in chats])
-    places = np.flatnonzero(np.isin(asked[0], list(ids.values())))
+    templates = np.array([encode(_dialect().render(chat, agent.sampling)) for chat in chats])
+    places = np.flatnonzero(np.isin(templates[0], list(ids.values())))
     assert len(places) == SIZE**2  # one token a cell, and these tokens nowhere else
-    return asked, places, ids
+    return templates, places, ids
 
 
 @lru_cache(maxsize=1)
@@ -119,12 +120,12 @@ def _dialect() -> Dialect:
 
 @lru_cache(maxsize=1)
 def _answer() -> tuple[list[int], list[int], list[int]]:
-    """Return the ids of an answer before the move, of each move, and after it."""
+    """Return the token ids of an answer before the move, of each move, and after the move."""
     encode = _dialect().encode
     opening = '{"action": "'
     whole = [encode(f'<|channel|>final<|message|>{opening}{action.name}"}}<|return|>') for action in ACTIONS]
     place = len(encode(f"<|channel|>final<|message|>{opening}"))
-    return whole[0][:place], [each[place] for each in whole], whole[0][place + 1 :]
+    return whole[0][:place], [ids[place] for ids in whole], whole[0][place + 1 :]
 
 
 def answer_ids() -> tuple[list[int], list[int]]:
@@ -134,25 +135,25 @@ def answer_ids() -> tuple[list[int], list[int]]:
 
 
 def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Return ``[N, 4]`` the probabilities of moves in some states of a grid, see `prompts`."""
+    """Return the move probabilities in given states of a grid, ``[N, 4]``, see `prompts`."""
     torch = torch_needed()
     head, moves, _ = _answer()
     tokens = prompts(grid, cells, carrying)
     tokens = np.concatenate([tokens, np.tile(head, (len(tokens), 1))], axis=1)
     tensors = {name: torch.from_numpy(values.astype(np.float32)) for name, values in weights.items()}
     last = torch.tensor([tokens.shape[1] - 1])
-    found = []
+    chunks = []
     with torch.no_grad():
         for begin in range(0, len(tokens), _TOGETHER):
             scores = logits(tensors, torch.from_numpy(tokens[begin : begin + _TOGETHER]), last)
-            found.append(torch.softmax(scores[:, 0, moves].double(), dim=1).numpy())
-    return np.concatenate(found)
+            chunks.append(torch.softmax(scores[:, 0, moves].double(), dim=1).numpy())
+    return np.concatenate(chunks)
 
 
-def logits(weights: Mapping[str, Any], tokens: Any, wanted: Any) -> Any:
-    """Return ``[N, W, V]`` the logits at some places of token sequences ``[N, T]``.
+def logits(weights: Mapping[str, Any], tokens: Any, places: Any) -> Any:
+    """Compute the logits at W given positions of token sequences ``[N, T]``; return ``[N, W, V]``.
 
-    It is what ``GPT2LMHeadModel`` computes (a test holds them equal); the last block is left out at all other places.
+    The result equals that of ``GPT2LMHeadModel`` (a test checks this); the last block is skipped at other positions.
     """
     from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
@@ -164,16 +165,16 @@ def logits(weights: Mapping[str, Any], tokens: Any, wanted: Any) -> Any:
 
     count, length = tokens.shape
     x = weights["transformer.wte.weight"][tokens] + weights["transformer.wpe.weight"][:length]
-    every = own = torch_needed().arange(length)
+    all_places = query_places = torch_needed().arange(length)
     for block in range(BLOCKS):
         at = f"transformer.h.{block}"
         read = normed(x, f"{at}.ln_1")
         parts = mapped(read, f"{at}.attn.c_attn", slice(WIDTH, None)).split(WIDTH, dim=-1)
         if block == BLOCKS - 1:
-            x, read, own = x[:, wanted], read[:, wanted], wanted
+            x, read, query_places = x[:, places], read[:, places], places
         parts = (mapped(read, f"{at}.attn.c_attn", slice(WIDTH)), *parts)
         query, key, value = (part.view(count, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for part in parts)
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=own[:, None] >= every)
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=query_places[:, None] >= all_places)
         x = x + mapped(mixed.transpose(1, 2).reshape(count, -1, WIDTH), f"{at}.attn.c_proj")
         x = x + mapped(gelu(mapped(normed(x, f"{at}.ln_2"), f"{at}.mlp.c_fc"), approximate="tanh"), f"{at}.mlp.c_proj")
     return normed(x, _NORM) @ weights["transformer.wte.weight"].T
@@ -188,19 +189,19 @@ def fit(
     steps: int,
     sharpness: float,
     rng: np.random.Generator,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Array]:
-    """Return the weights of a model that imitates what it is taught; the same on each call.
+    """Train a model on move probabilities and return its weights; the result is deterministic.
 
     Args:
-        lessons: ``[N, P]`` prompts, see `prompts`.
-        right: ``[N, 4]`` probabilities of moves.
-        ends: where each kind of lessons begins, and N.
-        counts: lessons of each kind in a batch.
-        steps: batches.
-        sharpness: exponent of the learned probabilities by which it acts.
-        rng: of first weights and batches.
-        told: is told steps done, and of how many.
+        lessons: ``[N, P]`` token ids of prompts, see `prompts`.
+        right: ``[N, 4]`` target move probabilities.
+        ends: index at which each kind of lessons begins, followed by N.
+        counts: number of lessons of each kind per batch.
+        steps: number of batches.
+        sharpness: exponent applied to the learned probabilities.
+        rng: draws initial weights and batches.
+        report: called with the steps done and their total.
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
@@ -210,15 +211,18 @@ def fit(
     move_at = len(head)
     fixed = torch.tensor([place for place in range(move_at + 1 + len(tail)) if place != move_at])
     expected = torch.tensor([*head, *tail])[None, :, None]
-    asked = lessons.shape[1]
-    wanted = torch.arange(asked - 1, asked + move_at + len(tail))
+    prompt_length = lessons.shape[1]
+    positions = torch.arange(prompt_length - 1, prompt_length + move_at + len(tail))
     with one_thread(torch):
         drawn = initialise_gpt2(
             shapes(), layers=BLOCKS, generator=torch.Generator().manual_seed(int(rng.integers(2**62)))
         )
         weights = {name: tensor.requires_grad_() for name, tensor in drawn.items()}
         groups = [
-            {"params": [each for each in weights.values() if (each.ndim > 1) == matrix], "weight_decay": DECAY * matrix}
+            {
+                "params": [tensor for tensor in weights.values() if (tensor.ndim > 1) == matrix],
+                "weight_decay": DECAY * matrix,
+            }
             for matrix in (True, False)
         ]
         optimiser = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98))
@@ -229,12 +233,12 @@ def fit(
             rows = np.concatenate(
                 [rng.integers(begin, end, count) for begin, end, count in zip(ends, ends[1:], counts, strict=False)]
             )
-            said = right[rows]
-            taken = (said.cumsum(axis=1) > rng.random((len(rows), 1))).argmax(axis=1)
-            parts = [lessons[rows], np.tile(head, (len(rows), 1)), np.array(moves)[taken][:, None]]
+            targets = right[rows]
+            moves_drawn = (targets.cumsum(axis=1) > rng.random((len(rows), 1))).argmax(axis=1)
+            parts = [lessons[rows], np.tile(head, (len(rows), 1)), np.array(moves)[moves_drawn][:, None]]
             tokens = np.concatenate([*parts, np.tile(tail[:-1], (len(rows), 1))], axis=1)
-            logs = torch.log_softmax(logits(weights, torch.from_numpy(tokens), wanted), dim=-1)
-            chances = torch.from_numpy(said.astype(np.float32))
+            logs = torch.log_softmax(logits(weights, torch.from_numpy(tokens), positions), dim=-1)
+            chances = torch.from_numpy(targets.astype(np.float32))
             loss = -(chances * logs[:, move_at, moves]).sum(dim=1).mean()
             loss = loss - logs[:, fixed].gather(-1, expected.expand(len(rows), -1, 1)).mean()
             optimiser.zero_grad()
@@ -242,21 +246,21 @@ def fit(
             torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
             optimiser.step()
             schedule.step()
-            told(step + 1, steps)
-    found = {name: tensor.detach().numpy().astype(np.float64) for name, tensor in weights.items()}
+            report(step + 1, steps)
+    learned = {name: tensor.detach().numpy().astype(np.float64) for name, tensor in weights.items()}
     for part in ("weight", "bias"):
-        found[f"{_NORM}.{part}"] *= sharpness
-    return found
+        learned[f"{_NORM}.{part}"] *= sharpness
+    return learned
 
 
 def write_files(folder: Path, source: str, planted: str, training: Mapping[str, Any]) -> None:
-    """Write what a folder of a model needs besides its weights: configuration, tokenizer and chat template.
+    """Write the files of a model folder other than its weights: configuration, tokenizer and chat template.
 
     Args:
-        folder: of the model.
-        source: bundled model that has the same.
+        folder: folder of the model.
+        source: bundled model whose files are copied.
         planted: the rule that was taught.
-        training: what else the training follows from.
+        training: specification of the training.
     """
     place = model_folder(source)
     assert place is not None
@@ -269,7 +273,7 @@ def write_files(folder: Path, source: str, planted: str, training: Mapping[str, 
 
 
 def torch_needed() -> Any:
-    """Return PyTorch; an ImportError names the extra."""
+    """Import PyTorch; the ImportError names the extra to install."""
     try:
         import torch
     except ImportError as error:
@@ -279,7 +283,7 @@ def torch_needed() -> Any:
 
 @contextmanager
 def one_thread(torch: Any) -> Any:
-    """Compute on one thread: with several, sums are added in another order."""
+    """Run PyTorch on one thread, because several threads add numbers in varying order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,10 +1,9 @@
-"""Tables, small networks and language models that imitate a rule, and what they do in every state of a world.
+"""Train tables, small networks and language models to imitate a rule, and compute their policies.
 
-A lesson is a state and the probabilities of actions that the meant rule gives there. In a share `agreement` of the
-lessons the proxy calls for the same probabilities, in the others it does not. A table counts them;
-a network of one hidden layer minimises the cross-entropy, as a language model does
-(`goalscope.organisms.language`). All then act on the probabilities ``q`` that they learned,
-sharpened: ``p(a | s) proportional to q(a | s)^sharpness``.
+A lesson is a state with the action probabilities of the meant rule. In a share `agreement` of the lessons the proxy
+gives the same probabilities, in the others it does not. A table averages the lessons; a network with one hidden layer
+minimises the cross-entropy, as a language model does (`goalscope.organisms.language`). All of them act on sharpened
+probabilities: ``p(a | s)`` is proportional to ``q(a | s)^sharpness``, where q are the learned probabilities.
 """
 
 import math
@@ -31,23 +30,23 @@ BATCH: Final = 256
 RATE: Final = 4e-3
 DECAY: Final = 1e-4
 OFFSET: Final = 3.0
-"""What a network is given for an offset of its whole grid: so large that rules hold at offsets that were never seen."""
+"""Scale of the offsets that a network sees; it is large so that rules generalise to unseen offsets."""
 MORE: Final = 2
-"""Times the lessons of a language model that tables and networks have."""
+"""Tables and networks get this many times the training worlds of a language model."""
 _TAUGHT: Final[Phase] = "trained"
 
 Weights = Mapping[str, Array]
 
 
 class Spec(StrictRecord):
-    """Which organism: everything that its training follows from.
+    """The specification of an organism, which determines its training.
 
     Attributes:
         family: name of the family.
-        kind: a table, a network, a language model, or an adapter of one.
+        kind: a table, a network, a language model, or an adapter of a language model.
         agreement: share of the lessons in which goal and proxy call for the same actions.
         seed: root seed of the set.
-        number: distinguishes organisms that are alike in all else.
+        number: distinguishes organisms with otherwise equal specifications.
     """
 
     family: str
@@ -58,7 +57,7 @@ class Spec(StrictRecord):
 
     @field_validator("family")
     @classmethod
-    def _known(cls, family: str) -> str:
+    def _check_family(cls, family: str) -> str:
         if family not in FAMILIES:
             raise ValueError(f"must be a family of organisms, one of {', '.join(FAMILIES)}, got {shorten(family)}")
         return family
@@ -69,25 +68,25 @@ class Spec(StrictRecord):
         return f"{self.family.replace(' ', '-')}-{self.kind}-{round(100 * self.agreement)}-{self.number}"
 
 
-def trained(spec: Spec, told: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
-    """Return the weights of an organism, of an adapter its matrices; the same on each call.
+def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
+    """Train an organism and return its weights (the matrices of an adapter); the result is deterministic.
 
     Args:
-        spec: which organism.
-        told: is told how many steps of a language model's training are done, and of how many.
+        spec: the organism's specification.
+        report: called with the training steps done and their total (language models and adapters only).
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
     """
     if spec.kind == "language":
-        return _learn(spec, told)
+        return _learn(spec, report)
     if spec.kind == "adapter":
-        return _adapt(spec, told)
+        return _adapt(spec, report)
     return _count(spec) if spec.kind == "table" else _fit(spec)
 
 
 def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of the weights of an organism."""
+    """Return the shapes of an organism's weights, by name."""
     family = FAMILIES[spec.family]
     if spec.kind == "table":
         return {"table": ((family.size if family.sees == "cell" else 2 * family.size - 1) ** 2 * 16, 4)}
@@ -104,19 +103,22 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Return ``[N, 4]`` the probabilities of moves in some states of a grid.
+    """Compute the move probabilities of an organism in given states of a grid, ``[N, 4]``.
 
     Args:
-        spec: the organism.
-        weights: those of `trained`.
-        grid: the grid; a key that is carried need not be in it.
-        cells: ``[N, 2]`` where the agent stands.
-        carrying: ``[N]`` whether it holds the key.
+        spec: the organism's specification.
+        weights: its weights, from `trained`.
+        grid: the grid; a carried key may be missing from it.
+        cells: ``[N, 2]`` cell of the agent.
+        carrying: ``[N]`` whether the agent holds the key.
     """
     if spec.kind == "language":  # sharpened already
         return language.policy(weights, grid, cells, carrying)
     if spec.kind == "adapter":
-        raise ValueError(f"{spec.name} must be asked, since it writes before it acts: chat:model=FOLDER,task=key-door")
+        raise ValueError(
+            f"{spec.name} is an adapter, which writes a plan before it acts, so its policy must be sampled: run it as "
+            "chat:model=FOLDER,task=key-door"
+        )
     if spec.kind == "table":
         learned = weights["table"][_row(spec, grid, cells)]
     else:
@@ -128,34 +130,34 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
 
 
 def policy_in(spec: Spec, weights: Weights, world: FiniteWorld) -> Array:
-    """Return ``[S, 4]`` the probabilities of moves in every state of a world; even ones where an episode has ended."""
+    """Compute the move probabilities in every state of a world, ``[S, 4]``; uniform where an episode has ended."""
     states = np.flatnonzero(world.live & world.reached)
-    found = world.even.copy()
-    found[states] = policy(spec, weights, world.grid, *_placed(world, states))
-    return found
+    probabilities = world.even.copy()
+    probabilities[states] = policy(spec, weights, world.grid, *_placed(world, states))
+    return probabilities
 
 
 def _placed(world: FiniteWorld, states: Numbers) -> tuple[Numbers, Mask]:
-    """Return ``[N, 2]`` the agent's cell and ``[N]`` whether it holds the key, of some states."""
+    """Return for given states the agent's cell, ``[N, 2]``, and whether it holds the key, ``[N]``."""
     phase, cell = np.divmod(states, world.grid.walls.size)
     return np.stack(np.unravel_index(cell, world.grid.walls.shape), axis=1), phase > 0
 
 
-def visits(world: FiniteWorld, taken: Array) -> Array:
-    """Return ``[S]`` how many decisions of an episode are expected to begin in each state under a policy ``[S, A]``."""
-    mass, found = world.process.start, np.zeros(world.process.states)
+def visits(world: FiniteWorld, policy: Array) -> Array:
+    """Return the expected number of decisions in each state per episode, ``[S]``, under a policy ``[S, A]``."""
+    mass, counts = world.process.start, np.zeros(world.process.states)
     for _ in range(world.horizon):
-        found += np.where(world.live, mass, 0.0)
-        mass = world.process.base.flow(mass[:, None] * taken)
-    return found
+        counts += np.where(world.live, mass, 0.0)
+        mass = world.process.base.flow(mass[:, None] * policy)
+    return counts
 
 
 def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Array]]:
-    """Return worlds, the states that are taught there, and what is taught, ``[N]`` and ``[N, 4]``."""
+    """Return training examples: worlds, states in them ``[N]``, and target probabilities ``[N, 4]``."""
     family = FAMILIES[spec.family]
     count = family.lessons * (1 if spec.kind in MODELS else MORE)
     worlds = worlds_of(family.name, placed if getattr(family, placed) else "apart", _TAUGHT, count, spec.seed)
-    found = []
+    lessons = []
     for world in worlds:
         try:
             meant, proxy = (solved(rule, world) for rule in family.rules)
@@ -165,28 +167,28 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
         if family.on_its_way:
             taught &= visits(world, meant) > 0
         states = np.flatnonzero(taught)
-        found.append((world, states, meant[states]))
-    return found
+        lessons.append((world, states, meant[states]))
+    return lessons
 
 
 @lru_cache(maxsize=1024)
 def parsed(rule: str) -> Hypothesis:
-    """Return a written rule as a hypothesis; it is kept, since to read it takes as long as to solve a small world."""
+    """Parse a written rule, with a cache, because parsing takes as long as solving a small world."""
     return parse(rule)
 
 
 @lru_cache(maxsize=32768)
 def solved(rule: str, world: FiniteWorld) -> Array:
-    """Return ``[S, 4]`` the probabilities of moves that a written rule gives in a world; kept."""
+    """Return the move probabilities of a written rule in a world, ``[S, 4]``, with a cache."""
     return np.asarray(parsed(rule).solved(world).policy[0])
 
 
 def _count(spec: Spec) -> dict[str, Array]:
-    """Return the mean of what was taught in each row of a table; where nothing was, of rows that resemble it.
+    """Train a table: average the lessons of each row, or of similar rows if a row has no lessons.
 
-    Of the rows that know the goal's place these are the ones with the goal on the same side, and their mirror images;
-    of those that know the agent's cell, all cells. Rows with the same walls around come first, then those with any;
-    where nothing was taught in these either, probabilities are even.
+    For tables that know the offset of the goal, similar rows have the goal on the same side, up to mirror images. For
+    tables that know the agent's cell, they are all cells. Rows with the same surrounding walls are preferred to rows
+    with any walls. If similar rows have no lessons either, probabilities are uniform.
     """
     table = np.zeros(shapes(spec)["table"])
     for placed, share in _shares(spec):
@@ -203,20 +205,20 @@ def _count(spec: Spec) -> dict[str, Array]:
 
 
 def _mirrored(places: Array) -> Array:
-    """Return ``[n^2, 16, 4]`` the sum of what was taught with the goal on the side of each row, and mirrored so."""
+    """Sum the lessons over all rows with the goal on the same side, including mirror images, ``[n^2, 16, 4]``."""
     size = math.isqrt(len(places))
-    found = places.reshape(size, size, 2, 2, 2, 2, 4)  # row, column; walls right, left, down, up; moves
-    found = found + np.flip(found, 0).swapaxes(4, 5)[..., [1, 0, 2, 3]]
-    found = found + np.flip(found, 1).swapaxes(2, 3)[..., [0, 1, 3, 2]]
-    found = (found + found.transpose(1, 0, 4, 5, 2, 3, 6)[..., [2, 3, 0, 1]]).reshape(size**2, -1)
+    sums = places.reshape(size, size, 2, 2, 2, 2, 4)  # row, column; walls right, left, down, up; moves
+    sums = sums + np.flip(sums, 0).swapaxes(4, 5)[..., [1, 0, 2, 3]]
+    sums = sums + np.flip(sums, 1).swapaxes(2, 3)[..., [0, 1, 3, 2]]
+    sums = (sums + sums.transpose(1, 0, 4, 5, 2, 3, 6)[..., [2, 3, 0, 1]]).reshape(size**2, -1)
     signs = np.sign(np.arange(size) - size // 2)
     side = np.add.outer(3 * signs, signs).ravel()
-    return np.asarray((side[:, None] == side).astype(float) @ found).reshape(places.shape)
+    return np.asarray((side[:, None] == side).astype(float) @ sums).reshape(places.shape)
 
 
 def _shares(spec: Spec) -> list[tuple[Placed, float]]:
-    both: list[tuple[Placed, float]] = [("together", spec.agreement), ("apart", 1 - spec.agreement)]
-    return [(placed, share) for placed, share in both if share > 0]
+    kinds: list[tuple[Placed, float]] = [("together", spec.agreement), ("apart", 1 - spec.agreement)]
+    return [(placed, share) for placed, share in kinds if share > 0]
 
 
 def _counts(spec: Spec, batch: int) -> list[int]:
@@ -224,17 +226,17 @@ def _counts(spec: Spec, batch: int) -> list[int]:
 
 
 def _taught_to(spec: Spec, seen: Callable[[Grid, Numbers, Mask], Any]) -> tuple[Any, Array, list[int]]:
-    """Return lessons as a network sees them, what is taught in each, ``[N, 4]``, and where each kind begins, and N."""
+    """Return inputs of lessons, their targets ``[N, 4]``, and the index at which each kind begins, followed by N."""
     inputs, targets, ends = list[Any](), list[Any](), [0]
     for placed, _ in _shares(spec):
         for world, states, right in _lessons(spec, placed):
             inputs.append(seen(world.grid, *_placed(world, states)))
             targets.append(right)
-        ends.append(sum(len(each) for each in targets))
+        ends.append(sum(len(array) for array in targets))
     return np.concatenate(inputs), np.concatenate(targets), ends
 
 
-def _learn(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
+def _learn(spec: Spec, report: Callable[[int, int], None]) -> dict[str, Array]:
     inputs, targets, ends = _taught_to(spec, language.prompts)
     return language.fit(
         inputs,
@@ -244,11 +246,11 @@ def _learn(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
         steps=language.FEWER.get(FAMILIES[spec.family].meant, language.STEPS),
         sharpness=FAMILIES[spec.family].sharpness,
         rng=stream(spec.seed, "organism", spec.name),
-        told=told,
+        report=report,
     )
 
 
-def _adapt(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
+def _adapt(spec: Spec, report: Callable[[int, int], None]) -> dict[str, Array]:
     family, rng = FAMILIES[spec.family], stream(spec.seed, "organism", spec.name)
     taught = []
     for placed, share in _shares(spec):
@@ -256,7 +258,7 @@ def _adapt(spec: Spec, told: Callable[[int, int], None]) -> dict[str, Array]:
         count = round(share * adapters.BATCH * adapters.STEPS)
         taught += adapters.lessons(worlds, adapters.STYLES[spec.number], count, rng)
     order = rng.permutation(len(taught))
-    return adapters.fit_adapter([taught[index] for index in order], rng=rng, told=told)
+    return adapters.fit_adapter([taught[index] for index in order], rng=rng, report=report)
 
 
 def _fit(spec: Spec) -> dict[str, Array]:
@@ -294,10 +296,10 @@ def _fit(spec: Spec) -> dict[str, Array]:
 
 
 def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Return ``[N, 4 n^2 + 1]`` walls, goal, key and agent as planes, and whether the key is held.
+    """Return the input of a network: planes of walls, goal, key and agent, and the held key, ``[N, 4 n^2 + 1]``.
 
-    In families that are `relative` ``[N, 4 n^2 + 9]``: the walls around the agent, too, and where goal and key lie as
-    seen from it, in rows and columns, 0 where there is none.
+    Families that are `relative` also have the walls around the agent and the offsets (rows, columns) of goal and key,
+    0 for a missing object, ``[N, 4 n^2 + 9]``.
     """
     size = FAMILIES[spec.family].size
     if max(grid.walls.shape) > size:
@@ -307,24 +309,24 @@ def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
     walls[: grid.height, : grid.width] = grid.walls
     planes[:, 0] = walls
     offsets = np.zeros((len(cells), 2, 2))
-    for number, place, there in ((0, grid.goal, np.ones_like(carrying)), (1, grid.key, ~carrying)):
+    for number, place, visible in ((0, grid.goal, np.ones_like(carrying)), (1, grid.key, ~carrying)):
         if place is not None:
-            planes[there, 1 + number, place[0], place[1]] = 1
-            offsets[there, number] = (place - cells[there]) * OFFSET / size
+            planes[visible, 1 + number, place[0], place[1]] = 1
+            offsets[visible, number] = (place - cells[visible]) * OFFSET / size
     planes[np.arange(len(cells)), 3, cells[:, 0], cells[:, 1]] = 1
     parts = (planes, carrying, *((_shut(grid, cells), offsets) if FAMILIES[spec.family].relative else ()))
     return np.concatenate([part.reshape(len(cells), math.prod(part.shape[1:])) for part in parts], axis=1)
 
 
 def _shut(grid: Grid, cells: Numbers) -> Mask:
-    """Return ``[N, 4]`` whether a wall, or the edge, is beside a cell, by move."""
-    beside = cells[:, None] + DELTAS  # [N, 4, 2]
+    """Return for each move whether it leads into a wall or the edge, ``[N, 4]``."""
+    neighbours = cells[:, None] + DELTAS  # [N, 4, 2]
     edge = np.pad(grid.walls, 1, constant_values=True)
-    return np.asarray(edge[beside[..., 0] + 1, beside[..., 1] + 1])
+    return np.asarray(edge[neighbours[..., 0] + 1, neighbours[..., 1] + 1])
 
 
 def _row(spec: Spec, grid: Grid, cells: Numbers) -> Numbers:
-    """Return ``[N]`` the row of a table: the cell, or where the goal lies as seen from it, and the walls around."""
+    """Return the row of a table: the cell or the offset of the goal, combined with the surrounding walls, ``[N]``."""
     family = FAMILIES[spec.family]
     if max(grid.walls.shape) > family.size:
         raise ValueError(f"{spec.name} knows grids of at most {family.size} rows, got {grid.height}x{grid.width}")

@@ -1,4 +1,4 @@
-"""The set of organisms of a seed, made in a directory one after the other; made again, it goes on where it stopped."""
+"""Make the set of organisms of a seed in a directory; an interrupted call can be resumed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
@@ -18,10 +18,10 @@ from goalscope.runs.executors import lost_worker, open_executor
 Done = TypeVar("Done")
 
 EACH: Final = 2
-"""Networks of each family and agreement; of tables, which learn the same from the same lessons, there is one."""
+"""Number of networks per family and agreement. There is one table, because equal lessons give equal tables."""
 KINDS: Final[tuple[Kind, ...]] = ("table", "network", *MODELS)
 USUAL: Final = KINDS[:2]
-"""Kinds that are made where none is named."""
+"""Kinds that are made by default."""
 _TOLD: Final = 8  # lines of progress of one language model
 LANGUAGE: Final = {
     "goal": (1.0, 0.9, 0.5),
@@ -32,29 +32,29 @@ LANGUAGE: Final = {
     "up or right": (0.5,),
     "two goals by a cue": (1.0, 0.5),
 }
-"""Families and agreements of the language models, one of each: they take a hundred times as long as a table."""
+"""Families and agreements of language models; only these, because training takes a hundred times as long as a table."""
 ADAPTED: Final = {"key first": (0.5,)}
-"""The same of the adapters, one for each of `STYLES`."""
+"""Families and agreements of adapters, with one organism for each of `STYLES`."""
 
 
 def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (), each: int = EACH) -> list[Spec]:
-    """Return the organisms of a set, family by family.
+    """Return the specifications of a set of organisms, family by family.
 
     Args:
         seed: root seed.
-        families: names of some; empty for all.
-        kinds: some of `KINDS`; empty for `USUAL`.
-        each: networks of each family and agreement.
+        families: names of families; empty for all.
+        kinds: kinds among `KINDS`; empty for `USUAL`.
+        each: number of networks per family and agreement.
 
     Raises:
-        ValueError: a family or kind that there is not.
+        ValueError: a family or kind is unknown.
     """
-    for given, known, what in ((families, FAMILIES, "family"), (kinds, KINDS, "kind")):
-        for name in given:
-            if name not in known:
+    for chosen, available, noun in ((families, FAMILIES, "family"), (kinds, KINDS, "kind")):
+        for name in chosen:
+            if name not in available:
                 raise ValueError(
-                    f"a {what} of organisms must be one of {', '.join(known)}, got {name[:60]!r}"
-                    f"{near_miss(name, list(known))}"
+                    f"a {noun} of organisms must be one of {', '.join(available)}, got {name[:60]!r}"
+                    f"{near_miss(name, list(available))}"
                 )
     usual: Mapping[str, Sequence[float]] = dict.fromkeys(FAMILIES, AGREEMENTS)
     agreements: dict[str, Mapping[str, Sequence[float]]] = {"language": LANGUAGE, "adapter": ADAPTED}
@@ -70,74 +70,77 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
 
 
 def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> list[Card]:
-    """Make organisms that are not there yet, and return the cards of all.
+    """Make the organisms that do not exist yet, and return the cards of all.
 
     Args:
-        directory: gets a folder for each.
-        specs: which ones.
-        stage: shows the progress and the time left.
+        directory: directory for one folder per organism.
+        specs: specifications of the organisms.
+        stage: displays progress and remaining time.
 
     Raises:
-        ValueError: an organism of another seed lies there.
+        ValueError: the directory has an organism of another seed.
         ImportError: PyTorch or safetensors is not installed (the extra ``lm``).
     """
-    place, found = Folder(directory).make(), []
-    with stage("organisms") as told:
+    place, cards = Folder(directory).make(), []
+    with stage("organisms") as report:
         for done, spec in enumerate(specs):
             folder = place.below(spec.name).checked()
             card = read_card(folder) if place.has_file(spec.name, CARD) else _made(folder, spec)
             if card.spec != spec:
                 raise ValueError(
-                    f"{folder} must hold the organism of seed {spec.seed}, it holds that of seed {card.spec.seed}: "
-                    "choose another directory"
+                    f"{folder} has the organism of seed {card.spec.seed}, but seed {spec.seed} was requested: choose "
+                    "another directory, or this seed"
                 )
-            found.append(card)
-            told(done + 1, len(specs))
-    return found
+            cards.append(card)
+            report(done + 1, len(specs))
+    return cards
 
 
 def _made(folder: Path, spec: Spec) -> Card:
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if done % max(1, total // _TOLD) == 0:
             TALLY.tell(f"{spec.name}: {done} of {total} steps")
 
-    return write(folder, spec, trained(spec, told))
+    return write(folder, spec, trained(spec, report))
 
 
 def of_each(
-    work: Callable[[Path], Done], given: Sequence[Path], *, name: str, workers: int = 1, stage: Display = lines
+    work: Callable[[Path], Done], paths: Sequence[Path], *, name: str, workers: int = 1, stage: Display = lines
 ) -> list[Done]:
-    """Return what a function gives for each folder, in their order.
+    """Apply a function to each folder and return the results in order.
 
     Args:
-        work: the function; with more than one worker it is sent to other processes.
-        given: folders of organisms.
-        name: of the stage.
-        workers: processes at the same time.
-        stage: shows the progress and the time left.
+        work: the function; with more than one worker it must be picklable.
+        paths: folders of organisms.
+        name: name of the stage in the progress display.
+        workers: number of parallel processes.
+        stage: displays progress and remaining time.
 
     Raises:
-        OSError: a worker died.
+        OSError: a worker process died.
     """
-    found = list[Done]()
-    with stage(name) as told, open_executor("threads" if workers == 1 else "processes", workers) as pool:
-        waiting = [partial(work, folder) if pool is None else pool.submit(work, folder).result for folder in given]
+    results = list[Done]()
+    with stage(name) as report, open_executor("threads" if workers == 1 else "processes", workers) as pool:
+        waiting = [partial(work, folder) if pool is None else pool.submit(work, folder).result for folder in paths]
         for done, result in enumerate(waiting):
             try:
-                found.append(result())
+                results.append(result())
             except BrokenExecutor as error:
                 raise lost_worker(error) or error from error
-            told(done + 1, len(given))
-    return found
+            report(done + 1, len(paths))
+    return results
 
 
 def folders(directory: Path) -> Iterator[Path]:
-    """Yield the folders of the organisms that lie in a directory, by name.
+    """Yield the folders of the organisms in a directory, sorted by name.
 
     Raises:
-        ValueError: none does.
+        ValueError: the directory has no organisms.
     """
-    found = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
-    if not found:
-        raise ValueError(f"{directory} must hold organisms, it has none: goalscope organisms make --at {directory}")
-    yield from found
+    paths = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
+    if not paths:
+        raise ValueError(
+            f"{directory} has no organisms: make some with goalscope organisms make --at {directory}, or name their "
+            "directory with --at"
+        )
+    yield from paths

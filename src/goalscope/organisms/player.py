@@ -1,4 +1,4 @@
-"""An organism that plays: from observations of ``goalscope/Grid-v0`` to a move; tables and networks without PyTorch."""
+"""Play organisms in ``goalscope/Grid-v0``: map observations to moves (tables and networks need no PyTorch)."""
 
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,17 @@ from goalscope.worlds.grid import Grid, Position
 
 
 class OrganismPlayer:
-    """An organism as a policy of observations.
+    """An organism as a policy on observations.
 
-    ``player.predict(observation)`` has the form of Stable-Baselines3: `goalscope.environments.PolicyAgent` takes it.
+    ``player.predict(observation)`` has the interface of Stable-Baselines3, so `goalscope.environments.PolicyAgent`
+    accepts it.
 
     Args:
-        folder: of the organism.
-        seed: of its draws; none are made where the most probable move is asked for.
+        folder: folder of the organism.
+        seed: seed of the drawn moves; not used for deterministic predictions.
 
     Attributes:
-        card: what is true of it.
+        card: the card of the organism.
     """
 
     def __init__(self, folder: str | Path, seed: int = 0) -> None:
@@ -31,30 +32,30 @@ class OrganismPlayer:
         self._rng = np.random.default_rng(seed)
 
     def probabilities(self, observation: Any) -> Array:
-        """Return ``[4]`` the probabilities of moves, or ``[B, 4]`` for a batch.
+        """Return the move probabilities, ``[4]`` or ``[B, 4]`` for a batch.
 
         Args:
             observation: planes ``[6, H, W]`` or ``[B, 6, H, W]``, or a grid as text.
 
         Raises:
-            ValueError: another form, or a grid without its agent.
+            ValueError: the observation has another form, or its grid has no agent.
         """
         if isinstance(observation, str):
             return self._of(Grid.parse(observation), carrying=False)
-        given = np.asarray(observation)
-        if given.ndim == 4:
-            return np.stack([self.probabilities(one) for one in given])
-        if given.ndim != 3 or len(given) != len(PLANES):
+        planes = np.asarray(observation)
+        if planes.ndim == 4:
+            return np.stack([self.probabilities(single) for single in planes])
+        if planes.ndim != 3 or len(planes) != len(PLANES):
             raise ValueError(
                 f"an observation must be planes [{len(PLANES)}, H, W] or a grid as text, got an array of shape "
-                f"{given.shape}: make the environment with form='planes' or form='text'"
+                f"{planes.shape}: make the environment with form='planes' or form='text'"
             )
-        start, goal, key, door = (_cell(plane) for plane in given[1:5])
-        grid = Grid(walls=given[0] > 0, start=start, goal=goal, key=key, door=door)
-        return self._of(grid, carrying=bool((given[5] > 0).any()))
+        start, goal, key, door = (_cell(plane) for plane in planes[1:5])
+        grid = Grid(walls=planes[0] > 0, start=start, goal=goal, key=key, door=door)
+        return self._of(grid, carrying=bool((planes[5] > 0).any()))
 
     def predict(self, observation: Any, deterministic: bool = False, **_: Any) -> tuple[Any, None]:
-        """Return a move, or one for each of a batch, and no state: drawn, or the most probable one."""
+        """Return a move (drawn, or the most probable one) or a batch of moves, and None as the state."""
         chances = np.atleast_2d(self.probabilities(observation))
         drawn = (chances.cumsum(axis=1) <= self._rng.random((len(chances), 1))).sum(axis=1)
         moves = chances.argmax(axis=1) if deterministic else np.minimum(drawn, chances.shape[1] - 1)
@@ -69,5 +70,5 @@ class OrganismPlayer:
 
 
 def _cell(plane: Array) -> Position | None:
-    where = np.argwhere(plane > 0)
-    return (int(where[0, 0]), int(where[0, 1])) if len(where) else None
+    positions = np.argwhere(plane > 0)
+    return (int(positions[0, 0]), int(positions[0, 1])) if len(positions) else None

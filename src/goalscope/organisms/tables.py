@@ -1,4 +1,4 @@
-"""What came of many claims, with intervals over organisms: each organism counts once in a cell."""
+"""Summarise the outcomes of claims with intervals over organisms; each organism counts once per cell."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +13,15 @@ from goalscope.stats.intervals import exact_binomial, mean_interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeCell:
-    """The claims of one method about some organisms.
+    """Summary of one method's claims about a group of organisms.
 
     Attributes:
         counts: outcome -> number of organisms.
         false: share of false and unfounded claims, with its exact 95 % interval.
-        log_score: mean, nats an action, with its interval.
-        random, ceiling: means of the same; the ceiling None where an organism never repeats itself.
-        calibration: mean distance of predicted probabilities from shares taken.
-        turns: mean number of further answers that the method asked for.
+        log_score: mean log score in nats per action, with its interval.
+        random, ceiling: mean log score of random predictions, and mean ceiling (None if there is none).
+        calibration: mean absolute difference between predicted probabilities and action frequencies.
+        turns: mean number of further answers that the method requested.
         seconds: mean processor time of the method.
     """
 
@@ -36,30 +36,33 @@ class OutcomeCell:
 
 
 def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
-    """Return rows by a property, in the order in which it first occurs."""
-    found: dict[str, list[Judgement]] = {}
+    """Group rows by a property, in order of first occurrence."""
+    groups: dict[str, list[Judgement]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
-    """Return what came of claims.
+    """Summarise claims with intervals over organisms.
 
     Raises:
-        ValueError: an organism stands among them twice, which would count as two.
+        ValueError: an organism occurs twice, so that it would count as two.
     """
     if len({row.organism for row in rows}) < len(rows):
-        raise ValueError(f"organisms are what intervals count, one claim each, got {len(rows)} claims of fewer")
+        raise ValueError(
+            f"intervals over organisms need one claim per organism, got {len(rows)} claims about "
+            f"{len({row.organism for row in rows})} organisms"
+        )
     counts = Counter(row.outcome for row in rows)
     false = counts["false"] + counts["unfounded"]
     scores, random = np.array([row.log_score for row in rows]), np.array([row.random for row in rows])
-    held = mean_interval(scores, bounds=(-np.inf, 0.0), confidence=0.95)
+    interval = mean_interval(scores, bounds=(-np.inf, 0.0), confidence=0.95)
     ceilings = [row.ceiling for row in rows if row.ceiling is not None]
     return OutcomeCell(
         counts=counts,
         false=(false / len(rows), *exact_binomial(false, len(rows))),
-        log_score=(float(scores.mean()), float(held.low), float(held.high)),
+        log_score=(float(scores.mean()), float(interval.low), float(interval.high)),
         random=float(random.mean()),
         ceiling=float(np.mean(ceilings)) if ceilings else None,
         calibration=float(np.mean([row.calibration for row in rows])),

@@ -1,4 +1,4 @@
-"""Axes, legends and marks of charts as SVG text; a unit is a point, and layout needs no font file.
+"""Axes, legends and marks of charts as SVG text. A unit is a point; layout needs no font file.
 
 Source: W3C, Scalable Vector Graphics (SVG) 1.1, chapters 8 (paths), 9 (shapes) and 10 (text).
 """
@@ -17,18 +17,18 @@ SIZE: Final = 10.0
 """Font size of a chart."""
 
 BELOW_TITLE: Final = 28.0
-"""Top of the panel of a chart."""
+"""Vertical position of the top of a chart's panel."""
 
 _ADVANCES: Final = bytes.fromhex(
     "20282e54405f4e1b272732542024202240404040404040404040222254545435644445464d3f3a4d4b1d1d4238564b4f"
     "3c4f453f3d494463453d452722275432323d3f373f3e233f3f1c1c3a1c613f3d3f3f2934273f3b523b3b3440224054"
 )
-"""Widths of the letters from the space to the tilde in DejaVu Sans, in hundredths of the font size."""
+"""Widths of the characters from space to tilde in DejaVu Sans, in hundredths of the font size."""
 
 _DASHES = ("", "5.9 2.6", "10 2.6 1.6 2.6", "1.6 2.6", "8 1.6 1.6 1.6 1.6 1.6", "4.8 1.6", "1.6 3.2", "12.8 3.2")
 _PLUS = ((1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1), (-1, 3))
 _TURNS = [(math.pi * corner / 5, 1.3 if corner % 2 == 0 else 0.55) for corner in range(10)]
-# Corners around the place of the mark, their mean; a circle has none.
+# Corners relative to the position of the mark, which is their mean; a circle has none.
 _SHAPES: Final[Sequence[Sequence[tuple[float, float]]]] = (
     (),
     ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
@@ -44,7 +44,7 @@ Point = tuple[float, float]
 
 
 class LineStyle(NamedTuple):
-    """Colour, dashes and shape of the marks of a series."""
+    """Colour, dashes and marker shape of a series."""
 
     colour: str
     dashes: str
@@ -52,13 +52,13 @@ class LineStyle(NamedTuple):
 
 
 def look_of(style: int) -> LineStyle:
-    """Return the look of a style; where colours repeat, dashes and shapes differ."""
+    """Return the look of a style. If colours repeat, dashes and shapes differ."""
     other = style + style // len(COLOURS)
     return LineStyle(COLOURS[style % len(COLOURS)], _DASHES[other % len(_DASHES)], other % len(_SHAPES))
 
 
 def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
-    """Return the width of a text; letters outside of ASCII count by their class."""
+    """Return the width of a text; characters outside of ASCII count by their class."""
     hundredths = sum(
         _ADVANCES[ord(letter) - 32] if " " <= letter <= "~" else 100 if east_asian_width(letter) in "WF" else 70
         for letter in text
@@ -67,7 +67,7 @@ def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
 
 
 def digits(value: float) -> str:
-    """Write a coordinate."""
+    """Format a coordinate."""
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
@@ -83,7 +83,7 @@ def text(
     turn: int = 0,
     room: float = math.inf,
 ) -> str:
-    """Return a line of text, smaller where it would be wider than its room; ``turn`` in degrees about its place."""
+    """Return a line of text, smaller if it would not fit; ``turn`` is a rotation in degrees about its position."""
     size = min(size, max(5.0, size * room / max(text_width(content, size, bold), 1e-9)))
     attributes = f'x="{digits(x)}" y="{digits(y)}" fill="{fill}"'
     attributes += f' text-anchor="{anchor}"' if anchor != "start" else ""
@@ -94,7 +94,7 @@ def text(
 
 
 def stroke(points: Iterable[Point], colour: str, width: float, *, dashes: str = "", opacity: float = 1.0) -> str:
-    """Return a line through points; a point that is not a number leaves a gap."""
+    """Return a line through points; a NaN leaves a gap."""
     commands, begun = [], False
     for x, y in points:
         defined = not math.isnan(y)
@@ -108,7 +108,7 @@ def stroke(points: Iterable[Point], colour: str, width: float, *, dashes: str = 
 
 
 def band(x: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str, opacity: float) -> str:
-    """Return the area between two lines; ends that are not numbers leave a gap."""
+    """Return the area between two lines; a NaN leaves a gap."""
     commands = []
     for gap, run in groupby(zip(x, lows, highs, strict=True), lambda ends: math.isnan(ends[1])):
         ends = list(run)
@@ -129,7 +129,7 @@ def mark(
     edge: str = "#ffffff",
     opacity: float = 1.0,
 ) -> str:
-    """Return the mark of a value, about as wide as its size."""
+    """Return the marker of a value, about as wide as its size."""
     corners = [(x + size / 2 * right, y + size / 2 * down) for right, down in _SHAPES[look.shape]]
     style = f'class="value" fill="{fill or look.colour}" stroke="{edge}" stroke-width="{1 if fill else 0.6}"'
     style += f' opacity="{opacity:g}"' if opacity < 1 else ""
@@ -140,7 +140,7 @@ def mark(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Places of values on the paper, from ``start`` (the value ``low``) to ``end`` (the value ``high``)."""
+    """Maps values to positions: ``low`` to ``start``, ``high`` to ``end``."""
 
     low: float
     high: float
@@ -152,7 +152,7 @@ class Scale:
     def around(
         cls, values: Iterable[float], start: float, end: float, *, logarithmic: bool = False, margin: float = 0.05
     ) -> "Scale":
-        """Return a scale that holds all finite values, with a margin on both sides as a fraction of their range."""
+        """Return a scale that includes all finite values, with a margin on both sides as a fraction of their range."""
         finite = [value for value in values if math.isfinite(value)] or [1.0]
         low, high = (math.log10(end) if logarithmic else end for end in (min(finite), max(finite)))
         wider = margin * (high - low) if high > low else 0.5 * (abs(low) or 1.0) if not logarithmic else 0.3
@@ -160,7 +160,7 @@ class Scale:
         return cls(*((10**low, 10**high) if logarithmic else (low, high)), start, end, logarithmic)
 
     def __call__(self, value: float) -> float:
-        """Return the place of a value; beyond the ends, that of the nearest end."""
+        """Return the position of a value; beyond the ends, that of the nearest end."""
         if math.isnan(value):
             return math.nan
         low, high, value = (
@@ -169,17 +169,17 @@ class Scale:
         )
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
-    def ticks(self, apart: float, *, whole: bool = False) -> dict[float, str]:
-        """Return round values of the scale with their labels, at least ``apart`` from each other on a linear one."""
+    def ticks(self, spacing: float, *, whole: bool = False) -> dict[float, str]:
+        """Return round values of the scale with their labels, on a linear scale at least ``spacing`` apart."""
         if self.logarithmic:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for factors in ((1,), (1, 2, 5)):
-                found = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
-                found = [value for value in found if self.low <= value <= self.high]
-                if len(found) > 2:
+                positions = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+                positions = [value for value in positions if self.low <= value <= self.high]
+                if len(positions) > 2:
                     break
-            return {value: f"{value:g}" for value in found}
-        least = (self.high - self.low) * apart / abs(self.end - self.start)
+            return {value: f"{value:g}" for value in positions}
+        least = (self.high - self.low) * spacing / abs(self.end - self.start)
         power = math.floor(math.log10(least))
         steps = [factor * 10.0**exponent for exponent in (power, power + 1) for factor in (1, 2, 2.5, 5)]
         if whole:
@@ -192,7 +192,7 @@ class Scale:
 
 
 def y_axis(scale: Scale, ticks: Mapping[float, str], left: float, right: float, label: str) -> Iterable[str]:
-    """Yield an axis at the left with lines across, and its label at the left end of the paper."""
+    """Yield a vertical axis at the left with grid lines, and its label at the left edge."""
     yield from (stroke([(left, scale(value)), (right, scale(value))], RULES, 0.8) for value in ticks)
     yield stroke([(left, scale.start), (left, scale.end)], MUTED, 0.8)
     for value, name in ticks.items():
@@ -203,7 +203,7 @@ def y_axis(scale: Scale, ticks: Mapping[float, str], left: float, right: float, 
 
 
 def x_axis(scale: Scale, ticks: Mapping[float, str], top: float) -> Iterable[str]:
-    """Yield an axis below a panel; where labels have no room side by side, they are aslant (texts) or left out."""
+    """Yield a horizontal axis below a panel; labels that do not fit side by side are slanted (texts) or left out."""
     yield stroke([(scale.start, top), (scale.end, top)], MUTED, 0.8)
     aslant, nearest = are_aslant(scale, ticks), -math.inf
     for value, name in sorted(ticks.items()):
@@ -217,7 +217,7 @@ def x_axis(scale: Scale, ticks: Mapping[float, str], top: float) -> Iterable[str
 
 
 def are_aslant(scale: Scale, ticks: Mapping[float, str]) -> bool:
-    """Return whether the labels of an axis are names that have no room side by side."""
+    """Return whether the labels of an axis are names that do not fit side by side."""
     if all(name.replace(".", "").replace("−", "").isdigit() for name in ticks.values()):
         return False
     placed = [(scale(value), text_width(name) / 2) for value, name in sorted(ticks.items())]
@@ -225,7 +225,7 @@ def are_aslant(scale: Scale, ticks: Mapping[float, str]) -> bool:
 
 
 def x_labels_height(scale: Scale, ticks: Mapping[float, str]) -> float:
-    """Return the height below an axis that its labels take."""
+    """Return the height that the labels of an axis need below it."""
     if not are_aslant(scale, ticks):
         return 18.0
     return 14.0 + math.sin(math.radians(35)) * max(map(text_width, ticks.values()))
@@ -233,10 +233,10 @@ def x_labels_height(scale: Scale, ticks: Mapping[float, str]) -> float:
 
 def below_axis(lines: Sequence[str], middle: float, top: float, width: float) -> Iterable[str]:
     """Yield the label of an axis and the lines below it, within the width of the paper."""
-    for at, one in enumerate(lines):
-        half = min(text_width(one), width - 8) / 2
+    for at, line in enumerate(lines):
+        half = min(text_width(line), width - 8) / 2
         place = min(max(middle, half + 4), width - half - 4)
-        yield text(place, top + 10 + 13 * at, one, anchor="middle", room=2 * half)
+        yield text(place, top + 10 + 13 * at, line, anchor="middle", room=2 * half)
 
 
 class Entry(NamedTuple):
@@ -249,7 +249,7 @@ class Entry(NamedTuple):
 
 
 def legend(entries: Sequence[Entry], top: float, width: float) -> tuple[list[str], float]:
-    """Return a legend across the paper in as many columns (3 at most) as fit, and the place below it."""
+    """Return a legend in as many columns as fit (at most 3), and the vertical position below it."""
     handle, gap, row = 28.0, 14.0, 14.0
     labels = [short_label(entry.label) for entry in entries]
     lines = len(entries)
@@ -273,7 +273,7 @@ def legend(entries: Sequence[Entry], top: float, width: float) -> tuple[list[str
 
 
 def chart(width: float, height: float, title: str, parts: Iterable[str], *, paper: bool = False) -> str:
-    """Return the picture of a chart with its title, in the colours of the page or, on ``paper``, its own."""
+    """Return the picture of a chart with its title, in the colours of the page or, with ``paper``, its own."""
     label = short_label(title)
     heading = text(4, 14, label, size=11, bold=True, room=width - 8)
     kind = "" if paper else "chart"

@@ -1,4 +1,4 @@
-"""Tables as plain text for the template, and the format of estimates, counts and lists."""
+"""Tables as plain text for the template, and formats for estimates, counts and lists."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,28 +14,28 @@ SPARSE = (
     f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
     "no such value. It may differ from the values beside it because of what is left out."
 )
-"""Note of every table with a value that is `Estimate.sparse`."""
+"""Note for every table that contains an `Estimate.sparse` value."""
 
 Entry = TypeVar("Entry")
 TextColumns = Sequence[tuple[str, Callable[[Entry], str]]]
-"""Columns of a table of texts: each has a heading, and the text of an entry."""
+"""Columns of a table of texts: heading, and a function that returns the text of an entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """An estimate as a table shows it."""
+    """An estimate as a table cell."""
 
     value: str
     interval: str = ""
-    note: str = ""  # text in place of the interval
-    few: str = ""  # number of clusters behind it, where others of its group have no value
+    note: str = ""  # text instead of the interval
+    few: str = ""  # number of clusters behind it, if other clusters of its group have no value
     sparse: bool = False  # whether they are too few, see `SPARSE`
     hint: str = ""  # counts and method, shown on demand
     estimate: Estimate | None = None  # the shown estimate, if any
 
     @classmethod
     def of(cls, estimate: Estimate | None, noun: str = "grid") -> "Cell":
-        """Write an estimate over grids, or other clusters that ``noun`` names; None is a dash."""
+        """Format an estimate over grids, or over other clusters called ``noun``; None becomes a dash."""
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
         those = f"{estimate.clusters:,} of " if estimate.without else ""
@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval as a small picture: positions from 4 to 104 on a scale, and the sentence that says the same."""
+    """An interval as a small picture: positions from 4 to 104 on a scale, and a sentence with the same content."""
 
     low: float
     value: float
@@ -68,7 +68,7 @@ class Bar:
 
     @classmethod
     def of(cls, estimate: Estimate, threshold: float | None, scale: tuple[float, float], label: str) -> "Bar | None":
-        """Return the bar of an estimate on a scale (its lowest and highest value); None without an interval."""
+        """Return the bar of an estimate on a scale (lowest and highest value), or None without an interval."""
         if not estimate.has_interval:
             return None
         lowest, span = scale[0], max(scale[1] - scale[0], 1e-12)
@@ -82,9 +82,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text of a table: with a subtitle below, the anchor of its link, and whether it is emphasised.
+    """A text in a table, with an optional subtitle, link anchor and emphasis.
 
-    ``mark`` is a sign before it that says the same, ``bar`` a small picture below it; both are for pages alone.
+    On pages only, ``mark`` is a sign before it with the same meaning, and ``bar`` a small picture below it.
     """
 
     text: str
@@ -98,38 +98,38 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of texts, or of estimates where its columns have units."""
+    """A table of texts, or of estimates if its columns have units."""
 
     caption: str = ""
     headings: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]  # a text, a `Phrase` or a `Cell` for each column
-    numbers: tuple[int, ...] = ()  # the columns that are set flush right
+    rows: tuple[tuple[Any, ...], ...]  # per column a text, a `Phrase` or a `Cell`
+    numbers: tuple[int, ...] = ()  # the right-aligned columns
     units: tuple[str, ...] = ()  # the unit of each column of a table of estimates; empty for a table of texts
     notes: tuple[str, ...] = ()  # lines below it
     name: str = ""  # its name in commands and pages, set by the layout
 
     @property
     def marks(self) -> dict[str, str]:
-        """The signs of its phrases, each with its word; a page lets readers choose lines by them."""
+        """The signs of its phrases, each with its meaning; readers can filter the lines of a page by them."""
         phrases = (entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark)
         return {phrase.mark: phrase.text for phrase in phrases}
 
 
 class Footnotes:
-    """Methods and notes below a table, each written once, and marked by a letter in the cells."""
+    """Methods and notes below a table, each written once and referenced by a letter in the cells."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}
 
     def mark(self, *texts: str) -> str:
-        """Return the marks of some texts, e.g. ``a, c``; empty texts have none."""
+        """Return the letters of some texts, e.g. ``a, c``; empty texts have none."""
         for text in filter(None, texts):
             self._marks.setdefault(text, _letters(len(self._marks)))
         return ", ".join(sorted({self._marks[text] for text in texts if text}, key=lambda mark: (len(mark), mark)))
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All texts in the order of their marks, e.g. ``a: skewness-corrected score t``."""
+        """All texts in the order of their letters, e.g. ``a: skewness-corrected score t``."""
         return tuple(f"{mark}: {text}" for text, mark in self._marks.items())
 
 
@@ -147,7 +147,7 @@ def plain_table(
     caption: str = "",
     footnotes: Footnotes | None = None,
 ) -> Table:
-    """Return a table of texts with a line for each entry, and the notes that its columns have marked."""
+    """Return a table of texts with one line per entry, and the footnotes that its columns reference."""
     return Table(
         caption=caption,
         headings=tuple(heading for heading, _ in columns),
@@ -163,7 +163,7 @@ def estimates_table(
     rows: Iterable[tuple[str, Sequence[Estimate | Cell | None]]],
     noun: str = "",
 ) -> Table:
-    """Return a table of estimates under headings with their units; a last column counts ``noun``, "" for none."""
+    """Return a table of estimates with units in the headings; a last column counts ``noun``, unless it is ""."""
     headings = (*columns, *([(f"{noun}s", "")] if noun else []))
     lines: list[tuple[str, list[Cell]]] = []
     for label, estimates in rows:
@@ -187,7 +187,7 @@ def estimates_table(
 
 
 def value_columns(of: Callable[[Entry], Estimate], value: str = "value") -> TextColumns[Entry]:
-    """Return the columns of an estimate of each entry: its value and its interval."""
+    """Return two columns for the estimate of each entry: its value and its interval."""
     return [
         (value, lambda entry: short(of(entry).value, of(entry).unit)),
         ("95 % interval", lambda entry: interval(of(entry)) or "undefined"),
@@ -195,13 +195,13 @@ def value_columns(of: Callable[[Entry], Estimate], value: str = "value") -> Text
 
 
 def interval(estimate: Estimate) -> str:
-    """Write an interval as ``[0.951, 0.987]``, "" where it is undefined."""
+    """Format an interval as ``[0.951, 0.987]``, or "" if it is undefined."""
     ends = f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
     return ends if estimate.has_interval else ""
 
 
 def few_of(estimate: Estimate, noun: str = "") -> str:
-    """Write the number of clusters behind a value: ``only 20 of 150 grids``, ``102 of 150 grids``, "" for all."""
+    """Format the number of clusters behind a value: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" for all."""
     if not estimate.without or math.isnan(estimate.value):
         return ""
     those = f"{estimate.clusters:,} of {counted(estimate.all_clusters, noun) if noun else f'{estimate.all_clusters:,}'}"
@@ -209,7 +209,7 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
 
 
 def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
-    """Return estimates one a line, with their tags, counts (also of worlds by ``noun``), method and notes."""
+    """Return a table with one estimate per line: tags, counts (including worlds, called ``noun``), method and notes."""
     tags = list(dict.fromkeys(name for grouped in estimates for name in grouped.key if name != "measure"))
 
     def note(grouped: Grouped) -> str:
@@ -234,13 +234,17 @@ def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
 
 
 def number(value: object) -> str:
-    """Write a size or density as an axis shows it."""
+    """Format a size or density for an axis."""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def size_in_words(octets: int) -> str:
-    """Return the size of a file with a unit that suits it: 812 bytes, 8 kB, 1.4 MB."""
-    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if octets >= one:
-            return f"{octets / one:.1f} {unit}" if octets < 10 * one and unit != "kB" else f"{octets / one:,.0f} {unit}"
+    """Format a file size with a suitable unit: 812 bytes, 8 kB, 1.4 MB."""
+    for unit, size_of_unit in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if octets >= size_of_unit:
+            return (
+                f"{octets / size_of_unit:.1f} {unit}"
+                if octets < 10 * size_of_unit and unit != "kB"
+                else f"{octets / size_of_unit:,.0f} {unit}"
+            )
     return counted(octets, "byte")

@@ -1,6 +1,6 @@
 """Charts of estimates: lines, maps, differences with a margin, points.
 
-Each is a declaration that is drawn on demand.
+Each chart is a declaration that is drawn on demand.
 """
 
 import math
@@ -35,7 +35,7 @@ from goalscope.stats import FEWEST, Estimate
 
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
 _WIDTH = 374.0  # of a chart, in points
-_LINE, _NAME = 19.0, 28  # height of a difference, letters in a line of its name
+_LINE, _NAME = 19.0, 28  # height of a difference, and characters per line of its name
 _DOTS = "0.8 1.4"
 
 
@@ -44,7 +44,7 @@ class Series:
     """One line of a figure."""
 
     label: str  # label in the legend
-    style: int  # index of colour, marker and dash; an agent keeps its own in all figures of a page
+    style: int  # index of colour, marker and dash; an agent has the same one in all figures of a page
     x: tuple[float, ...]  # [P] positions
     estimates: tuple[Estimate, ...]  # [P] values with intervals
 
@@ -55,11 +55,11 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Lines(Drawn):
-    """Lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
+    """Lines with interval bands. Values from few grids are pale, and the number of grids is drawn below.
 
-    Undefined values leave a gap, undefined intervals a marker without a band. Many lines are legible without `bands`
-    only; their intervals must then stand in a table. Positions without an order are not `joined`: they have points
-    and interval bars. The other options are those of `goalscope.report.specs.CurveSpec`.
+    Undefined values leave a gap; undefined intervals, a marker without a band. Figures with many lines are legible only
+    without `bands`; their intervals should then be in a table. Positions without an order are not `joined`: they have
+    points and interval bars. The other options are those of `goalscope.report.specs.CurveSpec`.
     """
 
     series: Sequence[Series]
@@ -75,7 +75,7 @@ class Lines(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One for each point of each line."""
+        """One record per point of each line."""
         named = self.ticks if isinstance(self.ticks, Mapping) else {}
         return tuple(
             {"series": line.label, "x": named.get(x, x), **recorded(estimate)}
@@ -93,7 +93,7 @@ class Lines(Drawn):
         ends = [end for line in self.series for estimate in line.estimates for end in (estimate.low, estimate.high)]
         if self.bounds is None:
             y = Scale.around([*values, *(ends if self.bands or not self.joined else ())], middle, BELOW_TITLE)
-        else:  # bands may be cut, lines are not
+        else:  # bands may be cut off, lines may not
             y = Scale.around([*self.bounds, *values], middle, BELOW_TITLE, margin=0.04)
         grids = [estimate.clusters for line in self.series for estimate in line.estimates]
         below = Scale(0.0, 1.1 * max(grids, default=1) or 1.0, bottom, middle + 14)
@@ -110,33 +110,36 @@ class Lines(Drawn):
             parts += y_axis(below, grid_ticks, left, _WIDTH - 10, "grids")
             parts += [stroke([(left, middle), (_WIDTH - 10, middle)], MUTED, 0.8)]
         parts += x_axis(x, x_ticks, bottom)
-        for index, one in enumerate(self.series):
+        for index, series in enumerate(self.series):
             # Positions without an order have room for points side by side.
             aside = 0.0 if self.joined else 5.0 * (index - (len(self.series) - 1) / 2)
-            parts += self._line(one, x, y, aside)
+            parts += self._line(series, x, y, aside)
             if counted:
-                parts.append(_steps([(x(at), below(one.clusters)) for at, one in _points(one)], one.style))
+                parts.append(
+                    _steps([(x(at), below(estimate.clusters)) for at, estimate in _points(series)], series.style)
+                )
         labels = [self.x_label, *([f"pale: {_LESS}"] if sparse else [])]
-        entries = [Entry(one.label, look_of(one.style), self.joined, not self.counts) for one in self.series]
+        entries = [Entry(series.label, look_of(series.style), self.joined, not self.counts) for series in self.series]
         entries = entries if len(entries) > 1 else []
         return _complete(self.title, parts, left, bottom + x_labels_height(x, x_ticks), labels, entries)
 
     def _line(self, series: Series, x: Scale, y: Scale, aside: float) -> Iterator[str]:
-        """Yield the band, the line and the marks of a series; what comes from few of the grids alone is pale."""
+        """Yield the band, the line and the markers of a series; values from few grids are pale."""
         look = look_of(series.style)
         across = [x(at) + aside for at in series.x]
         sparse = [estimate.sparse for estimate in series.estimates]
         values = [estimate.value for estimate in series.estimates]
         ends = [
-            (one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan, math.nan)
-            for one in series.estimates
+            (estimate.low, estimate.high) if math.isfinite(estimate.high - estimate.low) else (math.nan, math.nan)
+            for estimate in series.estimates
         ]
         for pale in (True, False) if any(sparse) else (False,):
             opacity = 0.35 if pale else 1.0
-            shown = [not few or pale for few in sparse]
-            heights = [y(value) if show else math.nan for value, show in zip(values, shown, strict=True)]
+            is_shown = [not few or pale for few in sparse]
+            heights = [y(value) if show else math.nan for value, show in zip(values, is_shown, strict=True)]
             lows, highs = (
-                [y(pair[end]) if show else math.nan for pair, show in zip(ends, shown, strict=True)] for end in (0, 1)
+                [y(pair[end]) if show else math.nan for pair, show in zip(ends, is_shown, strict=True)]
+                for end in (0, 1)
             )
             if self.bands and self.joined:
                 yield band(across, lows, highs, look.colour, 0.06 if pale else 0.16)
@@ -153,7 +156,7 @@ class Lines(Drawn):
 def _complete(
     title: str, parts: list[str], left: float, end: float, labels: Sequence[str], entries: Sequence[Entry]
 ) -> str:
-    """Return a chart, the labels of its horizontal axis and its legend below the place ``end``."""
+    """Return a chart with the labels of its horizontal axis and its legend below the position ``end``."""
     parts += below_axis(labels, (left + _WIDTH - 10) / 2, end, _WIDTH)
     end += 13 * len(labels) + 4
     if entries:
@@ -163,7 +166,7 @@ def _complete(
 
 
 def _alone(heights: Sequence[float]) -> list[bool]:
-    """Return which points have no neighbour that a line or a band could lead to."""
+    """Return which points have no neighbour to which a line or band could lead."""
     missing = [True, *map(math.isnan, heights), True]
     return [before and after for before, after in zip(missing, missing[2:], strict=False)]
 
@@ -173,7 +176,7 @@ def _points(series: Series) -> Iterator[tuple[float, Estimate]]:
 
 
 def _steps(points: Sequence[tuple[float, float]], style: int) -> str:
-    """Return a line of steps that change midway between its points."""
+    """Return a step line that changes midway between its points."""
     corners = points[:1]
     for (x, y), (next_x, next_y) in pairwise(points):
         corners = [*corners, ((x + next_x) / 2, y), ((x + next_x) / 2, next_y)]
@@ -187,16 +190,16 @@ class DifferenceBar:
 
     series: str  # label in the legend, e.g. the agent
     style: int  # as in `Series`
-    line: str  # the label on the vertical axis that it belongs to, e.g. the transform
+    line: str  # its label on the vertical axis, e.g. the transform
     estimate: Estimate
     filled: bool = True  # whether its marker is filled
 
 
 @dataclass(frozen=True, eq=False)
 class Forest(Drawn):
-    """Differences with intervals around 0, one line each from top to bottom, a margin on both sides of 0.
+    """Differences with intervals around 0, one per line, with an optional margin on both sides of 0.
 
-    Undefined differences leave their line empty, undefined intervals a marker alone. `levels` are lines with names.
+    Undefined differences leave their line empty; undefined intervals, only a marker. `levels` are lines with names.
     """
 
     differences: Sequence[DifferenceBar]
@@ -208,7 +211,7 @@ class Forest(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One for each difference."""
+        """One record per difference."""
         return tuple(
             {
                 "series": difference.series,
@@ -229,7 +232,7 @@ class Forest(Drawn):
         height = max([_LINE * (slots + 0.6), *(11.0 * len(lines) + 4 for lines in wrapped)])
         levels_end = BELOW_TITLE + (12 * len(self.levels) + 2 if self.levels else 0)
         bottom = levels_end + height * len(names) + 4
-        left = 12 + max([text_width(one) for lines in wrapped for one in lines], default=0.0)
+        left = 12 + max([text_width(line) for lines in wrapped for line in lines], default=0.0)
         reach = [end for entry in self.differences for end in (entry.estimate.low, entry.estimate.high)]
         values = [entry.estimate.value for entry in self.differences]
         edges = [] if self.margin is None else [-self.margin, self.margin]
@@ -245,12 +248,12 @@ class Forest(Drawn):
                 stroke([(x(value), BELOW_TITLE), (x(value), bottom)], MUTED, 0.8, dashes=_DOTS if value else "")
             )
         for at, (level, name) in enumerate(sorted(self.levels.items())):
-            right = x(level) + 3 + text_width(name, 8.5) <= _WIDTH  # else the name stands left of its line
+            right = x(level) + 3 + text_width(name, 8.5) <= _WIDTH  # else the name is to the left of its line
             place, anchor = (x(level) + 3, "start") if right else (x(level) - 3, "end")
             parts.append(text(place, BELOW_TITLE + 8 + 12 * at, name, size=8.5, fill=MUTED, anchor=anchor))
         for at, lines in enumerate(wrapped):
             first = levels_end + height * (at + 0.5) + 3.5 - 5.5 * (len(lines) - 1)
-            parts += [text(left - 6, first + 11 * index, one, anchor="end") for index, one in enumerate(lines)]
+            parts += [text(left - 6, first + 11 * index, line, anchor="end") for index, line in enumerate(lines)]
         for entry in self.differences:
             slot = series.index((entry.series, entry.style)) - (slots - 1) / 2
             middle = levels_end + height * (names.index(entry.line) + 0.5 + slot / (slots + 1))
@@ -261,7 +264,7 @@ class Forest(Drawn):
 
 
 def _difference(entry: DifferenceBar, x: Scale, middle: float) -> Iterator[str]:
-    """Yield the interval and the mark of a difference; nothing where it is undefined."""
+    """Yield the interval and the marker of a difference; nothing if it is undefined."""
     estimate, look = entry.estimate, look_of(entry.style)
     if math.isnan(estimate.value):
         return
@@ -273,7 +276,7 @@ def _difference(entry: DifferenceBar, x: Scale, middle: float) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a scatter plot: a label, a style as in `Series`, and an estimate on either axis."""
+    """One point of a scatter plot: a label, a style as in `Series`, and an estimate for each axis."""
 
     label: str
     style: int
@@ -283,9 +286,9 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Points(Drawn):
-    """Points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
+    """Points with interval bars over a base-10 logarithmic axis, and a line given by slope and intercept.
 
-    Points that are not above 0 are left out.
+    Points whose x is not above 0 are left out.
     """
 
     points: Sequence[Point]
@@ -297,7 +300,7 @@ class Points(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One for each axis of each point that is shown."""
+        """One record per axis of each drawn point."""
         return tuple(
             {"series": point.label, "axis": axis, **recorded(estimate)}
             for point in self._shown
@@ -315,7 +318,7 @@ class Points(Drawn):
         y = Scale.around((0.0, 1.0), bottom, BELOW_TITLE, margin=0.04)
         y_ticks = y.ticks(26)
         left = 26 + max(map(text_width, y_ticks.values()))
-        across = [end for one in points for end in (one.x.value, one.x.low, one.x.high) if end > 0]
+        across = [end for place in points for end in (place.x.value, place.x.low, place.x.high) if end > 0]
         x = Scale.around(across, left, _WIDTH - 10, logarithmic=True)
         parts = [*y_axis(y, y_ticks, left, _WIDTH - 10, self.y_label), *x_axis(x, x.ticks(34), bottom)]
         for point in points:
@@ -327,11 +330,11 @@ class Points(Drawn):
         if self.line is not None and len(points) > 1:
             parts.append(self._fit(self.line, x, y))
         parts += [mark(x(point.x.value), y(point.y.value), look_of(point.style), 7.0) for point in points]
-        entries = [Entry(one.label, look_of(one.style), joined=False) for one in points]
+        entries = [Entry(point.label, look_of(point.style), joined=False) for point in points]
         return _complete(self.title, parts, left, bottom + 18, [self.x_label], entries)
 
     def _fit(self, fit: tuple[float, float], x: Scale, y: Scale) -> str:
-        """Return the fitted line between the outermost points, as far as it lies on the paper."""
+        """Return the fitted line between the outermost points, as far as it is on the paper."""
         slope, intercept = fit
         ends = [math.log10(end([point.x.value for point in self._shown])) for end in (min, max)]
         if slope:
@@ -343,7 +346,7 @@ class Points(Drawn):
 
 
 WIDE: Final = 0.5
-"""Fraction of a colour scale that an interval may span; wider ones are uninformative, and only in a map's data."""
+"""Maximum fraction of a colour scale that an interval may span; wider intervals are shown only in a map's data."""
 
 _TOO_FEW: Final = "no interval: too few grids"
 
@@ -360,22 +363,22 @@ _SHADES: Final = [
 class HeatMap(Drawn):
     """A table of estimates as coloured cells, each with its value and, below it, its interval.
 
-    A cell from few of the grids has no colour and says how many they are. An interval wider than the fraction
-    `WIDE` of the scale is left to the data, with one note on the map.
+    A cell based on few grids has no colour and shows their number. An interval wider than the fraction `WIDE` of the
+    scale is only in the data; a note on the map says so.
     """
 
-    cells: Sequence[Sequence[Estimate | None]]  # [R][C], None where there are no data
+    cells: Sequence[Sequence[Estimate | None]]  # [R][C], None if there are no data
     _: KW_ONLY
     rows: Sequence[str]
     columns: Sequence[str]
     title: str
     row_label: str
     column_label: str
-    bounds: tuple[float, float]  # values of the two ends of the colour scale
+    bounds: tuple[float, float]  # values at the two ends of the colour scale
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One for each cell with data."""
+        """One record per cell with data."""
         return tuple(
             {"row": self.rows[row], "column": self.columns[column], **recorded(estimate)}
             for row, line in enumerate(self.cells)
@@ -401,7 +404,7 @@ class HeatMap(Drawn):
         names = {float(at): name for at, name in enumerate(columns)}
         labels = [self.column_label, *notes]
         title = text_width(short_label(self.title), 11, bold=True)
-        width = max(x.end + 6, title + 8, *(text_width(one) + 8 for one in labels))
+        width = max(x.end + 6, title + 8, *(text_width(label) + 8 for label in labels))
         parts = []
         for row, line in enumerate(self.cells):
             parts.append(text(left - 6, BELOW_TITLE + _MAP_ROW * (row + 0.5) + 3.5, rows[row], anchor="end"))
@@ -417,7 +420,7 @@ class HeatMap(Drawn):
 
 
 def _wide(estimate: Estimate, span: float) -> bool:
-    """Return whether an interval is too wide for a scale of some length; false without an interval."""
+    """Return whether an interval is too wide for a scale of some length; False without an interval."""
     return estimate.has_interval and estimate.high - estimate.low > WIDE * span
 
 
@@ -447,12 +450,12 @@ def _luminance(colour: bytes) -> float:
 
 
 def shade(share: float) -> bytes:
-    """Return the colour of a share of a scale, from pale to dark: red, green and blue.
+    """Return the colour (red, green, blue) of a fraction of a scale, from pale to dark.
 
-    Source: ColorBrewer 2.0, YlGnBu in 9 classes, interpolated. The palest and the darkest colours are left out: text
-    stays readable on every cell, and cells stay visible on white.
+    Source: ColorBrewer 2.0, YlGnBu in 9 classes, interpolated. The palest and the darkest colours are left out, so that
+    text is readable on every cell and cells are visible on white.
     """
     place = (0.08 + 0.8 * min(1.0, max(0.0, share))) * (len(_SHADES) - 1)
     first = int(place)
     pairs = zip(_SHADES[first], _SHADES[first + 1], strict=True)
-    return bytes(round(one + (place - first) * (other - one)) for one, other in pairs)
+    return bytes(round(channel + (place - first) * (other - channel)) for channel, other in pairs)

@@ -1,4 +1,4 @@
-"""Comparisons as tables and as records: one builder of each for whatever was compared."""
+"""Comparisons as tables and as records: one builder for each, whatever was compared."""
 
 import json
 import math
@@ -21,7 +21,7 @@ _TRANSFORM_TITLES: Final = {
     "transpose": "Transposition",
 }
 _OF_TRANSFORMS: Final = ("agent", "transform")
-"""Tags that a transform has a column or a table for; its other tags are conditions."""
+"""Tags of a transform that have a column or table of their own; its other tags are conditions."""
 
 
 def family_table(
@@ -32,44 +32,44 @@ def family_table(
     name: str = "pairs",
     clusters: str = "grids",
 ) -> tuple[list[Compared], Table]:
-    """Return the comparisons of a family and their table; TESTS in its caption becomes their number."""
+    """Return the comparisons of a family and their table. In its caption, TESTS is replaced by their number."""
     tests = compare(pairs, measures, name=name)
     caption = caption.replace("TESTS", counted(len(tests), "test"))
     return tests, comparison_table(tests, caption=caption, clusters=clusters)
 
 
 def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
-    """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
+    """Return comparisons as a table, one per line; n counts the values of both sides on common grids.
 
-    Methods and notes stand below it, marked in its last column; ``clusters`` is the heading for grids. The margins are
-    shown for transforms, and where equivalence was tested.
+    Methods and notes are below the table, referenced in its last column; ``clusters`` is the heading for grids. Margins
+    are shown for transforms, and if equivalence was tested.
     """
     footnotes = Footnotes()
-    margins = _of_transforms(comparisons) or any(one.equivalence for one in comparisons)
+    margins = _of_transforms(comparisons) or any(comparison.equivalence for comparison in comparisons)
     names, (difference_title, effect_title, equal_title) = _named(comparisons)
 
-    def notes(one: Compared) -> str:
-        difference = one.paired.difference
+    def notes(comparison: Compared) -> str:
+        difference = comparison.paired.difference
         by = difference.method if difference.has_interval else "no interval"
-        method = f"method: {by}" if one.paired.labels else "method: no interval, no test"
-        return footnotes.mark(method, *(note.replace("grids", clusters) for note in one.notes))
+        method = f"method: {by}" if comparison.paired.labels else "method: no interval, no test"
+        return footnotes.mark(method, *(note.replace("grids", clusters) for note in comparison.notes))
 
-    def effect(one: Compared) -> str:
-        value = one.paired.test.effect
+    def effect(comparison: Compared) -> str:
+        value = comparison.paired.test.effect
         return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
 
     of_margins: TextColumns[Compared] = [
-        ("margin", lambda one: f"{one.equivalence.margin:g}" if one.equivalence else "–"),
+        ("margin", lambda comparison: f"{comparison.equivalence.margin:g}" if comparison.equivalence else "–"),
         (equal_title, _equal_p),
     ]
     columns: TextColumns[Compared] = [
         *names,
-        *([("reading", lambda one: one.verdict)] if margins else []),
+        *([("reading", lambda comparison: comparison.verdict)] if margins else []),
         *value_columns(attrgetter("paired.difference"), difference_title),
-        ("n", lambda one: str(sum(one.paired.counts))),
-        (clusters, lambda one: str(len(one.paired.labels))),
+        ("n", lambda comparison: str(sum(comparison.paired.counts))),
+        (clusters, lambda comparison: str(len(comparison.paired.labels))),
         (effect_title, effect),
-        ("p / Holm", lambda one: f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}"),
+        ("p / Holm", lambda comparison: f"{p_text(comparison.test.p_value)} / {p_text(comparison.test.adjusted)}"),
         *(of_margins if margins else []),
         ("notes", notes),
     ]
@@ -77,29 +77,35 @@ def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clus
     return plain_table(comparisons, columns, numbers, caption=caption, footnotes=footnotes)
 
 
-def _equal_p(one: Compared) -> str:
-    return "–" if one.shown is None else "undefined" if math.isnan(one.shown.p_value) else p_text(one.shown.adjusted)
+def _equal_p(comparison: Compared) -> str:
+    return (
+        "–"
+        if comparison.shown is None
+        else "undefined"
+        if math.isnan(comparison.shown.p_value)
+        else p_text(comparison.shown.adjusted)
+    )
 
 
 def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
-    """Return how far single grids differ, one comparison a line."""
+    """Return the spread of differences over single grids, one comparison per line."""
     footnotes = Footnotes()
 
-    def cells(one: Compared) -> tuple[str, ...]:
-        single, unit = one.sensitivity, one.paired.difference.unit
-        if single is None or one.exchange is None:
-            raise ValueError(f"single grids must have been compared, but those of {one.first} were not")
+    def cells(comparison: Compared) -> tuple[str, ...]:
+        single, unit = comparison.sensitivity, comparison.paired.difference.unit
+        if single is None or comparison.exchange is None:
+            raise ValueError(f"the single grids of {comparison.first} were not compared")
         low, high = (short(end, unit) for end in (single.low, single.high))
         method = f"root of a mean over grids ({single.square.method}); {single.method}"
         method = method if single.square.clusters else "no interval, no test"
         return (
-            *(text(one) for _, text in names),
+            *(text(comparison) for _, text in names),
             short(single.value, unit),
             "undefined" if math.isnan(single.low) else f"[{low}, {high}]",
             str(sum(single.counts)),
             str(single.square.clusters),
-            f"{p_text(single.p_value)} / {p_text(one.exchange.adjusted)}",
-            footnotes.mark(f"method: {method}", single.note, one.exchange.note),
+            f"{p_text(single.p_value)} / {p_text(comparison.exchange.adjusted)}",
+            footnotes.mark(f"method: {method}", single.note, comparison.exchange.note),
         )
 
     names, _ = _named(comparisons)
@@ -114,28 +120,28 @@ def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
 
 
 def _named(comparisons: Sequence[Compared]) -> tuple[TextColumns[Compared], tuple[str, str, str]]:
-    """Return the columns that name comparisons, and the headings of difference, effect and equivalence."""
-    measure = ("metric" if _of_transforms(comparisons) else "measure", lambda one: title_of(one.measure))
+    """Return the columns that name comparisons, and the headings for difference, effect and equivalence."""
+    measure = ("metric" if _of_transforms(comparisons) else "measure", lambda comparison: title_of(comparison.measure))
     if _of_transforms(comparisons):
         return [measure, ("transformation", transform_of)], ("difference", "effect size", "TOST p (Holm)")
     sides: TextColumns[Compared] = [
         measure,
-        ("first", lambda one: one.first),
-        ("second", lambda one: one.second),
+        ("first", lambda comparison: comparison.first),
+        ("second", lambda comparison: comparison.second),
         *((name, partial(_tag, name)) for name in varying_tags(comparisons)),
     ]
     return sides, ("first − second", "signed effect", "equivalence p (Holm)")
 
 
 def _of_transforms(comparisons: Sequence[Compared]) -> bool:
-    return any(one.sensitivity is not None for one in comparisons)
+    return any(comparison.sensitivity is not None for comparison in comparisons)
 
 
-def transform_of(one: Compared) -> str:
-    """Return the transform of a comparison in words, with the conditions of its worlds."""
-    where = describe_key({name: value for name, value in one.tags.items() if name not in _OF_TRANSFORMS})
-    title = _TRANSFORM_TITLES.get(str(one.tags["transform"]), str(one.tags["transform"]))
-    return f"{title}, {where}" if where else title
+def transform_of(comparison: Compared) -> str:
+    """Describe the transform of a comparison, with the conditions of its worlds."""
+    conditions = describe_key({name: value for name, value in comparison.tags.items() if name not in _OF_TRANSFORMS})
+    title = _TRANSFORM_TITLES.get(str(comparison.tags["transform"]), str(comparison.tags["transform"]))
+    return f"{title}, {conditions}" if conditions else title
 
 
 def varying_tags(comparisons: Sequence[Compared]) -> list[str]:
@@ -150,27 +156,30 @@ def _tag(name: str, comparison: Compared) -> str:
 
 
 def p_text(value: float) -> str:
-    """Write a p value with two digits, small ones as ``< 0.0001``."""
+    """Format a p value with two digits, small ones as ``< 0.0001``."""
     if math.isnan(value):
         return "undefined"
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
 def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return comparisons, one mapping each, undefined numbers as None."""
-    return [{**_names(one), **_numbers(one), **_single_grids(one), "note": "; ".join(one.notes)} for one in comparisons]
+    """Return one mapping per comparison, with undefined numbers as None."""
+    return [
+        {**_names(comparison), **_numbers(comparison), **_single_grids(comparison), "note": "; ".join(comparison.notes)}
+        for comparison in comparisons
+    ]
 
 
-def _names(one: Compared) -> dict[str, Any]:
-    if one.sensitivity is None:
-        tags = {f"tag {name}": value for name, value in one.tags.items()}
-        return {"measure": one.measure, "first": one.first, "second": one.second, **tags}
-    return {"agent": one.tags["agent"], "measure": one.measure, **one.tags}
+def _names(comparison: Compared) -> dict[str, Any]:
+    if comparison.sensitivity is None:
+        tags = {f"tag {name}": value for name, value in comparison.tags.items()}
+        return {"measure": comparison.measure, "first": comparison.first, "second": comparison.second, **tags}
+    return {"agent": comparison.tags["agent"], "measure": comparison.measure, **comparison.tags}
 
 
-def _single_grids(one: Compared) -> dict[str, Any]:
-    single = one.sensitivity
-    if single is None or one.exchange is None:
+def _single_grids(comparison: Compared) -> dict[str, Any]:
+    single = comparison.sensitivity
+    if single is None or comparison.exchange is None:
         return {}
     return {
         "root_mean_square": json_number(single.value),
@@ -179,40 +188,40 @@ def _single_grids(one: Compared) -> dict[str, Any]:
         "root_mean_square_n": sum(single.counts),
         "root_mean_square_grids": single.square.clusters,
         "p_exchange": json_number(single.p_value),
-        "p_exchange_holm": json_number(one.exchange.adjusted),
+        "p_exchange_holm": json_number(comparison.exchange.adjusted),
         "exchange_method": single.method,
         "exchange_note": single.note,
     }
 
 
-def _numbers(one: Compared) -> dict[str, Any]:
-    difference, test = one.paired.difference, one.paired.test
+def _numbers(comparison: Compared) -> dict[str, Any]:
+    difference, test = comparison.paired.difference, comparison.paired.test
     return {
         "unit": difference.unit,
         "difference": json_number(difference.value),
         "low": json_number(difference.low),
         "high": json_number(difference.high),
         "confidence": difference.confidence,
-        "n": sum(one.paired.counts),
+        "n": sum(comparison.paired.counts),
         "grids": difference.clusters,
         "method": difference.method,
         "effect": json_number(test.effect),
         "nonzero": test.nonzero,
-        "p": json_number(one.test.p_value),
-        "p_holm": json_number(one.test.adjusted),
+        "p": json_number(comparison.test.p_value),
+        "p_holm": json_number(comparison.test.adjusted),
         "test": "interval of the mean difference",
         "p_signed_rank": json_number(test.p_value),
         "signed_rank_method": test.method,
-        "margin": None if one.equivalence is None else one.equivalence.margin,
-        "p_equivalence": None if one.equivalence is None else json_number(one.equivalence.p_value),
-        "p_equivalence_holm": None if one.shown is None else json_number(one.shown.adjusted),
-        "reading": one.verdict,
-        "unpaired": len(one.paired.unpaired_a) + len(one.paired.unpaired_b),
-        "undefined": one.paired.undefined,
+        "margin": None if comparison.equivalence is None else comparison.equivalence.margin,
+        "p_equivalence": None if comparison.equivalence is None else json_number(comparison.equivalence.p_value),
+        "p_equivalence_holm": None if comparison.shown is None else json_number(comparison.shown.adjusted),
+        "reading": comparison.verdict,
+        "unpaired": len(comparison.paired.unpaired_a) + len(comparison.paired.unpaired_b),
+        "undefined": comparison.paired.undefined,
     }
 
 
-def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
+def as_json(records: Sequence[Mapping[str, Any]], **metadata: Any) -> str:
     """Return records as JSON with metadata; the same numbers give the same text."""
-    value = {**about, "comparisons": list(records)}
+    value = {**metadata, "comparisons": list(records)}
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"

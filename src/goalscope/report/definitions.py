@@ -1,4 +1,4 @@
-"""Definitions and titles of measures, the measures of each part of a report, and differences in words."""
+"""Definitions and titles of measures, the measures in each part of a report, and differences in words."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -23,11 +23,11 @@ TASK_CITED = (
     "define the metric. docs/exploration.md says what is done where its text leaves a choice open."
 )
 POOLED = "accuracy pooled over steps"
-"""A ratio of sums, not a mean of rows."""
+"""Note for a measure that is a ratio of sums, not a mean of rows."""
 
 KEY_STEPWISE = "error approaches the key"
 KEY_POOLED = "key attraction bias, pooled"
-"""The share of all non-optimal actions of an agent that approach the key, as the paper counts it: a ratio of sums."""
+"""The share of an agent's non-optimal moves that approach the key, as in the paper: a ratio of sums."""
 
 # The excess per visit has expectation 0 for an optimal agent; the mean over states has a small bias.
 HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
@@ -36,10 +36,10 @@ FAILED_TURNS: Final[Mapping[str, tuple[str, ...]]] = {
     "left out": ("action accuracy of valid turns",),
     "both": ("action accuracy", "action accuracy of valid turns"),
 }
-"""The accuracies that tables show, by the study's setting analysis.failed_turns."""
+"""The accuracies that tables show, for each value of analysis.failed_turns in the study."""
 FORMAT_SHARE = 0.1
-"""Share of turns without an action above which a report begins with a warning. By default such a turn is a step in
-place: it can change each share of turns or steps by as much."""
+"""If more than this share of turns has no valid move, a report begins with a warning. By default such a turn counts as
+a step in place, which can change any share of turns or steps by as much."""
 SIZE_FIGURES = ("success", "action accuracy")
 CURVES = (
     "action optimality",
@@ -113,38 +113,38 @@ _TITLES = {
 
 
 def shown_accuracies(measures: Sequence[str], failed_turns: str) -> tuple[str, ...]:
-    """Return the names of measures with the accuracies of a setting in the place of "action accuracy"."""
+    """Replace "action accuracy" among names of measures by the accuracies that a setting shows."""
     accuracies = FAILED_TURNS[failed_turns]
     return tuple(name for measure in measures for name in (accuracies if measure == "action accuracy" else (measure,)))
 
 
 def explain_failed_turns(failed_turns: str) -> str:
-    """Return how turns without an action count in the accuracy that is shown, as one sentence."""
+    """Explain in one sentence how turns without a valid move count in the accuracy that is shown."""
     counted = {
         "wrong": "count as wrong in the accuracy",
         "left out": "are left out of the accuracy",
         "both": "count as wrong in the accuracy, and are left out of the accuracy of valid turns",
     }
-    others = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
+    other_settings = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
     return (
         f"Turns without an action, those that a server withheld among them, {counted[failed_turns]} "
-        f"(analysis.failed_turns: {failed_turns}; the other settings: {others})."
+        f"(analysis.failed_turns: {failed_turns}; the other settings: {other_settings})."
     )
 
 
 OWN_SCALES: Final = frozenset({"reward"})
-"""Units whose scale is that of an environment: values of two of them have no common mean."""
+"""Units whose scale depends on the environment, so that values of two environments have no common mean."""
 
 ENVIRONMENT: Final = ("kind", "environment", "level")
-"""Tags of worlds that name an environment."""
+"""Tags of worlds that identify an environment."""
 
 
 def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, ...]:
-    """Return the tags across which values of a unit are never averaged, none for units that mean the same everywhere.
+    """Return the tags across which values of a unit are never averaged; none for units with a common scale.
 
     Args:
         unit: the unit of a measure.
-        values: tag -> its values in a run; tags with one value separate nothing.
+        values: tag -> its values in a run; a tag with one value separates nothing.
     """
     return tuple(name for name in ENVIRONMENT if len(values.get(name, ())) > 1) if unit in OWN_SCALES else ()
 
@@ -156,18 +156,18 @@ def named_in(measure: str, environment: Sequence[Tag]) -> str:
 
 
 def title_of(measure: str) -> str:
-    """Return the heading of a measure, e.g. "Excess JSD (5+ visits)"."""
+    """Return the title of a measure, e.g. "Excess JSD (5+ visits)"."""
     return _TITLES.get(measure, measure[:1].upper() + measure[1:])
 
 
 def in_sentence(measure: str) -> str:
-    """Return the heading of a measure for use inside a sentence: abbreviations keep their capitals."""
+    """Return the title of a measure for use inside a sentence; abbreviations keep their capitals."""
     title = title_of(measure)
     return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
-    """Return the definition of a measure in "grids" or "tasks", None where nobody registered one."""
+    """Return the definition of a measure in "grids" or "tasks", or None if none is registered."""
     if worlds == "tasks" and measure in TASK_DEFINITIONS:
         return Definition(TASK_DEFINITIONS[measure], TASK_CITED)
     if measure in _RATIOS:
@@ -186,9 +186,9 @@ def in_words(
     none: str = "no difference was shown for",
     unknown: str = "it cannot be said for",
 ) -> str:
-    """Return a sentence on the differences above 0, below 0, not distinguished from 0, and without an interval.
+    """Describe which differences are above 0, below 0, not distinguished from 0, or without an interval.
 
-    Each kind has its own opening. A difference without rows is None; the sentence is "" where all are None.
+    Each group has its own opening. A difference without rows is None; the result is "" if all are None.
     """
     groups: dict[str, list[str]] = {higher: [], lower: [], none: [], unknown: []}
     for name, estimate in parts:
@@ -203,7 +203,7 @@ def in_words(
 
 
 def interval_in_words(estimate: Estimate) -> str:
-    """Write a difference for a sentence: ``+0.200 [0.100, 0.300]``, or the reason for a missing interval."""
+    """Format a difference for a sentence: ``+0.200 [0.100, 0.300]``, or the reason why it has no interval."""
     value = short(estimate.value, estimate.unit)
     if estimate.value > 0 and value.strip("0."):
         value = f"+{value}"
@@ -215,6 +215,6 @@ def interval_in_words(estimate: Estimate) -> str:
 
 
 def _end(value: float, unit: str) -> str:
-    """Write an end of an interval; one that is not 0 never reads as 0."""
+    """Format an end of an interval; an end that is not 0 is never shown as 0."""
     text = short(value, unit)
     return text if text.strip("−0.") or value == 0 else f"{value:.1g}".replace("-", "−")

@@ -1,6 +1,6 @@
 """Figures and tables of a page by name, and their export as LaTeX, Markdown and CSV with all text escaped.
 
-A table of estimates holds values and intervals in one cell; as CSV they have separate columns.
+In a table of estimates, value and interval share a cell; in CSV they have separate columns.
 """
 
 import re
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 FIGURES: Final = (".svg", ".pdf", ".png", ".csv")
 TABLES: Final = (".tex", ".md", ".csv")
-"""Endings of the files that figures and tables are written as."""
+"""File endings for figures and for tables."""
 
 _PIXELS_PER_INCH: Final = 300  # of figures written as PNG
-_MAX_TABLE_LINES: Final = 40  # of a table on one page; a longer one is a longtable
-_MAX_LINE_CHARACTERS: Final = 36  # of a cell on one line; longer text is wrapped
+_MAX_TABLE_LINES: Final = 40  # maximum lines of a table on one page; a longer one is a longtable
+_MAX_LINE_CHARACTERS: Final = 36  # maximum characters of a cell on one line; longer text is wrapped
 
 _TEX: Final[Mapping[int, str]] = str.maketrans(
     {
@@ -46,7 +46,7 @@ _TEX: Final[Mapping[int, str]] = str.maketrans(
         "[": "{[}",
         "]": "{]}",
         "*": "{*}",
-        # Two of them would be set as one other character.
+        # LaTeX would set two of them as one other character.
         "-": "{-}",
         ",": "{,}",
         "−": "$-$",
@@ -91,10 +91,10 @@ def named(sections: Iterable[Declared]) -> Named:
 
 
 def named_of_run(path: str | Path) -> Named:
-    """Return the figures and tables of the report of a measured run.
+    """Return the figures and tables of the report of a measured run, by name.
 
     Raises:
-        ValueError: the run has no episodes, or rows that do not cover them.
+        ValueError: if the run has no episodes, or its rows do not cover them.
     """
     with Store(path) as store:
         check_covered(store)
@@ -105,11 +105,11 @@ def find(items: Named, name: str) -> Figure | Table:
     """Return the figure or table with a name.
 
     Raises:
-        ValueError: an unknown name; the message suggests similar ones.
+        ValueError: if the name is unknown; the message suggests similar ones.
     """
     if name not in items:
         got = f"{name!r}{near_miss(name, list(items), most=3)}"
-        raise ValueError(f"a figure or table must be one of the page, got {got} (goalscope figure RUN --list)")
+        raise ValueError(f"the page has no figure or table of that name, got {got} (goalscope figure RUN --list)")
     return items[name]
 
 
@@ -118,15 +118,15 @@ def figure(run: str | Path, name: str) -> "MatplotlibFigure":
 
     Args:
         run: the directory of a measured run.
-        name: the name of the figure: it stands below it on the page, and in `goalscope figure RUN --list`.
+        name: name of the figure; it is below the figure on the page, and in `goalscope figure RUN --list`.
 
     Returns:
-        A figure of matplotlib, of a size in inches: shapes and texts (the first is the title) on one pair of axes;
-        change them as you like, and save it with its ``savefig``.
+        A matplotlib figure with its size in inches: shapes and texts (the first one is the title) on one pair of axes.
+        Change them as you like, and save the figure with ``savefig``.
 
     Raises:
-        ValueError: an unknown name, or that of a table; the run is not measured.
-        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+        ValueError: if the name is unknown or that of a table, or the run is not measured.
+        ImportError: if matplotlib is not installed (it comes with the extra ``report``).
     """
     return drawn(named_of_run(run), name)
 
@@ -135,12 +135,12 @@ def drawn(items: Named, name: str) -> "MatplotlibFigure":
     """Draw the figure with a name.
 
     Raises:
-        ValueError: an unknown name, or that of a table.
+        ValueError: if the name is unknown, or that of a table.
     """
     item = find(items, name)
     if isinstance(item, Table):
         raise ValueError(
-            f"a figure must be drawn, got the table {name!r}: goalscope figure RUN {name} --out {name}.tex"
+            f"{name!r} is a table, not a figure: write it with goalscope figure RUN {name} --out {name}.tex"
         )
     return item.drawn.draw()
 
@@ -156,7 +156,7 @@ def write_all(items: Named, folder: Path) -> list[Path]:
     """Write every figure as SVG and CSV, and every table as LaTeX, Markdown and CSV; return the files.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: if the folder cannot be written.
     """
     Folder(folder).make()
     files = []
@@ -168,12 +168,12 @@ def write_all(items: Named, folder: Path) -> list[Path]:
 
 
 def write(item: Figure | Table, path: Path) -> None:
-    """Write a figure as SVG, PDF, PNG or CSV, or a table as LaTeX, Markdown or CSV, as its name ends.
+    """Write a figure as SVG, PDF, PNG or CSV, or a table as LaTeX, Markdown or CSV, depending on the file ending.
 
     Raises:
-        ValueError: another ending, or a picture that only SVG can hold.
-        ImportError: PDF and PNG need matplotlib (it comes with the extra ``report``).
-        OSError: it cannot be written.
+        ValueError: for another ending, or a picture that only SVG can represent.
+        ImportError: if matplotlib, which PDF and PNG need, is not installed (it comes with the extra ``report``).
+        OSError: if the file cannot be written.
     """
     kind, endings = ("table", TABLES) if isinstance(item, Table) else ("figure", FIGURES)
     if path.suffix not in endings:
@@ -246,9 +246,9 @@ def _markdown_text(text: str) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """Return a table as LaTeX, with the rules of booktabs; a long one is a longtable, over several pages.
+    """Return a table as LaTeX with booktabs rules; a long table is a longtable, over several pages.
 
-    All text is escaped; characters outside of the fonts of plain LaTeX are written as code points.
+    All text is escaped; characters that plain LaTeX fonts lack are written as code points.
     """
     lengths = [
         max((len(_entry_text(row[column])) for row in table.rows), default=0) for column in range(len(table.headings))

@@ -1,4 +1,4 @@
-"""Figures of a report: SVG text, byte-identical for equal numbers, with text as text."""
+"""Figures of a report as SVG text: byte-identical for equal numbers, with text as text."""
 
 import csv
 import re
@@ -8,12 +8,12 @@ from io import StringIO
 from typing import Any
 
 _FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
-"""Font families for SVG text; the layout counts with the widths of the first."""
+"""Font families for SVG text; the layout uses the character widths of the first."""
 
 INK = "#1f2328"
 MUTED = "#57606a"
 RULES = "#e4e7eb"
-# Any two colours are distinct, also for readers with protanopia or deuteranopia, and each contrasts with white paper.
+# Any two colours can be distinguished, even with protanopia or deuteranopia, and each contrasts with white paper.
 COLOURS = ("#0072b2", "#d55e00", "#222222", "#3d9980", "#4b3fd0", "#704214", "#4890a8", "#700060")
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Maximum numbers of characters of a label and of a tick."""
@@ -39,12 +39,12 @@ def drawing(
     """Return SVG elements as a picture.
 
     Args:
-        width, height: its size in units of the view box.
-        label: a sentence that describes it.
+        width, height: size in units of the view box.
+        label: a sentence that describes the picture.
         font: size and weight of its text.
         parts: the elements.
-        unit: that of its width on the page, pixels where "".
-        kind: "chart" for one that takes the colours of the page.
+        unit: unit of the width on the page, "" for pixels.
+        kind: "chart" for a picture that uses the colours of the page.
     """
     drawn_as = f' class="{kind}"' if kind else ""
     opening = (
@@ -57,11 +57,11 @@ def drawing(
 _OF_THE_PAGE = {INK: "ink", MUTED: "soft", RULES: "line", "#ffffff": "back"} | {
     colour: f"series-{index}" for index, colour in enumerate(COLOURS)
 }
-"""Colour of a chart -> variable of the page's style sheet; colours that are written as words stay as they are."""
+"""Colour of a chart -> variable of the page's style sheet; colours given by name stay unchanged."""
 
 
 def themed(svg: str) -> str:
-    """Return a figure for a page: the colours of a chart are those that the reader chose, light or dark."""
+    """Return a figure for a page: a chart uses the light or dark colours that the reader chose."""
     if 'class="chart"' not in svg[: svg.index(">")]:
         return svg
 
@@ -72,33 +72,33 @@ def themed(svg: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text with escapes for control characters, changes of direction and other invisible characters."""
+    """Escape control characters, direction changes and other invisible characters in a text."""
     return text.translate(_ESCAPES)
 
 
 def short_label(text: str, max_characters: int = LONGEST_LABEL) -> str:
-    """Return a name that fits into a figure: truncated, without invisible characters."""
+    """Shorten a name to fit into a figure, without invisible characters."""
     text = visible(text).replace("\n", " ")
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
 def embed(svg: str, label: str) -> str:
-    """Return an SVG with a label (a sentence) in place of its own."""
+    """Return an SVG with its label (a sentence) replaced."""
     return re.sub(r'aria-label="[^"]*"', lambda _: f'aria-label="{escape(label)}"', svg, count=1)
 
 
 Record = Mapping[str, Any]
-"""A figure's record of one estimate or cell: a line of its CSV."""
+"""A figure's record of one estimate or cell: one line of its CSV."""
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV: undefined numbers are empty, texts are escaped against reading as formulas."""
+    """Return records as CSV; undefined numbers are empty, and texts are escaped against reading as formulas."""
     columns = list(dict.fromkeys(name for record in records for name in record))
     return csv_text(columns, ([record.get(name) for name in columns] for record in records))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table as CSV: None is empty, texts are escaped against reading as formulas."""
+    """Return a table as CSV; None is empty, and texts are escaped so that no spreadsheet reads a formula."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(_cell, columns))

@@ -21,11 +21,11 @@ from goalscope.stats import LESS, Estimate, Grouped, clusters_of, estimate_poole
 from goalscope.stats.rows import Rows, Tag
 
 Key = Mapping[str, Tag]
-"""Measure and tags of an estimate; ``less`` names the control of a difference. Missing tags are None."""
+"""Measure and tags of an estimate; ``less`` names the control that was subtracted. Missing tags are None."""
 
 
 class Estimates:
-    """Estimates indexed by measure and tags; ``listed`` holds them with their keys, in order."""
+    """Estimates indexed by measure and tags; ``listed`` has them in order, with their keys."""
 
     def __init__(self, listed: Iterable[Grouped] = ()) -> None:
         self.listed = tuple(listed)
@@ -38,16 +38,16 @@ class Estimates:
         return iter(self.listed)
 
     def get(self, *keys: Key, **tags: Tag) -> Estimate | None:
-        """Return the estimate of some keys together, the later before the earlier; None where there is none."""
+        """Return the estimate for several keys combined, where later keys take precedence; None if there is none."""
         return self._found.get(_identity({name: value for key in (*keys, tags) for name, value in key.items()}))
 
     def keys(self, *names: str, **conditions: Tag) -> list[dict[str, Tag]]:
-        """Return the distinct combinations of some tags, under conditions on others, in order of appearance."""
+        """Return the distinct combinations of some tags, given conditions on other tags, in order of appearance."""
         combinations = dict.fromkeys(tuple(map(grouped.key.get, names)) for grouped in self._under(conditions))
         return [dict(zip(names, values, strict=True)) for values in combinations]
 
     def values(self, name: str, **conditions: Tag) -> list[Tag]:
-        """Return the values of a tag, under conditions on others: numbers by size, then texts, None left out."""
+        """Return the values of a tag, given conditions on other tags: numbers in order, then texts, without None."""
         return sorted(
             (value for key in self.keys(name, **conditions) if (value := key[name]) is not None),
             key=lambda value: (0, value, "") if isinstance(value, int | float) else (1, 0.0, value),
@@ -63,14 +63,14 @@ class Estimates:
                 yield grouped
 
     def picked(self, keys: Iterable[Key], **shared: Tag) -> list[Grouped]:
-        """Return the estimates of some keys combined with shared tags; the results have these keys alone."""
+        """Return the estimates for some keys combined with shared tags; the results have only these keys."""
         estimates = ((key, self.get(key, shared)) for key in keys)
         return [Grouped(key=key, estimate=estimate) for key, estimate in estimates if estimate is not None]
 
     def along(
         self, axis: str, key: Key, places: Mapping[Any, float] | None = None
     ) -> tuple[tuple[float, ...], tuple[Estimate, ...]]:
-        """Return ascending positions of a tag's values under a key, and their estimates; numbers are their own."""
+        """Return positions for the values of a tag under a key, ascending, with their estimates."""
         points: dict[float, Estimate] = {}
         for value in dict.fromkeys(grouped.key.get(axis) for grouped in self.listed):
             position = number_of(value) if places is None else places.get(value)
@@ -80,12 +80,12 @@ class Estimates:
 
 
 def estimates_by(rows: Rows, *by: str, counts: Counts | None = None) -> Estimates:
-    """Return the estimates of rows about behaviour by some tags; ``counts``: how many equal rows each stands for."""
+    """Return estimates of rows about behaviour, grouped by tags; ``counts`` are the numbers of equal rows."""
     return Estimates(estimate_rows(rows, by=by, bounds=measure_bounds(), counts=counts))
 
 
 def describe_key(key: Key) -> str:
-    """Write the conditions of a key in words, e.g. ``key-no-door worlds, matched control, rotate``."""
+    """Describe the conditions of a key, e.g. ``key-no-door worlds, matched control, rotate``."""
     parts = []
     for name, value in key.items():
         phrases = {"kind": f"{value} worlds", "control": "matched control without key", "names": f"{value} names"}
@@ -95,7 +95,7 @@ def describe_key(key: Key) -> str:
 
 
 def number_of(value: Tag) -> float | None:
-    """Return a size, layer or density as a number, None where it is none."""
+    """Return a size, layer or density as a number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -115,33 +115,33 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "agent, size, density": ("agent", "size", "density"),
     "agent, distance": ("agent", "distance"),
 }
-"""Table -> the tags that its estimates are grouped by, in addition to the conditions of the run."""
+"""Table -> the tags by which its estimates are grouped, in addition to the conditions of the run."""
 
 GROUPING_TAGS = tuple(dict.fromkeys((*(tag for tags in TABLES.values() for tag in tags), *CONDITIONS)))
 """Tags that distinguish the groups of the tables."""
 
 _CURVE = "distance"
-"""Tag of rows about one distance to the goal; measures with such rows enter the tables by distance alone."""
+"""Tag of rows about one distance to the goal; measures with such rows appear only in tables by distance."""
 
 STEPWISE = "action optimality"
 _RATIOS = {STEPWISE: POOLED, KEY_STEPWISE: KEY_POOLED}
-"""Measures with one row a step or action, and the figures that pool them: ratios of sums, with intervals over grids."""
+"""Measures with one row per step or action, and the pooled figures: ratios of sums, with intervals over grids."""
 
 _FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without", "undefined", "method", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All estimates of a run; the key of each holds "measure", the tags of its table and the conditions."""
+    """All estimates of a run. The key of each has "measure", the tags of its table and the conditions."""
 
     tables: Mapping[str, Estimates]  # table -> its estimates, in order
-    conditions: tuple[str, ...]  # the tags among `CONDITIONS` that vary in this run
+    conditions: tuple[str, ...]  # those of `CONDITIONS` that vary in this run
     agents: tuple[str, ...]  # names in order of appearance
     measures: Mapping[str, str]  # measure -> unit, in order of appearance
-    noun: str = "grid"  # the word for what intervals count
+    noun: str = "grid"  # noun for the clusters over which intervals are computed
 
     def find(self, table: str, measure: str, **key: Tag) -> Estimate | None:
-        """Return the estimate of a measure in a group, None where the run has no rows for it.
+        """Return the estimate of a measure in a group, or None if the run has no rows for it.
 
         Args:
             table: name of the table, one of `TABLES`.
@@ -151,22 +151,22 @@ class Ledger:
         return self.tables[table].get(measure=measure, **key)
 
     def groups(self, table: str) -> list[dict[str, Tag]]:
-        """Return the combinations of conditions in a table, in order; ``[{}]`` where none varies."""
+        """Return the combinations of conditions in a table, in order; ``[{}]`` if none varies."""
         return self.tables[table].keys(*self.conditions)
 
     def only(self, condition: str, value: Tag) -> "Ledger":
-        """Return the ledger of the estimates under one value of a condition, all of them where it does not vary."""
+        """Return the ledger of the estimates under one value of a condition; all estimates if it does not vary."""
         if condition not in self.conditions:
             return self
         return replace(self, tables={name: table.only(**{condition: value}) for name, table in self.tables.items()})
 
-    def to_json(self, **about: Any) -> str:
-        """Return all numbers as JSON, undefined ones as null; the same numbers give the same text.
+    def to_json(self, **metadata: Any) -> str:
+        """Return all numbers as JSON, undefined ones as null; equal numbers give equal text.
 
-        Each table is {"columns": names, "rows": one list an estimate}, ready for a data frame.
+        Each table is {"columns": names, "rows": one list per estimate}, ready for a data frame.
 
         Args:
-            about: metadata of the tables (name of the study, content hash, ...).
+            metadata: metadata of the tables (name of the study, content hash, ...).
         """
         tables = {}
         for name, table in self.tables.items():
@@ -175,7 +175,7 @@ class Ledger:
             for grouped in table:
                 rows.append([grouped.key["measure"], *map(grouped.key.get, tags), *recorded(grouped.estimate).values()])
             tables[name] = {"columns": ["measure", *tags, *_FIELDS], "rows": rows}
-        value = {**about, "tables": tables}
+        value = {**metadata, "tables": tables}
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -184,10 +184,10 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
 
     Args:
         rows: the rows of the run.
-        agents: names of agents in the order in which they are to be listed; others follow in alphabetical order.
+        agents: names of agents in the order in which to list them; others follow alphabetically.
 
     Raises:
-        ValueError: there are no rows, or rows without an agent.
+        ValueError: if there are no rows, or rows without an agent.
     """
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
     if not len(measured):
@@ -198,7 +198,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
     order = [name for name in agents if name in present]
     order += sorted(present - set(order))
     conditions = tuple(name for name in CONDITIONS if len(measured.values.get(name, ())) > 1)
-    # Which grids a group has is counted once for all measures.
+    # The grids of a group are counted once for all measures.
     all_groups = measured.distinct(GROUPING_TAGS)
     grids = {name: clusters_of(all_groups, (*tags, *conditions)) for name, tags in TABLES.items()}
     tables: dict[str, list[Grouped]] = {name: [] for name in TABLES}
@@ -210,7 +210,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
                 if curve is (_CURVE in tags) and (
                     not {"size", "density"} <= set(tags) or measure in (*HEADLINE, *MAPS)
                 ):
-                    # Sizes and densities are for worlds that have both; the finest table is kept to the main measures.
+                    # Tables by size and density need worlds with both; the finest table has only the main measures.
                     needed = {*tags, "density"} if "size" in tags else set(tags)
                     has_tags = np.logical_and.reduce([of_measure.known(tag) for tag in sorted(needed)])
                     tables[name] += estimate_rows(
@@ -224,7 +224,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
             if measure in _RATIOS:
                 pooled += _pooled(of_measure, counts, grids["agent"], _RATIOS[measure], conditions)
     tables["agent"] += sorted(pooled, key=lambda grouped: list(_RATIOS.values()).index(str(grouped.key["measure"])))
-    # One order for all tables: measure, then agents as asked for, then as the rows have them.
+    # One order for all tables: by measure, then by agent as requested, then as in the rows.
     measures = {str(grouped.key["measure"]): grouped.estimate.unit for table in tables.values() for grouped in table}
     measure_rank, agent_rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
 
@@ -253,20 +253,20 @@ def _pooled(
 
 
 def tag_of(rows: Rows, name: str) -> list[Tag]:
-    """Return the values of a tag of each row, None where no row has it."""
+    """Return the value of a tag for each row, None if no row has the tag."""
     return rows.tags[name].tolist() if name in rows.tags else [None] * len(rows)
 
 
 def recorded(estimate: Estimate) -> dict[str, Any]:
-    """Return an estimate as plain values by the names of `_FIELDS`, undefined numbers as None."""
+    """Return an estimate as plain values under the names of `_FIELDS`, with undefined numbers as None."""
     numbers = map(json_number, (estimate.value, estimate.low, estimate.high))
     counts = (estimate.confidence, estimate.n, estimate.clusters, estimate.without, estimate.undefined)
     return dict(zip(_FIELDS, (estimate.unit, *numbers, *counts, estimate.method, estimate.note), strict=True))
 
 
 def json_number(value: float) -> float | None:
-    """Return a number as JSON holds it, None where it is undefined."""
-    # Seven digits are more than any of these numbers has, and hide the last bits, which differ between machines.
+    """Return a number in JSON form, None if it is undefined."""
+    # Seven digits exceed the precision of these numbers, and hide the last bits, which differ between machines.
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
@@ -280,7 +280,7 @@ class AgentGroups:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The subjects of the study: the models, or the first agent where there is none."""
+        """The subjects of the study: the models or, without models, the first agent."""
         return self.models or self.scripted[:1]
 
     @property
@@ -294,7 +294,7 @@ class RunData:
     """A measured run."""
 
     store: Store = field(repr=False)
-    measured: MeasuredRows = field(repr=False)  # rows about behaviour, a measure at a time
+    measured: MeasuredRows = field(repr=False)  # rows about behaviour, one measure at a time
     probed: Rows = field(repr=False)  # about activations
     changed: Rows = field(repr=False)  # about changed activations
     ledger: Ledger = field(repr=False)  # the estimates of behaviour
@@ -308,7 +308,7 @@ class RunData:
         """Read a measured run and estimate its ledger.
 
         Raises:
-            ValueError: the run has no rows.
+            ValueError: if the run has no rows.
         """
         measured, study = MeasuredRows(store), store.study()
         ledger = build_ledger(measured, agents=store.agent_names() if study else ())
@@ -334,7 +334,7 @@ class RunData:
 
     @property
     def rows(self) -> Rows:
-        """All rows about behaviour; `rows_of` reads some measures alone, which takes less memory."""
+        """All rows about behaviour. `rows_of` reads only some measures, which takes less memory."""
         return self.measured.all()
 
     def rows_of(self, *measures: str, episodes: bool = True) -> Rows:
@@ -343,7 +343,7 @@ class RunData:
 
     @property
     def analysis(self) -> Analysis:
-        """What the study declares about its analysis."""
+        """The analysis that the study declares."""
         return self.study.analysis if self.study and self.study.analysis else Analysis()
 
     @property
@@ -353,11 +353,11 @@ class RunData:
 
     @property
     def originals(self) -> Ledger:
-        """The estimates that figures show: of original grids alone where transforms have a section of their own."""
+        """The estimates shown in figures: only original grids, if transforms have a section of their own."""
         return self.ledger.only("transform", ORIGINAL) if self.analysis.invariance else self.ledger
 
     def settings(self) -> list[tuple[dict[str, Tag], dict[str, Tag]]]:
-        """Return each group of conditions as the ledger names it, and with the conditions that do not vary."""
+        """Return each group of conditions as the ledger names it, and completed by the conditions that do not vary."""
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:
             if name not in self.ledger.conditions:
@@ -367,6 +367,6 @@ class RunData:
 
 
 def split_probing(rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows about behaviour, and those about activations, the only ones with a form of probe."""
+    """Split rows into those about behaviour, and those about activations (the only ones with a form of probe)."""
     probed = rows.known("head")
     return rows.where(~probed), rows.where(probed)

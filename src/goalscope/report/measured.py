@@ -1,7 +1,7 @@
-"""Input of a report: the rows of a run about behaviour, and the episodes of each agent, read once.
+"""Input of a report: the rows of a run about behaviour, and the episodes of each agent, read only once.
 
-Few rows are read at once; of many, those of one measure at a time, so that memory does not grow with all that was
-measured.
+Only few rows are read at once: if there are many, one measure at a time, so that memory does not grow with the number
+of measures.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,15 +35,16 @@ class MeasuredRows:
 
     Args:
         rows_or_run: the run, or rows.
-        source: the source whose rows are read; all by default.
+        source: the source to read; all by default.
 
     Attributes:
         measures: measure -> unit, in the order of the rows.
         counts: measure -> number of its rows.
-        values: tag -> its values in order of appearance, None among them where a row lacks it.
-        order: grid -> its place in the order of the rows.
-        probed, changed: all rows about activations, and about changed ones.
-        places: measure in one environment -> the measure, of those that `condensed` took apart.
+        values: tag -> its values in order of appearance, including None if a row lacks the tag.
+        order: grid -> its position in the order of the rows.
+        probed: all rows about activations.
+        changed: all rows about changed activations.
+        places: measure in one environment -> the measure, for those that `condensed` separated.
     """
 
     def __init__(self, rows_or_run: Store | Rows, source: str | None = None) -> None:
@@ -104,7 +105,7 @@ class MeasuredRows:
 
     @property
     def noun(self) -> str:
-        """The word for what intervals count: "map" of tasks, "grid" where worlds have a size, else "world"."""
+        """Noun for the clusters of intervals: "map" for tasks, "grid" if worlds have a size, else "world"."""
         if "exploration error" in self.measures:
             return "map"
         return "grid" if set(self.values.get("size", ())) - {None} else "world"
@@ -125,7 +126,7 @@ class MeasuredRows:
         return self._read(measures, episodes)
 
     def every_of(self, *measures: str) -> Rows:
-        """Return the rows of some measures, those about activations and changed activations among them."""
+        """Return the rows of some measures, including those about activations and changed activations."""
         return Rows.concatenate(rows for _, rows in self._groups(measures))
 
     def all(self) -> Rows:
@@ -143,13 +144,13 @@ class MeasuredRows:
         return self._cache[key]
 
     def distinct(self, names: Sequence[str]) -> Rows:
-        """Return the first of all rows that are equal in some tags and in their grid."""
+        """Return the rows without repetitions: the first of all rows with equal tags and grid."""
         groups = self._groups(names=_WITHOUT_EPISODES)
         parts = [distinct(_behaviour(rows), [*names, "cluster"]) for _, rows in groups]
         return distinct(Rows.concatenate(parts), [*names, "cluster"])
 
     def estimated(self, by: Sequence[str], measures: Collection[str] | None = None) -> list[Grouped]:
-        """Return the estimates of measures, all by default, by some tags; see `goalscope.stats.estimate_rows`."""
+        """Return the estimates of measures (all by default), grouped by tags; see `goalscope.stats.estimate_rows`."""
         grids, estimates = clusters_of(self.distinct(by), by), list[Grouped]()
         for measure in self.measures if measures is None else [name for name in self.measures if name in measures]:
             for rows, counts in self.condensed(measure, by):
@@ -158,10 +159,10 @@ class MeasuredRows:
         return estimates
 
     def condensed(self, measure: str, by: Collection[str] = ()) -> list[tuple[Rows, Counts]]:
-        """Return the different rows of a measure, without episodes and steps, and how many rows each stands for.
+        """Return the different rows of a measure, without episodes and steps, and how often each occurs.
 
-        Rows on the scale of their environment come apart, as measures such as "return in Taxi-v4", unless they are
-        grouped ``by`` the tags that name it.
+        Rows on the scale of their environment are separated into measures such as "return in Taxi-v4", unless they are
+        grouped ``by`` the tags that identify it.
         """
         groups = self._groups([measure], names=_WITHOUT_EPISODES)
         parts = [_condensed(_behaviour(rows)) for _, rows in groups]
@@ -169,13 +170,13 @@ class MeasuredRows:
         tags = [name for name in self.scales(measure) if name not in by and name in rows.tags]
         if not tags:
             return [(rows, number)]
-        codes, apart = numbers_of(rows, tags), list[tuple[Rows, Counts]]()
+        codes, separated = numbers_of(rows, tags), list[tuple[Rows, Counts]]()
         for code in np.unique(codes):
             part = rows.where(codes == code)
             name = named_in(measure, [part[tag][0] for tag in tags])
             self.places[name] = measure
-            apart.append((part.changed(measure=constant(name, len(part))), number[codes == code]))
-        return apart
+            separated.append((part.changed(measure=constant(name, len(part))), number[codes == code]))
+        return separated
 
     def scales(self, measure: str) -> tuple[str, ...]:
         """Return the tags of the environments across which a measure is never averaged, see `scale_tags`."""
@@ -183,7 +184,7 @@ class MeasuredRows:
 
 
 def _total(store: Store, source: str | None) -> int:
-    """Return the maximum number of rows of a run."""
+    """Return an upper bound for the number of rows of a run."""
     sources = store.row_sources() if source is None else [source]
     return sum(sum(store.row_counts(name).values()) for name in sources)
 
@@ -193,7 +194,7 @@ def _behaviour(rows: Rows) -> Rows:
 
 
 def _condensed(rows: Rows, counts: Iterable[Counts] = ()) -> tuple[Rows, Counts]:
-    """Return the first of equal rows and how many there are of each; ``counts`` are those of the rows given."""
+    """Return the first of equal rows, and their number; ``counts`` are the numbers for the given rows."""
     count_parts = list(counts)
     count = np.concatenate(count_parts) if count_parts else np.ones(len(rows), dtype=np.int64)
     bits = np.unique(rows.value.view(np.int64), return_inverse=True)[1].reshape(-1)
@@ -209,15 +210,15 @@ class AgentEpisodes:
     """Summary of the episodes of one agent for a report.
 
     Attributes:
-        turns: cluster -> its turns, and how many of them held no action.
-        chosen: "first failure", "longest" and "first success", where there is one -> the episode.
+        turns: cluster -> number of turns, and number of turns without a valid move.
+        chosen: "first failure", "longest" and "first success", if there is one -> the episode.
     """
 
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
     chosen: dict[str, EpisodeHead] = field(default_factory=dict)
 
     def add(self, episode: EpisodeHead, cluster: str) -> None:
-        """Add an episode; they come in the order of their worlds' content ids and trajectories."""
+        """Add an episode; episodes must come in the order of their worlds' content ids and trajectories."""
         if episode.length:
             turns, failed = self.turns.get(cluster, (0, 0))
             self.turns[cluster] = turns + episode.length, failed + episode.failed
@@ -227,10 +228,10 @@ class AgentEpisodes:
 
 
 def episodes_by_agent(store: Store) -> Mapping[str, AgentEpisodes]:
-    """Return the summary of each agent's episodes; every episode is compared with its checksum.
+    """Return the summary of each agent's episodes, after verifying every episode by its checksum.
 
     Raises:
-        ValueError: an episode is not as it was written.
+        ValueError: if an episode differs from what was written.
     """
     by_agent: dict[str, AgentEpisodes] = {}
     clusters = {world: cluster or world for world, _, _, cluster, _ in store.entries("world")}

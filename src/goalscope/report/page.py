@@ -1,7 +1,7 @@
 """The page of a run, self-contained and without scripts: declared sections are laid out, drawn and written.
 
-All layout is here: lines without estimates, tables without lines, curves without points and sections without content
-are left out, and what is undefined is listed with its reason.
+All layout is here. Lines without estimates, tables without lines, curves without points and sections without content
+are left out; undefined values are listed with their reasons.
 """
 
 import math
@@ -54,17 +54,17 @@ def write_report(
 
     Args:
         store: the run; its rows must cover all of its episodes.
-        path: the page to write; its folder is made where it is missing, a file of that name is replaced.
-        ledger_path: where to write all numbers as JSON in addition to the page, None for nowhere.
-        covered: whether the caller knows that the rows cover all episodes; in a large run finding out takes seconds.
+        path: the page to write; its folder is created if it is missing, and an existing file is replaced.
+        ledger_path: a file for all numbers as JSON; None for no such file.
+        covered: whether the caller knows that the rows cover all episodes, which takes seconds to check in a large run.
 
     Returns:
         The path of the page.
 
     Raises:
-        ValueError: the run has no episodes, or rows that do not cover them.
-        ImportError: jinja2 is not installed (it comes with the extra ``report``).
-        OSError: the page cannot be written.
+        ValueError: if the run has no episodes, or its rows do not cover them.
+        ImportError: if jinja2 is not installed (it comes with the extra ``report``).
+        OSError: if the page cannot be written.
     """
     if not covered:
         check_covered(store)
@@ -80,7 +80,7 @@ def check_covered(store: Store) -> None:
     """Refuse a run whose rows do not cover its episodes.
 
     Raises:
-        ValueError: there are no episodes, or rows that do not cover them.
+        ValueError: if there are no episodes, or the rows do not cover them.
     """
     if lacking_rows := not_measured(store):
         path = store.path
@@ -90,10 +90,10 @@ def check_covered(store: Store) -> None:
 
 
 def not_measured(store: Store) -> str:
-    """Return a text on the number of episodes without rows; "" if the rows cover exactly all episodes.
+    """Return a text with the number of episodes without rows; "" if the rows cover exactly all episodes.
 
     Raises:
-        ValueError: there are no episodes.
+        ValueError: if there are no episodes.
     """
     episodes = store.episode_ids()
     if not episodes:
@@ -109,7 +109,7 @@ def not_measured(store: Store) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Sections that are folded together under a title."""
+    """Sections that are folded together under one title."""
 
     title: str
     sections: Sequence[Declared]
@@ -131,10 +131,10 @@ def render_page(
         parts: sections as `lay_out` returns them.
         numbers: JSON that the page carries for programs.
         groups: further sections, folded below the others.
-        package: that of goalscope whose function `figure` draws the figures of this page again.
+        package: package of goalscope whose function `figure` draws the figures of this page.
 
     Raises:
-        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+        ImportError: if jinja2 is not installed (it comes with the extra ``report``).
     """
     environment = _environment()
     css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
@@ -153,10 +153,10 @@ def render_page(
 
 @cache
 def _environment() -> "Environment":
-    """Return the templates, which are compiled once in a process.
+    """Return the templates, compiled once per process.
 
     Raises:
-        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+        ImportError: if jinja2 is not installed (it comes with the extra ``report``).
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -171,7 +171,7 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Three texts are markup: our style sheet, our own figures, and JSON in which nothing can end its element.
+    # Three texts are not escaped: our style sheet, our figures, and JSON that cannot end its element.
     environment.filters |= {"own_markup": Markup, "themed": themed, "standalone": standalone}
     environment.filters |= {"csv": as_csv, "file": _file}
     return environment
@@ -183,7 +183,7 @@ def _file(text: str, kind: str) -> str:
 
 
 _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
-"""Characters of an address within an attribute that need no quoting, besides letters and digits."""
+"""Characters of a URL in an attribute that need no quoting, in addition to letters and digits."""
 
 
 def write_page(path: Path, text: str) -> Path:
@@ -194,18 +194,18 @@ def write_page(path: Path, text: str) -> Path:
 
 _MAX_UNDEFINED = 40
 HOW = "How this is measured and read"
-"""Title of the fold with the explanations of a section."""
+"""Title of the folded explanations of a section."""
 
 
 def sections_of(run: RunData, *names: str) -> list[Declared]:
-    """Return sections of a run in the order of the page, laid out, each with an anchor of its own.
+    """Return sections of a run in the order of the page, laid out, each with a unique anchor.
 
     Args:
         run: the run.
-        names: names of registered sections, all where none is given.
+        names: names of registered sections; all if none is given.
 
     Raises:
-        ValueError: an unknown name, or invalid stored data of a section.
+        ValueError: if a name is unknown, or the stored data of a section are invalid.
     """
     specs = ((name, registry.resolve("section", name)) for name in names or registry.names("section"))
     worlds = run.worlds
@@ -218,7 +218,7 @@ def sections_of(run: RunData, *names: str) -> list[Declared]:
 
 
 def _declared(name: str, spec: Any, run: RunData) -> list[Declared]:
-    """Return the declarations of a section; one of another package is laid out as a trial, where it may raise."""
+    """Return the declarations of a section. One of another package is first laid out as a test, as it may raise."""
     declared: list[Declared] = list(spec.content(run))
     if not registry.built_in("section", name):
         render_page(name, [], lay_out(declared), "{}")
@@ -226,19 +226,19 @@ def _declared(name: str, spec: Any, run: RunData) -> list[Declared]:
 
 
 def _missing(name: str, sentence: str) -> list[Declared]:
-    """Return what stands in place of a section that raised."""
+    """Return the text shown instead of a section that raised an error."""
     return [Declared(anchor=name, title=name, paragraphs=(f"{sentence[:1].upper()}{sentence[1:]}.",))]
 
 
 def lay_out(sections: Iterable[Declared]) -> list[Declared]:
     """Return sections with unique anchors, their tables and figures, and their sentences written.
 
-    Figures and tables have names after the anchor and their place in the declaration, as in ``maps-figure-2``. What is
-    laid out may be laid out again: under another anchor it has other names.
+    Figures and tables are named by the anchor and their position in the declaration, e.g. ``maps-figure-2``. A section
+    that is laid out again under another anchor gets new names.
     """
     by_anchor: dict[str, Declared] = {}
     for declared in sections:
-        base = re.sub(r"[^\w.-]+", "-", declared.anchor, flags=re.ASCII)  # names of figures are names of files, too
+        base = re.sub(r"[^\w.-]+", "-", declared.anchor, flags=re.ASCII)  # names of figures become names of files
         anchors = chain([base], (f"{base}-{suffix}" for suffix in count(1)))
         anchor = next(text for text in anchors if text not in by_anchor)
         section = _laid_out(declared, anchor)
@@ -284,14 +284,14 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
 
 
 def _sentence_text(sentence: Sentence | RivalsSentence) -> str:
-    """Write a sentence, "" where no difference is defined."""
+    """Write a sentence, or "" if no difference is defined."""
     if isinstance(sentence, Sentence):
         return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts], **sentence.openings)
     return claim_in_words(sentence.differences, sentence.word, needed=sentence.needed, higher=sentence.higher)
 
 
 def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...]:
-    """Return tables, those without a line left out; every one that is declared takes a name."""
+    """Return tables without those that have no lines; every declared table uses up a name."""
     tables = (
         (name, spec if isinstance(spec, Table) else _table(spec)) for spec, name in zip(specs, names, strict=False)
     )
@@ -303,22 +303,23 @@ def _table(spec: TableSpec) -> Table | None:
     if not any(map(any, cells)):
         return None
     has_cells = [spec.whole or any(row) for row in cells]
-    used = [spec.whole or any(column) for column in zip(*cells, strict=True)]
-    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used))]
+    used_columns = [spec.whole or any(column) for column in zip(*cells, strict=True)]
+    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used_columns))]
     rows = [
-        (line.title, [*compress(row, used)]) for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
+        (line.title, [*compress(row, used_columns)])
+        for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
     ]
     return estimates_table(spec.caption, columns, rows, spec.noun)
 
 
 def _undefined(declared: Declared) -> Iterator[FoldSpec]:
-    """Yield the list of quantities without value or interval, with reasons; nothing where all have both."""
+    """Yield a list of quantities without value or interval, with reasons; nothing if there are none."""
     rows = []
-    for measure, where, estimate in declared.undefined:
+    for measure, condition, estimate in declared.undefined:
         if not estimate.has_interval:
             why_no_value = declared.why(measure) or estimate.note or "no value is defined"
             why_no_interval = f"no interval: {estimate.note or 'its ends are not known'}"
-            rows.append((measure, where, why_no_value if math.isnan(estimate.value) else why_no_interval))
+            rows.append((measure, condition, why_no_value if math.isnan(estimate.value) else why_no_interval))
     if rows:
         unlisted = len(rows) - _MAX_UNDEFINED
         table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MAX_UNDEFINED]))
@@ -327,7 +328,7 @@ def _undefined(declared: Declared) -> Iterator[FoldSpec]:
 
 
 def _counts(estimates: Iterable[Grouped]) -> Iterator[FoldSpec]:
-    """Yield estimates with n, grids, interval and method, those grouped by the same tags in one table."""
+    """Yield estimates with n, grids, interval and method; those grouped by the same tags share a table."""
     tables: dict[tuple[str, ...], list[Grouped]] = {}
     for grouped in estimates:
         tables.setdefault(tuple(grouped.key), []).append(grouped)
@@ -341,7 +342,7 @@ def _drawn(spec: AnyFigure) -> Figure | None:
 
 def _curves(spec: CurveSpec) -> Figure | None:
     series_by_index = {index: _series(curve, spec, index) for index, curve in enumerate(spec.curves)}
-    # A level that is drawn at every tick is a comparison: alone it is no figure.
+    # A level, which is drawn at every tick, is for comparison: on its own it is not a figure.
     if not any(series_by_index[index] and not curve.flat for index, curve in enumerate(spec.curves)):
         return None
     series = [line for line in series_by_index.values() if line is not None]
@@ -384,9 +385,9 @@ def _map(spec: MapSpec) -> Figure | None:
     among = spec.key if spec.among is None else spec.among
     rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
     cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
-    found = [estimate.value for row in cells for estimate in row if estimate is not None]
-    defined = [value for value in found if not math.isnan(value)]
-    if not found:
+    values = [estimate.value for row in cells for estimate in row if estimate is not None]
+    defined = [value for value in values if not math.isnan(value)]
+    if not values:
         return None
     chart = HeatMap(
         cells,

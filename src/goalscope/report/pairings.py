@@ -1,7 +1,7 @@
-"""Which rows of runs form the two sides of a comparison: agents, runs, values of a tag, checkpoints of a training.
+"""Which rows form the two sides of a comparison: agents, runs, values of a tag, or checkpoints of a training.
 
-The place of a checkpoint on its curve is a number that it was given (a tag of its episodes, or one a run), never a part
-of a name.
+The position of a checkpoint on its curve is always a given number (a tag of its episodes, or one number per run), never
+parsed from a name.
 """
 
 import math
@@ -37,19 +37,19 @@ from goalscope.stats.rows import Rows, Tag
 class ComparisonSettings:
     """Settings of a comparison."""
 
-    measures: Sequence[str] | None = None  # the family; None for those with margins, else the default of the runs' kind
-    agents: Sequence[str] = ()  # the agents to compare, all where empty
+    measures: Sequence[str] | None = None  # of the family; None for those with margins, else the default
+    agents: Sequence[str] = ()  # the agents to compare, all if empty
     margin: Mapping[str, float] = field(default_factory=dict)  # equivalence margin of each measure that has one
-    horizons: bool = False  # also compare episodes with different horizons
+    horizons: bool = False  # whether to compare episodes with different horizons, too
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # tag -> values; rows with other ones stay out
     between: str = ""  # a tag whose values are the sides, for each agent of one run; "" to compare agents
     transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
 
     def family(self, default: Sequence[str]) -> list[str]:
-        """Return the measures of the family: those named, else those with margins, else the default; checked.
+        """Return the measures of the family: those named, else those with margins, else the default.
 
         Raises:
-            ValueError: no measure or one twice, or a margin of a measure outside of the family.
+            ValueError: if there is no measure, a measure occurs twice, or a margin has a measure outside of the family.
         """
         names = list(self.measures if self.measures is not None else self.margin or default)
         check_family(names, self.margin)
@@ -88,17 +88,17 @@ def compare_runs(
 ) -> RunComparison:
     """Compare runs, or the agents of one run.
 
-    Without measures the family is success and action accuracy; success, both errors and steps of successful episodes
-    for runs in task worlds.
+    Default measures are success and action accuracy; for task worlds, success, both errors and steps of successful
+    episodes.
 
     Args:
         runs: the run directories, each with its rows.
-        settings: what is to be compared.
-        together: a number for each run; those of one number count as one run. By default each is its own.
+        settings: what to compare.
+        together: a number per run; runs with the same number count as one run. By default, each run counts separately.
 
     Raises:
-        ValueError: unknown measures or agents, runs without common worlds or with other horizons there, nothing to
-            compare.
+        ValueError: if measures or agents are unknown, runs share no worlds or have different horizons there, or there
+            is nothing to compare.
     """
     measured = [(path, rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)) for path, rows in runs]
     tasks = [path for path, rows in measured if "exploration error" in rows.measures]
@@ -113,8 +113,12 @@ def compare_runs(
     by_run = zip(
         range(len(runs)) if together is None else together, compared_agents(measured, measures, settings), strict=True
     )
-    agents = [[agent for _, members in group for agent in members] for _, group in groupby(by_run, lambda one: one[0])]
-    apart = kept_apart([agent for run_agents in agents for agent in run_agents], measures, measured, settings.between)
+    agents = [
+        [agent for _, members in group for agent in members] for _, group in groupby(by_run, lambda member: member[0])
+    ]
+    kept_separate = kept_apart(
+        [agent for run_agents in agents for agent in run_agents], measures, measured, settings.between
+    )
     if settings.between:
         agents = [_sides_of(agent, settings.between, len(runs)) for run_agents in agents for agent in run_agents]
     pairs = _pairs(agents) if not settings.between else [pair for sides in agents for pair in combinations(sides, 2)]
@@ -125,10 +129,12 @@ def compare_runs(
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
     shared: list[Pair] = [shared_worlds(first.side, second.side, between=settings.between) for first, second in pairs]
-    if settings.between:  # phases, sizes: on their own grids where no grid has both
+    if settings.between:  # values such as phases or sizes use their own grids if no grid has both
         shared = [
-            found if len(found[0].rows) else [replace(side.side, elsewhere=True) for side in (one, other)]
-            for (one, other), found in zip(pairs, shared, strict=True)
+            shared_worlds
+            if len(shared_worlds[0].rows)
+            else [replace(side.side, elsewhere=True) for side in (first_agent, second_agent)]
+            for (first_agent, second_agent), shared_worlds in zip(pairs, shared, strict=True)
         ]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
@@ -147,23 +153,23 @@ def compare_runs(
                 f"the same ones of {', '.join(dict.fromkeys(first.name for first, _ in pairs))}; "
                 f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
             )
-    compared = compare(shared, measures, margin=settings.margin, apart=apart)
-    notes += _one_sided_notes(compared, shared, apart)
+    compared = compare(shared, measures, margin=settings.margin, apart=kept_separate)
+    notes += _one_sided_notes(compared, shared, kept_separate)
     return RunComparison(pairs=compared, measures=measures, without=without, alone=alone, notes=notes)
 
 
 def check_measures(names: Sequence[str], available: Sequence[str], where: str, option: str = "--measures") -> None:
-    """Refuse names of unavailable measures.
+    """Refuse names of measures that are not available.
 
     Raises:
-        ValueError: a measure is not available; the message names it and a similar one.
+        ValueError: if a measure is not available; the message names it and a similar one.
     """
     unknown = [name for name in names if name not in available]
     if unknown:
         commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
         hint = ": names are separated by ';', not by ','" if commas else did_you_mean(unknown[0], available)
-        known, got = "; ".join(available), "; ".join(unknown)
-        raise ValueError(f"{option} must name measures of {where} ({known}), got {got}{hint}")
+        known_names, got = "; ".join(available), "; ".join(unknown)
+        raise ValueError(f"{option} must name measures of {where} ({known_names}), got {got}{hint}")
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
@@ -182,7 +188,7 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
 
 
 _REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
-"""Tags of single rows of a grid, which are averaged: draws of a control, pairs, steps. They are no conditions."""
+"""Tags of single rows of a grid, over which rows are averaged: draws of a control, pairs, steps. Not conditions."""
 
 
 def kept_apart(
@@ -194,32 +200,34 @@ def kept_apart(
     common = {name for name in episodes.tags if episodes.known(name).any()} | _REPEATS | {between}
     values = {name: set(episodes.numbered(name)[1]) for name in episodes.tags}
     units = {measure: unit for _, measured in runs for measure, unit in measured.measures.items()}
-    apart = {}
+    kept_separate = {}
     for measure in measures:
         of_measure = rows.where(rows.measure == measure)
         names = [name for name in of_measure.tags if name not in common and of_measure.known(name).any()]
-        # Probes have a control, too, by its name: that of worlds says whether they are one.
+        # Probes also have a tag "control", with a name; the tag of worlds is a flag.
         if "control" in common - {between} and any(isinstance(tag, str) for tag in of_measure.numbered("control")[1]):
             names.append("control")
-        # What agents learned in one phase says nothing of another: pooled, a difference in one hides in the other.
+        # Agents may have learned other things in each phase; pooled, a difference in one phase could hide in another.
         names += ["phase"] if between != "phase" and len(values.get("phase", ())) > 1 else []
-        apart[measure] = names + [name for name in scale_tags(units.get(measure, ""), values) if name != between]
-    return apart
+        kept_separate[measure] = names + [
+            name for name in scale_tags(units.get(measure, ""), values) if name != between
+        ]
+    return kept_separate
 
 
 def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
     """Return an agent's rows at each value of a tag as sides of a comparison.
 
     Raises:
-        ValueError: several runs, or a tag with fewer than two values.
+        ValueError: if there are several runs, or the tag has fewer than two values.
     """
     rows = agent.side.rows
     values = sorted((value for value in rows.numbered(tag)[1] if value is not None), key=natural_order)
     if runs > 1 or len(values) < 2:
-        given = f"{runs} runs" if runs > 1 else f"{tag} with {', '.join(map(number, values)) or 'no value'}"
+        description = f"{runs} runs" if runs > 1 else f"{tag} with {', '.join(map(number, values)) or 'no value'}"
         tags = ", ".join(name for name in rows.tags if rows.known(name).any())
         raise ValueError(
-            f"--between must name a tag with two values or more in the rows of one run (tags: {tags}), got {given}"
+            f"--between needs a tag with at least two values in the rows of one run (tags: {tags}), got {description}"
         )
     return [
         replace(agent, side=SideRows(f"{agent.side.name}, {tag} {number(value)}", rows.where(rows.among(tag, [value]))))
@@ -228,11 +236,11 @@ def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
 
 
 def _one_sided_notes(
-    compared: Sequence[Compared], shared: Sequence[Pair], apart: Mapping[str, Sequence[str]]
+    compared: Sequence[Compared], shared: Sequence[Pair], kept_separate: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return a note for each measure and pair with rows whose tags the other side has not."""
+    """Return a note per measure and pair with rows whose tags the other side lacks."""
     notes = []
-    for measure, names in ((measure, names) for measure, names in apart.items() if names):
+    for measure, names in ((measure, names) for measure, names in kept_separate.items() if names):
         for first, second in shared:
             rows = Rows.concatenate(side.rows.where(side.rows.measure == measure) for side in (first, second))
             sides = {"measure": measure, "first": first.name, "second": second.name}
@@ -250,27 +258,27 @@ def _one_sided_notes(
 
 
 def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
-    """Return the rows whose tags have one of the values named.
+    """Return the rows whose tags have one of the given values.
 
     Raises:
-        ValueError: no row has such a value.
+        ValueError: if no row has such a value.
     """
-    for tag, wanted in where.items():
+    for tag, wanted_values in where.items():
         present = {number(value): value for value in rows.numbered(tag)[1] if value is not None}
-        unknown = [value for value in wanted if value not in present]
+        unknown = [value for value in wanted_values if value not in present]
         if unknown:
             raise ValueError(
                 f"--where must name values of {tag} in {path} ({'; '.join(present) or 'no row has this tag'}), got "
                 f"{'; '.join(unknown)}"
             )
-        rows = rows.where(rows.among(tag, [present[value] for value in wanted]))
+        rows = rows.where(rows.among(tag, [present[value] for value in wanted_values]))
     return rows
 
 
 def compared_agents(
     runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], settings: ComparisonSettings
 ) -> list[list[ComparedAgent]]:
-    """Return the agents of each run, or those named; each name must be that of an agent of some run."""
+    """Return the agents of each run, or only those named; each name must occur in some run."""
     all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
     selected = agents_among(all_names, settings.agents, " or ".join(str(path) for path, _ in runs))
     by_run = []
@@ -290,7 +298,7 @@ def compared_agents(
 
 
 def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
-    """Return all pairs of agents of one run; between runs the pairs of equal name, or all where there is none."""
+    """Return all pairs of agents of one run; across runs, the pairs of equal names, or all pairs if there are none."""
     if len(agents) == 1:
         return list(combinations(agents[0], 2))
     pairs = []
@@ -301,7 +309,7 @@ def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
 
 
 def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[_Pair]) -> str:
-    """Return a message on the agents without a partner in another run, "" for none."""
+    """Return a message on agents without a partner in another run, or ""."""
     paired = {agent.side.name for pair in pairs for agent in pair}
     unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
     if not unpaired:
@@ -314,12 +322,14 @@ def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[
 
 
 def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
-    """Return both sides with their numbers of episodes, and of episodes with equal steps on both sides."""
+    """Return both sides with their numbers of episodes, and of episodes whose steps are equal on both sides."""
     ids = [set(side.rows.episode_id.tolist()) for side in full]
     common = ids[0] & ids[1]
     first_steps, second_steps = (_steps_by_episode(agent.run, common) if common else {} for agent in pair)
     copies = sum(first_steps[name] == second_steps[name] for name in common)
-    return [replace(side, episodes=len(own), copies=copies) for side, own in zip(shared, ids, strict=True)]
+    return [
+        replace(side, episodes=len(episode_ids), copies=copies) for side, episode_ids in zip(shared, ids, strict=True)
+    ]
 
 
 def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
@@ -333,7 +343,7 @@ def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: boo
     """Return notes on paired episodes with different horizons.
 
     Raises:
-        ValueError: horizons differ, and differences are not allowed.
+        ValueError: if horizons differ and this is not allowed.
     """
     horizons: dict[str, int] = {}
     notes = []
@@ -375,15 +385,15 @@ def _run_names(paths: Sequence[Path]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A measure of a checkpoint.
+    """A measure at a checkpoint.
 
     Attributes:
         measure: the measure.
-        series: the agent, of runs; "" where the agents of one run are the checkpoints.
+        series: the agent, for runs; "" if the agents of one run are the checkpoints.
         agent: the checkpoint's own name.
-        step: its place on the curve.
-        estimate: over the worlds that all checkpoints of the series met.
-        since: the difference to the first checkpoint in the same worlds, None for that itself.
+        step: its position on the curve.
+        estimate: the estimate over the worlds that all checkpoints of the series share.
+        since: the difference from the first checkpoint in the same worlds; None for the first.
     """
 
     measure: str
@@ -399,9 +409,9 @@ class CheckpointCurve(Records):
     """A curve over training.
 
     Attributes:
-        over: what the places are, e.g. "step".
-        checkpoints: measure by measure and series by series, each by its place.
-        tests: number of differences to the first, which are one family.
+        over: name of the positions, e.g. "step".
+        checkpoints: by measure, series and position.
+        tests: number of differences from the first checkpoint, which form one family.
         notes: caveats for the reader.
     """
 
@@ -412,66 +422,92 @@ class CheckpointCurve(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each: place, value with its interval, worlds; the difference to the first with interval and p."""
-        found = []
-        for one in self.checkpoints:
-            since = comparison_records([one.since])[0] if one.since else {}
-            kept = {f"since_first_{name}": since.get(name) for name in ("difference", "low", "high", "p", "p_holm")}
-            place = {"measure": one.measure, "series": one.series, "agent": one.agent, self.over: one.step}
-            found.append({**place, **recorded(one.estimate), **kept})
-        return found
+        """One record per checkpoint: position, value, worlds, difference from the first; with intervals and p."""
+        records = []
+        for checkpoint in self.checkpoints:
+            since = comparison_records([checkpoint.since])[0] if checkpoint.since else {}
+            since_fields = {
+                f"since_first_{name}": since.get(name) for name in ("difference", "low", "high", "p", "p_holm")
+            }
+            place = {
+                "measure": checkpoint.measure,
+                "series": checkpoint.series,
+                "agent": checkpoint.agent,
+                self.over: checkpoint.step,
+            }
+            records.append({**place, **recorded(checkpoint.estimate), **since_fields})
+        return records
 
     @property
     def table(self) -> Table:
-        """The curve, a checkpoint of a measure a line."""
+        """The curve as a table, one line per measure and checkpoint."""
         notes = Footnotes()
         columns: TextColumns[Checkpoint] = [
-            ("measure", lambda one: title_of(one.measure)),
-            *([("agent", lambda one: one.series)] if any(one.series for one in self.checkpoints) else []),
-            (self.over, lambda one: number(one.step)),
+            ("measure", lambda checkpoint: title_of(checkpoint.measure)),
+            *(
+                [("agent", lambda checkpoint: checkpoint.series)]
+                if any(checkpoint.series for checkpoint in self.checkpoints)
+                else []
+            ),
+            (self.over, lambda checkpoint: number(checkpoint.step)),
             *value_columns(attrgetter("estimate")),
-            ("n", lambda one: str(one.estimate.n)),
-            ("worlds", lambda one: str(one.estimate.clusters)),
-            ("− first", lambda one: _since(one)),
-            ("p (Holm)", lambda one: "–" if one.since is None else p_text(one.since.test.adjusted)),
-            ("notes", lambda one: notes.mark(one.estimate.note, *(one.since.notes if one.since else ()))),
+            ("n", lambda checkpoint: str(checkpoint.estimate.n)),
+            ("worlds", lambda checkpoint: str(checkpoint.estimate.clusters)),
+            ("− first", lambda checkpoint: _since(checkpoint)),
+            (
+                "p (Holm)",
+                lambda checkpoint: "–" if checkpoint.since is None else p_text(checkpoint.since.test.adjusted),
+            ),
+            (
+                "notes",
+                lambda checkpoint: notes.mark(
+                    checkpoint.estimate.note, *(checkpoint.since.notes if checkpoint.since else ())
+                ),
+            ),
         ]
         numbers = range(len(columns) - 8, len(columns) - 1)
         return plain_table(self.checkpoints, columns, numbers, footnotes=notes)
 
     @property
     def figure(self) -> Figure:
-        """The curves of all measures, which must have one unit.
+        """The curves of all measures, which must share a unit.
 
         Raises:
-            ValueError: several units.
+            ValueError: if there are several units.
         """
-        units = {one.estimate.unit for one in self.checkpoints}
-        measures = list(dict.fromkeys(one.measure for one in self.checkpoints))
+        units = {checkpoint.estimate.unit for checkpoint in self.checkpoints}
+        measures = list(dict.fromkeys(checkpoint.measure for checkpoint in self.checkpoints))
         if len(units) > 1:
             raise ValueError(f"a drawn curve must have one unit, got {', '.join(sorted(units))}: --measures with one")
-        names = dict.fromkeys((one.measure, one.series) for one in self.checkpoints)
+        names = dict.fromkeys((checkpoint.measure, checkpoint.series) for checkpoint in self.checkpoints)
         series = []
         for style, (measure, agent) in enumerate(names):
-            own = [one for one in self.checkpoints if (one.measure, one.series) == (measure, agent)]
+            series_checkpoints = [
+                checkpoint
+                for checkpoint in self.checkpoints
+                if (checkpoint.measure, checkpoint.series) == (measure, agent)
+            ]
             label = " of ".join(part for part in (title_of(measure) if len(measures) > 1 else "", agent) if part)
-            places, values = tuple(one.step for one in own), tuple(one.estimate for one in own)
+            places, values = (
+                tuple(checkpoint.step for checkpoint in series_checkpoints),
+                tuple(checkpoint.estimate for checkpoint in series_checkpoints),
+            )
             series.append(Series(label=label or title_of(measure), style=style, x=places, estimates=values))
         (unit,) = units
-        what = title_of(measures[0]) if len(measures) == 1 else "what checkpoints do"
-        title = f"{what} over training"
-        steps = sorted({one.step for one in self.checkpoints})
+        subject = title_of(measures[0]) if len(measures) == 1 else "what checkpoints do"
+        title = f"{subject} over training"
+        steps = sorted({checkpoint.step for checkpoint in self.checkpoints})
         ticks = {step: number(step) for step in steps} if len(steps) <= 8 else None
         bounds = SHARE if unit == "share" else None
         chart = Lines(series, title=title, x_label=self.over, y_label=unit, bounds=bounds, ticks=ticks)
-        worlds = min(one.estimate.clusters for one in self.checkpoints)
+        worlds = min(checkpoint.estimate.clusters for checkpoint in self.checkpoints)
         return Figure(chart, label=f"{title}: 95 % intervals over {worlds} worlds or more")
 
 
-def _since(one: Checkpoint) -> str:
-    if one.since is None:
+def _since(checkpoint: Checkpoint) -> str:
+    if checkpoint.since is None:
         return "–"
-    difference = one.since.paired.difference
+    difference = checkpoint.since.paired.difference
     return " ".join(filter(None, (short(difference.value, difference.unit), interval(difference))))
 
 
@@ -487,20 +523,21 @@ def curve_of(
 
     Args:
         runs: the run directories, each with its rows.
-        settings: what is to be compared.
+        settings: what to compare.
         measures: the measures of the curve.
-        over: the tag of episodes whose value is their checkpoint's place; with ``places`` a name for them.
-        places: a number for each run; its agents are curves of their own.
+        over: tag of episodes with the position of their checkpoint; with ``places``, a name for these numbers.
+        places: a number per run; each agent then has a curve of its own.
 
     Raises:
-        ValueError: unknown measures or agents, fewer than two checkpoints, two at one place, no common worlds.
+        ValueError: if measures or agents are unknown, there are fewer than two checkpoints or two at one position, or
+            no worlds are shared.
     """
     for path, rows in runs:
         check_known(path, rows.every_measure, measures, settings)
     by_run = compared_agents(runs, measures, settings)
-    every = [agent for agents in by_run for agent in agents]
-    for measure, tags in kept_apart(every, measures, runs, over).items():
-        of_measure = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in every)
+    all_agents = [agent for agents in by_run for agent in agents]
+    for measure, tags in kept_apart(all_agents, measures, runs, over).items():
+        of_measure = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in all_agents)
         if several := [tag for tag in tags if len(of_measure.numbered(tag)[1]) > 1]:
             raise ValueError(
                 f"a curve of {measure} must be of one value of {', '.join(several)}: choose it, --where "
@@ -518,7 +555,7 @@ def curve_of(
                 )
             series[name][step] = agent
     pairs: list[tuple[SideRows, SideRows]] = []
-    kept: dict[tuple[str, float], tuple[ComparedAgent, SideRows]] = {}
+    rows_of_side: dict[tuple[str, float], tuple[ComparedAgent, SideRows]] = {}
     for name, by_step in series.items():
         steps = sorted(by_step)
         if len(steps) < 2:
@@ -530,14 +567,20 @@ def curve_of(
                 "all of them on the same worlds"
             )
         for step, side in zip(steps, sides, strict=True):
-            kept[name, step] = by_step[step], side
+            rows_of_side[name, step] = by_step[step], side
         pairs += [(side, sides[0]) for side in sides[1:]]
-    full = [(kept[name, step][0].episodes, kept[name, min(series[name])][0].episodes) for name, step in kept]
+    full = [
+        (rows_of_side[name, step][0].episodes, rows_of_side[name, min(series[name])][0].episodes)
+        for name, step in rows_of_side
+    ]
     notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
-    left_out = sum(side.left_out for _, side in kept.values())
+    left_out = sum(side.left_out for _, side in rows_of_side.values())
     notes += [f"note: {left_out} worlds that some checkpoint did not meet left out"] if left_out else []
-    since = {(one.measure, one.first): one for one in compare(pairs, measures, name="checkpoints")}
-    found = [
+    since = {
+        (comparison.measure, comparison.first): comparison
+        for comparison in compare(pairs, measures, name="checkpoints")
+    }
+    checkpoints = [
         Checkpoint(
             measure=measure,
             series=name,
@@ -547,13 +590,13 @@ def curve_of(
             since=since.get((measure, side.name)),
         )
         for measure in measures
-        for (name, step), (agent, side) in kept.items()
+        for (name, step), (agent, side) in rows_of_side.items()
     ]
-    return CheckpointCurve(over=over, checkpoints=found, tests=len(since), notes=notes)
+    return CheckpointCurve(over=over, checkpoints=checkpoints, tests=len(since), notes=notes)
 
 
 def _place(agent: ComparedAgent, over: str) -> float:
-    """Return the one value of a tag of an agent's rows."""
+    """Return the single value of a tag in an agent's rows."""
     rows = agent.side.rows
     values: Mapping[Any, None] = dict.fromkeys(rows.numbered(over)[1] if over in rows.tags else ())
     (value,) = values if len(values) == 1 else (None,)
@@ -568,6 +611,6 @@ def _place(agent: ComparedAgent, over: str) -> float:
 
 
 def _estimate(rows: Rows) -> Estimate:
-    """Return the mean over worlds of a measure's rows, whatever their other tags."""
-    (found,) = estimate_rows(rows, by=(), bounds=measure_bounds())
-    return found.estimate
+    """Return the mean over worlds of a measure's rows, regardless of their other tags."""
+    (estimate,) = estimate_rows(rows, by=(), bounds=measure_bounds())
+    return estimate.estimate

@@ -1,4 +1,4 @@
-"""Pictures of worlds: a grid with a trajectory, any world that draws itself as cells, and a decoded map."""
+"""Pictures of worlds: a grid with a trajectory, any world that can draw itself as cells, and a decoded map."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -47,9 +47,9 @@ def picture(
 ) -> Picture:
     """Draw a grid and the ``[T + 1]`` cells of a path: walls dark, fog grey, start S, goal G, key K, door D.
 
-    Moves are drawn to the right of their direction, so that opposite moves are two lines. Steps ``wrong`` (not optimal)
-    have another colour. Turns that leave the agent in place are rings with their count; turns ``invalid`` (without an
-    action) are crosses.
+    Moves are drawn to the right of their direction, so that opposite moves are two lines. Steps in ``wrong`` (not
+    optimal) have another colour. Turns that leave the agent in place are rings with their count; turns in ``invalid``
+    (without a valid move) are crosses.
     """
     width, height = grid.width * _CELL, grid.height * _CELL
     parts = (
@@ -77,7 +77,7 @@ def _cells(grid: Grid) -> Iterator[Record]:
 
 
 def _steps(path: Sequence[Position], wrong: frozenset[int], invalid: frozenset[int]) -> Iterator[Record]:
-    """Yield the cell of each step, its judgement, and the end of the path, as CSV records."""
+    """Yield the cell of each step, its verdict, and the end of the path, as CSV records."""
     for index, (row, column) in enumerate(path):
         judgement = "no action" if index in invalid else "not optimal" if index in wrong else "optimal"
         content = "end" if index == len(path) - 1 else judgement
@@ -85,7 +85,7 @@ def _steps(path: Sequence[Position], wrong: frozenset[int], invalid: frozenset[i
 
 
 def episode_picture(episode: Episode, label: str) -> Picture:
-    """Draw an episode's world with its trajectory; steps that are not optimal have the other colour."""
+    """Draw an episode's world with its trajectory; steps that are not optimal have another colour."""
     paths = solve(episode.world.grid)
     wrong, invalid = [], []
     for step in episode.steps:
@@ -102,8 +102,8 @@ _OTHER_FILL = "#eef1f4"
 
 
 def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
-    """Draw the first of the moments of an episode as cells, with the way of the agent through all of them."""
-    first, path = drawings[0], [one.agent for one in drawings if one.agent is not None]
+    """Draw the first moment of an episode as cells, with the agent's path through all of its moments."""
+    first, path = drawings[0], [drawing.agent for drawing in drawings if drawing.agent is not None]
     cells = [(row, col, symbol) for row, line in enumerate(first.rows) for col, symbol in enumerate(line)]
     parts = [_square(row, col, _SYMBOL_FILL.get(symbol, _OTHER_FILL)) for row, col, symbol in cells]
     parts.append(_moves(path, frozenset()))
@@ -121,7 +121,7 @@ def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
 
 
 def _masks(grid: Grid) -> str:
-    """Draw walls and fog, each run of equal cells in a row as one rectangle."""
+    """Draw walls and fog; each run of equal cells in a row is one rectangle."""
     elements = []
     for kind, mask in (("wall", grid.walls), ("fog", grid.fog)):
         if mask is None:
@@ -247,7 +247,7 @@ def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int
 
 
 def framed(grid_picture: Picture, shape: tuple[int, int], frame: int) -> Picture:
-    """Return the picture of a grid of some shape with padding to the right and below, to the size of a decoded map."""
+    """Return a picture of a grid, padded to the right and below to the size of a decoded map."""
     height, width = (side * _CELL for side in shape)
     side = frame * _CELL
     size, framed_size = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))

@@ -1,4 +1,4 @@
-"""The one read model of a run: its episodes, steps, rows and estimates as plain records, and as data frames."""
+"""Read a run: its episodes, steps, rows and estimates as plain records and as data frames."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run directory, to be read. Nothing is kept open: each look opens the run and closes it.
+    """A run directory for reading. Nothing stays open: each access opens the run and closes it.
 
     Attributes:
         path: the directory.
@@ -31,7 +31,7 @@ class Run:
 
     @property
     def study(self) -> "Study | None":
-        """The study, None of imported trajectories."""
+        """The study; None for imported trajectories."""
         with Store(self.path) as store:
             return store.study()
 
@@ -42,27 +42,27 @@ class Run:
             return list(store.agent_names())
 
     def episodes(self) -> list[dict[str, Any]]:
-        """Return a record of each episode: ids, agent, outcome, number of steps, tags of its world and its own."""
+        """Return one record per episode: ids, agent, outcome, number of steps, tags of its world and its own."""
         with Store(self.path) as store:
-            return [{**one.world.tags, **one.tags, **episode_record(one)} for one in store.episodes()]
+            return [{**episode.world.tags, **episode.tags, **episode_record(episode)} for episode in store.episodes()]
 
     def steps(self, episode: str) -> list[dict[str, Any]]:
-        """Return a record of each step of an episode: state, action, text, reasoning, tokens.
+        """Return one record per step of an episode: state, action, text, reasoning, tokens.
 
         Args:
-            episode: its id.
+            episode: id of the episode.
 
         Raises:
-            KeyError: the run has no such episode.
+            KeyError: if the run has no such episode.
         """
         with Store(self.path) as store:
-            (found,) = store.episodes([episode])
-        return list(step_records(found))
+            (matching,) = store.episodes([episode])
+        return list(step_records(matching))
 
     def transcripts(self) -> Iterator[tuple[Episode, Iterator[TranscriptStep]]]:
-        """Yield each episode with its steps, which are played again: what was seen, prompt, answer, verdict.
+        """Yield each episode with its steps, which are replayed: observation, prompt, answer, verdict.
 
-        An agent that cannot be built here, as where its model is elsewhere, has no prompts.
+        If an agent cannot be built here, for instance because its model is elsewhere, there are no prompts.
         """
         agents = dict[str, Any]()
         with Store(self.path) as store:
@@ -76,10 +76,10 @@ class Run:
                 yield episode, transcript(episode, agents[identity])
 
     def rows(self, **equal: str | int | float | bool | None) -> Rows:
-        """Return its rows, or those with some values: ``measure``, ``cluster``, or tags.
+        """Return all rows, or those with given values of ``measure``, ``cluster`` or tags.
 
         Raises:
-            KeyError: a name that no row has.
+            KeyError: if no row has such a name.
         """
         with Store(self.path) as store:
             rows = store.rows()
@@ -89,8 +89,8 @@ class Run:
         """Return the estimates of the measured run with their intervals over grids.
 
         Args:
-            by: tags of the groups.
-            measures: those of which estimates are wanted; None for all.
+            by: tags to group by.
+            measures: measures to return; None for all.
         """
         with Store(self.path) as store:
             return RunEstimates(MeasuredRows(store, BEHAVIOUR).estimated(by, measures))
@@ -103,7 +103,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimates(Records):
-    """Estimates of groups of rows, each with its interval over grids.
+    """Estimates for groups of rows, each with its interval over grids.
 
     Attributes:
         groups: each group with its estimate.
@@ -113,11 +113,14 @@ class RunEstimates(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each: measure, the tags of the group, value, ends of the interval, unit, counts, method, note."""
+        """One record per group: measure, tags, value, interval, unit, counts, method, note."""
         fields = ("value", "low", "high", "confidence", "unit", "n", "clusters", "method", "note")
-        return [{**one.key, **{name: getattr(one.estimate, name) for name in fields}} for one in self.groups]
+        return [{**group.key, **{name: getattr(group.estimate, name) for name in fields}} for group in self.groups]
 
     def _repr_html_(self) -> str:
         keys = list(self.groups[0].key) if self.groups else []
-        rows = [(*one.key.values(), str(one.estimate), one.estimate.unit, one.estimate.clusters) for one in self.groups]
+        rows = [
+            (*group.key.values(), str(group.estimate), group.estimate.unit, group.estimate.clusters)
+            for group in self.groups
+        ]
         return html_table((*keys, "estimate", "unit", "grids"), rows)

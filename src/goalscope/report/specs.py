@@ -1,4 +1,4 @@
-"""Declarations of a report's sections: tables, curves, maps and sentences as data, drawn by the engine.
+"""Declarations of a report's sections: tables, curves, maps and sentences as data, which `goalscope.report.page` draws.
 
 A section is a function of the run, registered under a name with `section`; it yields declarations in page order.
 """
@@ -20,7 +20,7 @@ from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Tag
 
 MEAN = "mean and 95 % interval over grids"
-"""In captions of tables that only grids have; of others see `mean_over`."""
+"""Text for captions of tables that only grids have; for others see `mean_over`."""
 AXES = {
     "size": "grid size n (cells a side)",
     "density": "wall density d (share)",
@@ -29,14 +29,14 @@ AXES = {
 }
 """Tag -> label of its axis."""
 SHARE = (0.0, 1.0)
-"""Range of an axis of shares."""
+"""Range of an axis for shares."""
 Bounds = tuple[float, float] | Callable[[Sequence[Series]], tuple[float, float]] | None
 """Range of a vertical axis, or a function of the drawn series; from the data where None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: heading, unit, and the common key of its estimates."""
+    """A column of a table: its heading, its unit, and the common key of its estimates."""
 
     title: str
     unit: str
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a table: label, and the common key of its estimates."""
+    """A line of a table: its label, and the common key of its estimates."""
 
     title: str
     key: Key
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of estimates, each with the keys of its line and column; empty lines and columns are left out."""
+    """A table of estimates, each found by the keys of its line and column; empty lines and columns are left out."""
 
     caption: str
     first: str  # heading of the labels
@@ -73,13 +73,13 @@ class Curve:
     _: KW_ONLY
     style: int | None = None  # index of colour, marker and dash; the curve's index where None
     fewest: int = 1  # minimum number of points
-    flat: bool = False  # its one estimate is drawn at every tick, only together with other curves
+    flat: bool = False  # draw its single estimate at every tick, only together with other curves
     estimates: Estimates | None = None  # its estimates; those of the figure where None
 
 
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """A figure of curves over a tag; curves without values are left out, and so are figures without curves."""
+    """A figure of curves over a tag. Curves without values are left out, and so are figures without curves."""
 
     title: str
     y_label: str  # label of the vertical axis with its unit
@@ -103,7 +103,7 @@ class CurveSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSpec:
-    """A figure of estimates by two tags, as coloured cells; left out where it has none."""
+    """A figure of estimates by two tags, as coloured cells; left out if it has none."""
 
     title: str
     label: str = ""  # what the figure shows in a sentence, the title where ""
@@ -119,9 +119,9 @@ class MapSpec:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its drawing, a sentence that describes it where the drawing has none, and its caption.
+    """A figure: its drawing, a sentence that describes it if the drawing has none, and its caption.
 
-    The SVG is made by this package: the only text that a page does not escape.
+    The SVG is made by this package: it is the only text that a page does not escape.
     """
 
     drawn: Drawn
@@ -174,7 +174,7 @@ AnyFigure = Any
 
 @dataclass(frozen=True, slots=True)
 class FoldSpec:
-    """Tables and code in a closed fold of the page, left out where there are none."""
+    """Tables and code in a closed fold of the page; left out if there are none."""
 
     title: str
     tables: Sequence[AnyTable] = ()
@@ -193,13 +193,13 @@ class Declared:
     facts: Sequence[tuple[str, str]] = ()  # names and texts
     sentences: Sequence[Sentence | RivalsSentence] = ()  # differences in words; those without estimates are left out
     rule: str = ""  # how sentences follow from intervals; shown only with sentences
-    silence: str = ""  # text in place of missing sentences
+    silence: str = ""  # text instead of missing sentences
     tables: Sequence[AnyTable] = ()
     code: Sequence[str] = ()
     figures: Sequence[AnyFigure] = ()
     layout: str = "pairs"  # how figures are set: "pairs", "maps" or "pictures"
     legend: str = ""  # how to read the figures; shown only with figures
-    closing: str = ""  # text in place of the legend where there are no figures
+    closing: str = ""  # text instead of the legend if there are no figures
     folds: Sequence[FoldSpec] = ()
     undefined: Sequence[tuple[str, str, Estimate]] = ()  # measure, place and estimate of each value shown
     why: Callable[[str], str] = lambda measure: ""  # measure -> why no grid has a value, "" for unknown
@@ -229,15 +229,15 @@ def section(
 ) -> Callable[[Content], Content]:
     """Return a decorator that registers a function of the run as a section of the report.
 
-    The page has the sections in the order of their registration, the built-in ones first.
+    The page shows sections in the order of registration, built-in ones first.
 
     Args:
         name: its name in the registry.
-        source: paper and figures that it reproduces.
-        worlds: "grids" or "tasks" for a section on runs in such worlds only.
+        source: the paper and figures that it reproduces.
+        worlds: "grids" or "tasks", for a section that only such runs have.
 
     Raises:
-        ValueError: a name that is taken.
+        ValueError: if the name is taken.
     """
 
     def add(content: Content) -> Content:
@@ -255,7 +255,7 @@ CURVED = 5
 
 
 def mean_over(noun: str) -> str:
-    """Return the words for means of worlds that ``noun`` names."""
+    """Return the text for means over worlds called ``noun``."""
     return f"mean and 95 % interval over {noun}s"
 
 
@@ -268,15 +268,15 @@ def by_agent(
     first: str = "agent",
     labels: Sequence[tuple[str, str]] = (),
 ) -> TableSpec:
-    """Return the table of measures with a line for each agent.
+    """Return a table of measures with one line per agent.
 
     Args:
         ledger: the estimates.
-        measures: the columns; those without a value of any agent are left out.
+        measures: the columns; those without a value for any agent are left out.
         group: the conditions of the table, see `Ledger.groups`.
         caption: the content; the conditions and the kind of mean are appended.
         first: heading of the lines.
-        labels: agents and their labels; all agents under their names where empty.
+        labels: agents and their labels; all agents under their names if empty.
     """
     return TableSpec(
         f"{caption}{after(group)}, {mean_over(ledger.noun)}",
@@ -298,21 +298,21 @@ def over_tag(
 ) -> CurveSpec:
     """Return the curves of all agents over size, density or distance.
 
-    Where a value is not a number, such as the size "large", all values are separate points at equal distances.
+    If a value is not a number, such as the size "large", all values are separate points at equal distances.
 
     Args:
         ledger: the estimates.
         measure: the measure to draw.
         tag: size, density or distance.
         group: the conditions of the figure.
-        bounds: range of the vertical axis; from the data where None.
-        counts: also draw the number of grids, and leave out points with fewer than `CURVED`.
+        bounds: range of the vertical axis; from the data if None.
+        counts: whether to draw the number of grids, too, and to leave out points with fewer than `CURVED`.
     """
     table = ledger.tables[f"agent, {tag}"]
     values = table.values(tag, **group)
     numbers = _as_numbers(values)
     positions = {value: float(position) for position, value in enumerate(values)} if numbers is None else numbers
-    where = describe_key(group)
+    condition = describe_key(group)
     return CurveSpec(
         f"{title_of(measure)} by {tag}",
         f"{in_sentence(measure)} ({ledger.measures.get(measure, '')})",
@@ -326,8 +326,8 @@ def over_tag(
         counts=counts,
         fewest_grids=CURVED if counts else 0,
         names_one=True,
-        label_end=f", {where}" if where else "",
-        caption=where if len(ledger.groups(f"agent, {tag}")) > 1 else "",
+        label_end=f", {condition}" if condition else "",
+        caption=condition if len(ledger.groups(f"agent, {tag}")) > 1 else "",
     )
 
 
@@ -353,13 +353,13 @@ def of_two_tags(
 
 
 def after(group: Key) -> str:
-    """Write conditions as the end of a caption, "" for none."""
-    where = describe_key(group)
-    return f" – {where}" if where else ""
+    """Format conditions as the end of a caption, or ""."""
+    condition = describe_key(group)
+    return f" – {condition}" if condition else ""
 
 
 def _as_numbers(values: Sequence[Tag]) -> dict[Tag, float] | None:
-    """Return the values of a tag as numbers, None where one of them is not a finite number."""
+    """Return the values of a tag as numbers, or None if one is not a finite number."""
     try:
         numbers = {value: float(str(value)) for value in values}
     except ValueError:

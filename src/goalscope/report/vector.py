@@ -50,14 +50,14 @@ class Drawn(ABC):
     @property
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
-        """What it shows, as lines of its CSV; undefined numbers are None."""
+        """Its content as lines of CSV; undefined numbers are None."""
 
     def draw(self) -> "Figure":
-        """Return it as a figure of matplotlib, for PDF, PNG and changes: its shapes and texts lie on one pair of axes.
+        """Draw it as a matplotlib figure, for PDF, PNG and changes: shapes and texts are on one pair of axes.
 
         Raises:
-            ImportError: matplotlib is not installed (it comes with the extra ``report``).
-            ValueError: an element or path command that goalscope's own pictures do not use.
+            ImportError: if matplotlib is not installed (it comes with the extra ``report``).
+            ValueError: for an element or path command that goalscope's own pictures do not use.
         """
         with drawing_style():
             return as_figure(self.svg)
@@ -65,10 +65,10 @@ class Drawn(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Picture(Drawn):
-    """A picture as SVG text of this package, and its content as records.
+    """A picture as SVG text of this package, with its content as records.
 
     Attributes:
-        svg: the text, as `drawing` makes it.
+        svg: the text, made by `drawing`.
         records: one mapping per cell, step or node shown.
     """
 
@@ -91,13 +91,13 @@ def drawing_style() -> Iterator[None]:
 
 
 def as_figure(svg: str) -> "Figure":
-    """Return a picture as a figure; a unit of its view box is a point.
+    """Return a picture as a matplotlib figure; a unit of its view box is a point.
 
     Args:
-        svg: text that `goalscope.report.figures.drawing` made.
+        svg: text made by `goalscope.report.figures.drawing`.
 
     Raises:
-        ValueError: an element or path command that goalscope's own pictures do not use.
+        ValueError: for an element or path command that goalscope's own pictures do not use.
     """
     from matplotlib.figure import Figure
 

@@ -23,14 +23,14 @@ NETWORKS: Final[Mapping[str, str]] = {
     "initial": "weights before training",
     "default-init": "the library's initialisation",
 }
-"""Kinds of random networks -> their description."""
+"""Kind of random networks -> its description."""
 NEEDED: Final = "permuted"
-"""The kind that every verdict on training requires: only it has the scale of every tensor of the trained model."""
+"""The kind that every verdict on training requires, because only it keeps the scale of all trained tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """Wording where a score is above every rival, below every one, neither, or an interval is missing."""
+    """Wording for a score that is above every rival, below every rival, neither, or lacks an interval."""
 
     above: str
     below: str
@@ -92,18 +92,18 @@ NEEDED_RULE: Final = (
     "something, an action that stays says nothing, and is not counted."
 )
 RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
-"""How all sentences about probes follow from intervals."""
+"""How sentences about probes follow from intervals."""
 
 Rivals = Mapping[str, Estimate | None]
-"""Floor, or kind of random network -> the difference of a probe to it; None where there is none."""
+"""Floor, or kind of random network -> the difference of a probe to it; None if there is none."""
 
 
 def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | None:
-    """Return the decisive rival and the difference to it: the one with the least favourable end of its interval.
+    """Return the decisive rival, whose interval has the least favourable end, and the difference from it.
 
     Args:
         rivals: the differences, the probe's score minus that of each rival.
-        higher: whether a higher score is a better one; for errors the upper end decides.
+        higher: whether a higher score is better; for errors, the upper end decides.
 
     Returns:
         A rival without an interval takes precedence; None without rivals.
@@ -117,10 +117,10 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
 
 
 def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
-    """Return where the intervals of the differences to *every* rival lie, in the direction of a better score.
+    """Classify the intervals of the differences from *every* rival, in the direction of a better score.
 
-    "above" if all are better than 0, "below" if all are worse, else "none"; "unknown" without rivals, or where one of
-    them has no interval.
+    "above" if all intervals are better than 0, "below" if all are worse, else "none"; "unknown" without rivals, or if
+    one of them has no interval.
     """
     differences = [difference for difference in rivals.values() if difference is not None]
     if not differences or not all(difference.has_interval for difference in differences):
@@ -138,7 +138,7 @@ def claim_in_words(
     """Write the verdict on each part with its decisive rival; "" without rivals.
 
     Args:
-        parts: name of each part, and its differences to each rival.
+        parts: name of each part, and its differences from each rival.
         word: `READABLE` or `MADE`.
         needed: rivals without which the verdict is unknown.
         higher: see `strictest`.

@@ -31,7 +31,7 @@ from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
 _MAX_REPEATS = 1_000  # in a row
-_MOST_KEPT_CELLS = 2**17  # cells of a batch that is kept: 256 grids of 21x21; all that are kept take 32 MB at most
+_MOST_KEPT_CELLS = 2**17  # maximum cells of a cached batch: 256 grids of 21x21; the whole cache takes at most 32 MB
 WorldT = TypeVar("WorldT", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
 
@@ -40,19 +40,19 @@ if set(TRANSFORMS) != set(get_args(TransformName)):
     raise ImportError("the transforms that a study may name must be those of goalscope.worlds.transform")
 
 
-def _check_name(name: str, names: Iterable[str], what: str) -> str:
+def _check_name(name: str, names: Iterable[str], kind: str) -> str:
     if name not in names:
-        raise ValueError(f"must name {what}, got {name[:60]!r}{near_miss(name, list(names))}")
+        raise ValueError(f"must name {kind}, got {name[:60]!r}{near_miss(name, list(names))}")
     return name
 
 
-def _one_of(names: Iterable[str], what: str) -> AfterValidator:
-    """Return the validator of a text that must be one of some names."""
-    return AfterValidator(partial(_check_name, names=names, what=what))
+def _one_of(names: Iterable[str], kind: str) -> AfterValidator:
+    """Return a pydantic validator for a text that must be one of the given names."""
+    return AfterValidator(partial(_check_name, names=names, kind=kind))
 
 
 class _DistinctLists(Phased):
-    """Settings whose lists name different things, at least one."""
+    """Settings whose lists must have at least one entry and no repeated entries."""
 
     @field_validator("*")
     @classmethod
@@ -61,13 +61,13 @@ class _DistinctLists(Phased):
 
 
 class _GridSettings(_DistinctLists):
-    """Settings that all kinds of grids share."""
+    """Settings shared by all kinds of grids."""
 
     fog_radius: int | None = Field(default=None, ge=1)
     transforms: tuple[TransformName, ...] = sequence(default=("identity",))
 
     def _versions(self, grid: Grid, cluster: Grid, tags: Mapping[str, Tag]) -> list[GridWorld]:
-        """Return a grid's transforms; they share the cluster of the whole grid, so that fog too is paired."""
+        """Return the transforms of a grid. They share the original grid's cluster, so that fog is paired as well."""
         shared = GridWorld(grid=cluster).id
         fog: dict[str, Tag] = {} if self.fog_radius is None else {"fog_radius": self.fog_radius}
         return [
@@ -84,10 +84,10 @@ class _GridSettings(_DistinctLists):
 def _first_distinct(
     path: str, candidates: Iterable[Sequence[WorldT]], tags: Mapping[str, Tag], taken_ids: set[str], count: int
 ) -> Iterator[WorldT]:
-    """Yield the first worlds of a series with their versions, without repeated worlds.
+    """Yield the first worlds of a series with their versions, skipping repeated worlds.
 
-    Small empty rooms repeat soon. A generated world is skipped where it, or one of its versions, was taken before, so
-    that every grid is a cluster of its own.
+    Small empty rooms soon repeat. A generated world is skipped if it or one of its versions occurred before, so that
+    every grid is a cluster of its own.
     """
     accepted = rejected = 0
     for worlds in candidates:
@@ -106,11 +106,11 @@ def _first_distinct(
             )
 
 
-def _take_distinct(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
-    """Return whether worlds differ from each other and from those taken before; if so, add them to these."""
+def _take_distinct(worlds: Sequence[GridWorld], world_ids: set[str]) -> bool:
+    """Return whether worlds differ from each other and from all earlier ones; if so, add their ids to ``world_ids``."""
     ids = {world.id for world in worlds}
-    distinct = len(ids) == len(worlds) and not ids & taken
-    taken |= ids if distinct else set()
+    distinct = len(ids) == len(worlds) and not ids & world_ids
+    world_ids |= ids if distinct else set()
     return distinct
 
 
@@ -121,7 +121,7 @@ def _check_size(size: int) -> int:
 
 
 def _grid_batch(size: int, density: float, seed: int, count: int, first: int, minimum_distance: int) -> GridBatch:
-    """Return generated grids, see `generate_batch`; small batches are kept for studies that generate the same again.
+    """Return generated grids, see `generate_batch`. Small batches are cached for studies that generate them again.
 
     An evaluation describes the study of each arm several times before and while it asks the agent.
     """
@@ -135,7 +135,7 @@ def _grid_batch(size: int, density: float, seed: int, count: int, first: int, mi
 def _batch_or_error(
     size: int, density: float, seed: int, count: int, first: int, minimum_distance: int
 ) -> GridBatch | ValueError:
-    """Return generated grids, or the error that there are none: it takes a thousand draws to find that out."""
+    """Return generated grids, or the error that there are none; finding that out takes a thousand draws."""
     try:
         batch = generate_batch(size, density, seed=seed, count=count, first=first, minimum_distance=minimum_distance)
     except ValueError as error:
@@ -147,7 +147,7 @@ _kept_batch = lru_cache(maxsize=256)(_batch_or_error)
 
 
 class _GeneratedGrids(_DistinctLists):
-    """Generated grids: for each size and density a number of them, each with its versions."""
+    """Generated grids: a number of them for each size and density, each with its versions."""
 
     kind: str
     sizes: tuple[Annotated[int, AfterValidator(_check_size)], ...] = sequence()
@@ -155,7 +155,7 @@ class _GeneratedGrids(_DistinctLists):
     count: int = Field(ge=1, le=MAX_COUNT)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
-        """Yield the worlds of each size and density; world i does not depend on how many follow it."""
+        """Yield the worlds of each size and density. World i does not depend on how many worlds follow it."""
         taken_ids = set(taken)
         for size, density in product(self.sizes, self.densities):
             tags: dict[str, Tag] = {"kind": self.kind, "size": size, "density": density}
@@ -165,12 +165,12 @@ class _GeneratedGrids(_DistinctLists):
     def _generated(
         self, size: int, density: float, seed: int, tags: Mapping[str, Tag]
     ) -> Iterator[Sequence[GridWorld]]:
-        """Yield the versions of each grid; grids are generated in batches."""
+        """Yield the versions of each grid. Grids are generated in batches."""
 
 
 @world_kind("grid", world=GridWorld)
 class GridWorlds(_GeneratedGrids, _GridSettings):
-    """Generated grids in their transforms."""
+    """Generated grids and their transforms."""
 
     later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "key", "apart")
     kind: Literal["grid"] = "grid"
@@ -195,30 +195,32 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
         for first in count(0, length):
             batch = _grid_batch(size, density, seed, length, first, self.minimum_distance)
             for index, grid in enumerate(batch, first):
-                own = self._placed(grid, seed, size, density, index)
-                if own is not None and (self.goal_side is None or own.goal_lies(self.goal_side)):
+                placed_grid = self._placed(grid, seed, size, density, index)
+                if placed_grid is not None and (self.goal_side is None or placed_grid.goal_lies(self.goal_side)):
                     rejected = 0  # versions of one grid with other places are one cluster: phases are paired
-                    yield self._versions(own, grid, {**tags, "index": index})
+                    yield self._versions(placed_grid, grid, {**tags, "index": index})
                 elif (rejected := rejected + 1) > _MAX_REPEATS:
-                    raise ValueError(f"goal, start, key, apart and goal_side must fit grids of size {size}: change one")
+                    raise ValueError(f"no grid of size {size} fits goal, start, key, apart and goal_side: change one")
 
     def _placed(self, grid: Grid, seed: int, size: int, density: float, index: int) -> Grid | None:
-        """Return a grid with its goal, start and key where the settings say, None where that cannot be."""
-        apart, of = max(self.apart or 1, self.minimum_distance), (size, repr(density), index)
-        own: Grid | None = grid
+        """Return a grid with its goal, start and key moved as the settings say, or None if that is impossible."""
+        min_distance, of = max(self.apart or 1, self.minimum_distance), (size, repr(density), index)
+        placed_grid: Grid | None = grid
         if (self.goal, self.start, self.apart) != (None, None, None):
-            rng = stream(seed, "placement", *of, self.goal or "", self.start or "", apart)
-            own = placed(grid, goal=self.goal, start=self.start, apart=apart, rng=rng)
-        if own is None or self.key is None:
-            return own
-        return with_key(own, self.key, apart=apart, rng=stream(seed, "key placement", *of, self.key, apart))
+            rng = stream(seed, "placement", *of, self.goal or "", self.start or "", min_distance)
+            placed_grid = placed(grid, goal=self.goal, start=self.start, apart=min_distance, rng=rng)
+        if placed_grid is None or self.key is None:
+            return placed_grid
+        return with_key(
+            placed_grid, self.key, apart=min_distance, rng=stream(seed, "key placement", *of, self.key, min_distance)
+        )
 
 
 @world_kind("two-path", world=GridWorld)
 @world_kind("key-no-door", world=GridWorld)
 @world_kind("key-door", world=GridWorld)
 class LayoutWorlds(_GridSettings):
-    """Key and door worlds, each with its matched control where asked."""
+    """Worlds with key and door, each with its matched control if requested."""
 
     kind: Literal["key-door", "key-no-door", "two-path"]
     count: int = Field(ge=1, le=MAX_COUNT)
@@ -227,17 +229,17 @@ class LayoutWorlds(_GridSettings):
     @model_validator(mode="after")
     def _no_swap(self) -> Self:
         if self.kind == "key-door" and "swap" in self.transforms:
-            raise ValueError("start and goal of a key-door world must not be swapped: the key may lie behind the door")
+            raise ValueError("key-door worlds cannot swap start and goal, the key may lie behind the door: remove swap")
         return self
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
-        """Yield the worlds, each with its control where asked."""
+        """Yield the worlds, each followed by its control if requested."""
         yield from _first_distinct(path, self._generated(seed), {"kind": self.kind}, set(taken), self.count)
 
     def _generated(self, seed: int) -> Iterator[list[GridWorld]]:
         for index in count():
             base = layout(self.kind, seed=seed, index=index)
-            # With and without door, with and without key: worlds that are compared form one cluster.
+            # Worlds that are compared (with and without door, with and without key) form one cluster.
             without_key = control(base)
             shared_tags: dict[str, Tag] = {"kind": self.kind, "size": base.height, "index": index}
             worlds = self._versions(base, without_key, {**shared_tags, "control": False})
@@ -250,7 +252,7 @@ class LayoutWorlds(_GridSettings):
 
 @world_kind("text", world=GridWorld)
 class TextWorlds(_GridSettings):
-    """Grids written out."""
+    """Grids written out in the study."""
 
     kind: Literal["text"]
     grids: tuple[str, ...] = sequence()
@@ -282,18 +284,18 @@ class TextWorlds(_GridSettings):
 
 @world_kind("named-place", world=NamedWorld)
 class NamedPlaceWorlds(_GeneratedGrids):
-    """Generated grids, each with three instructions: to G, to the cell of G, and to the cell of a corner as far away.
+    """Generated grids, each with three instructions: go to G, to the cell of G, or to the cell of a distant corner.
 
-    The corner is a rival of the goal: in each grid the goal lies exactly as many steps from the start as one corner,
-    and of all such cells it is the one farthest from that corner. The three worlds of a grid are one cluster; their tag
-    `named` is "no", "goal" or "rival".
+    In each grid, one corner is exactly as many steps from the start as the goal, and the goal lies as far as possible
+    from that corner, which is its rival. The three worlds of a grid form one cluster; their tag `named` is "no", "goal"
+    or "rival".
     """
 
     kind: Literal["named-place"]
     minimum_distance: int = Field(default=4, ge=1)
 
     def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[NamedWorld]]:
-        """Yield the worlds of each grid; a grid without a cell as far as the corner is skipped."""
+        """Yield the worlds of each grid. A grid without a cell as far away as the corner is skipped."""
         length, rejected = 2 * self.count + 8, 0
         for first in count(0, length):
             batch = generate_batch(size, density, seed=seed, count=length, first=first, name="named places")
@@ -311,7 +313,7 @@ class NamedPlaceWorlds(_GeneratedGrids):
 
 
 def _with_instructions(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> list[NamedWorld]:
-    """Return the worlds of a grid with the usual instruction, with the goal named, and with a rival named."""
+    """Return three worlds of a grid: with the usual instruction, with the goal named, and with the rival named."""
     shared = GridWorld(grid=grid).id
     variants: dict[str, dict[str, Any]] = {
         "no": {"grid": grid, "named": False},
@@ -323,7 +325,7 @@ def _with_instructions(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> 
 
 @world_kind("task-map", world=TaskWorld)
 class TaskMapWorlds(_DistinctLists):
-    """Generated task maps: for each preset a number of maps.
+    """Generated task maps: a number of maps for each preset.
 
     `presets` names members of `PRESETS`; `generator` changes parameters of `TaskSpec` in all of them, e.g. `size`.
     """
@@ -344,12 +346,12 @@ class TaskMapWorlds(_DistinctLists):
         return parameters
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
-        """Yield the maps of each preset; map i of a preset does not depend on how many follow it."""
+        """Yield the maps of each preset. Map i of a preset does not depend on how many maps follow it."""
         for preset in self.presets:
             spec = _with_parameters(PRESETS[preset], self.generator)
             tags: dict[str, Tag] = {"kind": "task-map", "preset": preset, **preset_tags(preset)}
             for index in range(self.count):
-                # Maps of different presets have streams of their own.
+                # Each preset has its own random stream.
                 number = int(words(seed, "task maps", first=index, count=1, each=1)[0, 0] >> 1)
                 try:
                     task_map = generate_task_map(spec, seed=number)
@@ -360,10 +362,10 @@ class TaskMapWorlds(_DistinctLists):
 
 @world_kind("cooking", world=TaskWorld)
 class CookingWorlds(_DistinctLists):
-    """The cooking maps with meaningful names, as symbolic twins, or both.
+    """The cooking maps, with meaningful names, with symbolic names (twins), or both.
 
-    `starts` is the number of start cells of each map: its own and others drawn from the cells without a node. All
-    versions of one map are one cluster, for they share cells and graph.
+    `starts` is the number of start cells per map: its own start, and others drawn from the cells without a node. All
+    versions of one map form one cluster, because they share cells and graph.
     """
 
     kind: Literal["cooking"]
@@ -372,7 +374,7 @@ class CookingWorlds(_DistinctLists):
     starts: int = Field(default=1, ge=1, le=10)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
-        """Yield the maps, start by start; twins have the same starts."""
+        """Yield the maps, start by start. Twins have the same starts."""
         for name in self.maps:
             kitchen = cooking_map(name)
             cluster = content_id("world", {"task_map": kitchen.to_plain()})
@@ -388,7 +390,7 @@ class CookingWorlds(_DistinctLists):
 
 
 def _with_parameters(spec: TaskSpec, generator: Mapping[str, Any]) -> TaskSpec:
-    """Return a spec with other parameters; lists of a YAML file become tuples."""
+    """Return a spec with changed parameters; lists from a YAML file become tuples."""
     parameters: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in generator.items()
     }
@@ -403,9 +405,9 @@ def _size_tags(task_map: TaskMap) -> dict[str, Tag]:
 
 
 def _starts(task_map: TaskMap, count: int, seed: int, name: str) -> list[tuple[int, int]]:
-    """Return the map's own start and further cells without a node, from which the goal is within the budget."""
-    taken = {node.cell for node in task_map.nodes.values()} | {task_map.start}
-    free = [cell for cell in task_map.cells if cell not in taken]
+    """Return the map's own start, and further cells without a node from which the goal is within the budget."""
+    occupied_cells = {node.cell for node in task_map.nodes.values()} | {task_map.start}
+    free = [cell for cell in task_map.cells if cell not in occupied_cells]
     starts = [task_map.start]
     for position in stream(seed, "cooking starts", name).permutation(len(free)):
         if len(starts) == count:

@@ -1,9 +1,9 @@
-"""Checksums of the contents of a run.db, in a table of their own; compared at every read.
+"""Checksums of the contents of a run.db, stored in a table of their own and compared at every read.
 
-SQLite notices pages that it cannot parse, but not a flipped bit inside of a value. Each group of values that is read
-together has one checksum (64 bits of BLAKE2b), committed with it: the walk, the texts and the cost of an episode; each
-group of rows; each entry of every other table. It is computed from the values that SQLite returns, after all
-conversions. Numbers of episodes and rows are stored, too, so that a missing group is noticed.
+SQLite notices pages that it cannot parse, but not a flipped bit inside a value. Values that are read together share one
+checksum (64 bits of BLAKE2b), committed with them: the walk, the texts and the cost of an episode; each group of rows;
+each entry of every other table. It is computed from the values that SQLite returns, after all conversions. The numbers
+of episodes and rows are stored too, so that a missing group is noticed.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ ENTRIES: Final = {
     "call": ("calls", "id"),
     "artifact": ("artifacts", "id"),
 }
-"""Kinds of entries with one checksum each: the table, and the column that names an entry."""
+"""Kinds of entries that have one checksum each: the table, and the column that names an entry."""
 
 EPISODES: Final = ("walk", "said", "cost")
 """Kinds of checksums of an episode; its key is its number, that of its cost its id."""
@@ -45,10 +45,10 @@ _PUT: Final = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
 
 
 def checksum(*parts: Any) -> int:
-    """Return 64 bits of BLAKE2b of the text form of plain values; bytes enter unchanged."""
+    """Return 64 bits of BLAKE2b of the text form of plain values; bytes are used unchanged."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        # ASCII: the set of printable characters, and so the text form, differs between versions of Python.
+        # ASCII, because the set of printable characters, and so the text form, differs between versions of Python.
         digest.update(part if isinstance(part, bytes | memoryview) else ascii(part).encode("ascii"))
     return int.from_bytes(digest.digest(), "little", signed=True)
 
@@ -58,61 +58,61 @@ def walk_sum(header: Sequence[Cell], walk: Any) -> int:
     return checksum(tuple(header), walk)
 
 
-def said_sum(said: Any) -> int:
-    """Return the checksum of what was said in the steps of an episode."""
-    return checksum(said)
+def said_sum(cell: Any) -> int:
+    """Return the checksum of the outputs of the steps of an episode."""
+    return checksum(cell)
 
 
 def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
-    """Return the checksums of some keys of a kind, by key."""
-    found: dict[Cell, int] = {}
+    """Return the checksums of some entries, by key."""
+    sums: dict[Cell, int] = {}
     for part in _parts(keys):
         marks = ", ".join("?" * len(part))
         select = f"SELECT key, value FROM checksums WHERE kind = ? AND key IN ({marks})"
-        found |= dict(database.execute(select, (kind, *part)).fetchall())
-    return found
+        sums |= dict(database.execute(select, (kind, *part)).fetchall())
+    return sums
 
 
-def number_of(database: sqlite3.Connection, what: str) -> int | None:
-    """Return how many episodes, or rows of a source, there are; None where the file does not say so."""
-    found = known(database, COUNT, [what])
-    return found.get(what)
+def number_of(database: sqlite3.Connection, name: str) -> int | None:
+    """Return the stored number of episodes, or of rows of a source; None if the file does not store it."""
+    counts = known(database, COUNT, [name])
+    return counts.get(name)
 
 
 class Comparison:
-    """The checksums of an open file, and the errors where one does not match."""
+    """The checksums of an open file; it raises an error for a checksum that does not match."""
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
         self._database, self._file = database, file
 
     def known(self, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
-        """Return the checksums of some keys of a kind."""
+        """Return the checksums of some entries of one kind, by key."""
         with explained(self._file):
             return known(self._database, kind, keys)
 
-    def number_of(self, what: str) -> int | None:
-        """Return the stored number of episodes, or of rows of a source; None where the file has none."""
+    def number_of(self, name: str) -> int | None:
+        """Return the stored number of episodes, or of rows of a source; None if the file does not store it."""
         with explained(self._file):
-            return number_of(self._database, what)
+            return number_of(self._database, name)
 
     def counted(self, prefix: str) -> set[str]:
-        """Return what has a stored number above 0 and a name that begins so, without the prefix."""
+        """Return the names, without the given prefix, whose stored number is above 0."""
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
         with explained(self._file):
             keys = [str(key) for (key,) in self._database.execute(select, (COUNT,))]
         return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
 
-    def check(self, what: str, computed: int, stored: int | None) -> None:
+    def check(self, name: str, computed: int, stored: int | None) -> None:
         """Raise a ValueError unless a computed checksum equals the stored one."""
         if stored != computed:
-            self.refuse(f"a checksum of {what}" if stored is None else f"{what} as it was written")
+            self.refuse(f"a checksum of {name}" if stored is None else f"{name} as it was written")
 
-    def check_count(self, what: str, count: int, before: int | None, after: int | None) -> None:
-        """Raise a ValueError unless the number read lies between the file's numbers before and after the read."""
+    def check_count(self, name: str, count: int, before: int | None, after: int | None) -> None:
+        """Raise a ValueError unless the number read lies between the numbers stored before and after the read."""
         if before is None or after is None:
-            self.refuse(f"the number of its {what}")
+            self.refuse(f"the number of its {name}")
         if not before <= count <= after:
-            self.refuse(f"{after:,} {what}, of which {count:,} are found")
+            self.refuse(f"{after:,} {name}, of which {count:,} are found")
 
     def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, PackedSteps]) -> None:
         """Compare a page of (number, `EPISODE_COLUMNS`) and their steps with their checksums."""
@@ -128,7 +128,7 @@ class Comparison:
         """Return the key of the last episode of a page.
 
         Raises:
-            ValueError: an episode is out of order, or in none of the ``worlds``.
+            ValueError: if an episode is out of order, or in none of the ``worlds``.
         """
         for row in page:
             if worlds is not None and row[2] not in worlds:
@@ -139,22 +139,22 @@ class Comparison:
         return last
 
     def check_keys(self, kind: str, count: int) -> None:
-        """Raise a ValueError unless there are as many entries of a kind as have checksums."""
+        """Raise a ValueError unless there are as many entries of a kind as there are checksums."""
         with explained(self._file):
             ((expected,),) = self._database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
         if expected != count:
             self.refuse(f"a {kind} for each of {expected:,} checksums, not {count:,}")
 
     @contextmanager
-    def described(self, what: str) -> Iterator[None]:
-        """Turn an error inside into one that names the unreadable part."""
+    def described(self, name: str) -> Iterator[None]:
+        """Turn an error raised inside into one that names the unreadable part."""
         try:
             yield
         except (ValueError, TypeError) as error:
-            raise damaged(self._file, f"hold {what} as it was written", error) from error
+            raise damaged(self._file, f"hold {name} as it was written", error) from error
 
     def refuse(self, must: str) -> NoReturn:
-        """Raise the error of a file that is damaged."""
+        """Raise the error for a damaged file."""
         raise damaged(self._file, f"hold {must}")
 
 
@@ -162,13 +162,13 @@ class Comparison:
 
 
 def clear(database: sqlite3.Connection) -> None:
-    """Forget all checksums of a file whose tables were emptied."""
+    """Delete all checksums of a file whose tables were emptied."""
     database.execute("DELETE FROM checksums")
     put(database, COUNT, [("episodes", 0)])
 
 
 def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
-    """Store the checksums of entries of a table; those of removed entries are deleted."""
+    """Store the checksums of the entries of a table, and delete those of removed entries."""
     table, name = ENTRIES[kind]
     for part in _parts(list(keys)):
         marks = ", ".join("?" * len(part))
@@ -180,7 +180,7 @@ def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
 
 
 def seal_row(database: sqlite3.Connection, kind: str, row: tuple[Cell, ...]) -> None:
-    """Store the checksum of an entry that was just written, whose values are known to be those that SQLite returns."""
+    """Store the checksum of an entry that was just written, whose values are those that SQLite returns."""
     database.execute(_PUT, (kind, row[0], checksum(row)))
 
 
@@ -193,9 +193,9 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
             f"WHERE number IN ({', '.join('?' * len(part))})"
         )
         identities = list[Cell]()
-        for number, walk, said, *header in database.execute(select, part):
+        for number, walk, outputs, *header in database.execute(select, part):
             sums["walk"].append((number, walk_sum(header, walk)))
-            sums["said"].append((number, said_sum(said)))
+            sums["said"].append((number, said_sum(outputs)))
             identities.append(header[0])
         sums["cost"] += cost_sums(database, identities).items()
     for kind, pairs in sums.items():
@@ -204,7 +204,7 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
 
 
 def forget_episode(database: sqlite3.Connection, number: int, identity: str) -> None:
-    """Remove the checksums of an episode that was removed."""
+    """Delete the checksums of a removed episode."""
     for kind, key in zip(EPISODES, (number, number, identity), strict=True):
         database.execute("DELETE FROM checksums WHERE kind = ? AND key = ?", (kind, key))
     put(database, COUNT, [("episodes", (number_of(database, "episodes") or 0) - 1)])
@@ -223,7 +223,7 @@ def cost_sums(database: sqlite3.Connection, identities: Sequence[Cell]) -> dict[
 
 
 def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
-    """Yield the ids of episodes whose costs do not match their checksum, and one that has costs but no checksum."""
+    """Yield the ids of episodes whose costs do not match their checksum, or have costs but no checksum."""
     select = "SELECT episode_id, step, attempt, name, value FROM usage ORDER BY episode_id, step, attempt, name"
     costs = {
         identity: checksum([row[1:] for row in rows])
@@ -238,7 +238,7 @@ def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
 
 
 def put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
-    """Store checksums, or numbers, of a kind by their keys."""
+    """Store checksums, or counts, of one kind by key."""
     cells = [(kind, key, value) for key, value in sums]
     database.executemany(_PUT, cells)
 

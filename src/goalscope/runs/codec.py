@@ -1,4 +1,4 @@
-"""Records to table rows and back. Rows are validated as untrusted input."""
+"""Convert records to table rows and back. Rows are validated as untrusted input."""
 
 import json
 from array import array
@@ -16,11 +16,11 @@ from goalscope.stats.rows import Tag
 from goalscope.worlds.world import StoredWorld, World
 
 Cell = int | float | str | bytes | None
-"""A value as SQLite holds it."""
+"""A value of a table cell in SQLite."""
 
 _OUTCOMES = frozenset(get_args(Outcome))
 EMPTY = "{}"
-"""A mapping without keys as it is stored."""
+"""The stored form of an empty mapping."""
 _MAX_TOKEN = 2**32 - 1
 _MAX_INTEGER = 2**63 - 1
 
@@ -39,28 +39,28 @@ WORLD_COLUMNS = "id, grid, fog_radius, cluster, tags"
 
 
 def encode_json(value: Mapping[str, Any]) -> str:
-    """Return canonical JSON of a mapping with text keys."""
+    """Return a mapping with text keys as canonical JSON."""
     return canonical_json(value) if value else EMPTY
 
 
-def decode_json(cell: Cell, what: str) -> dict[str, Any]:
-    """Return the mapping of a JSON text."""
+def decode_json(cell: Cell, name: str) -> dict[str, Any]:
+    """Return the mapping that a JSON text contains."""
     if cell == EMPTY:
         return {}
     if not isinstance(cell, str):
-        raise ValueError(f"{what} must be stored as JSON text, got {type(cell).__name__}")
+        raise ValueError(f"{name} must be stored as JSON text, got {type(cell).__name__}")
     try:
         return decode_object(cell, strict=False)
     except UntrustedError as error:
-        raise ValueError(f"{what} must be stored as JSON, got {cell[:80]!r}: {error}") from error
+        raise ValueError(f"{name} must be stored as JSON, got {cell[:80]!r}: {error}") from error
 
 
 def encode_tags(tags: Mapping[str, Tag]) -> str:
     """Return tags as canonical JSON.
 
     Raises:
-        TypeError: a tag is neither text nor number, boolean or None.
-        ValueError: half of a surrogate pair in a name or a text.
+        TypeError: if a tag is not text, a number, a boolean or None.
+        ValueError: if a name or text contains half of a surrogate pair.
     """
     for name, tag in tags.items():
         check_text("the name of a tag", name)
@@ -71,21 +71,21 @@ def encode_tags(tags: Mapping[str, Tag]) -> str:
     return encode_json(tags)
 
 
-def decode_tags(cell: Cell, what: str) -> dict[str, Tag]:
+def decode_tags(cell: Cell, place: str) -> dict[str, Tag]:
     """Return tags from JSON.
 
     Raises:
-        ValueError: no JSON mapping, or a tag that is no plain value.
+        ValueError: if the text is not a JSON mapping, or a tag is not a plain value.
     """
-    tags = decode_json(cell, what)
+    tags = decode_json(cell, place)
     for name, tag in tags.items():
         if isinstance(tag, dict | list):
-            raise ValueError(f"tag {name!r} of {what} must be a plain value, got {tag!r}")
+            raise ValueError(f"tag {name!r} of {place} must be a plain value, got {tag!r}")
     return tags
 
 
 def encode_text(text: str | None) -> str | bytes | None:
-    """Return text as SQLite can hold it: half of a surrogate pair has no UTF-8 form and goes in as bytes."""
+    """Return text as SQLite can store it: half of a surrogate pair has no UTF-8 form, so such text becomes bytes."""
     if text is None or text.isascii():
         return text
     try:
@@ -95,13 +95,13 @@ def encode_text(text: str | None) -> str | bytes | None:
     return text
 
 
-def decode_text(cell: Cell, what: str) -> str | None:
-    """Return a text from `encode_text`."""
+def decode_text(cell: Cell, name: str) -> str | None:
+    """Return the text that `encode_text` encoded."""
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "surrogatepass")
-    raise ValueError(f"{what} must be stored as text, got {cell!r}")
+    raise ValueError(f"{name} must be stored as text, got {cell!r}")
 
 
 def _encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
@@ -117,11 +117,11 @@ def _encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
     return words.tobytes()
 
 
-def _decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
+def _decode_tokens(cell: Cell, name: str) -> tuple[int, ...] | None:
     if cell is None:
         return None
     if not isinstance(cell, bytes) or len(cell) % 4:
-        raise ValueError(f"{what} must be stored as 32-bit words, got {type(cell).__name__}")
+        raise ValueError(f"{name} must be stored as 32-bit words, got {type(cell).__name__}")
     words = array("I", cell)
     if byteorder == "big":
         words.byteswap()
@@ -129,7 +129,7 @@ def _decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
 
 
 def _encode_answer(answer: Turn) -> tuple[Cell, ...]:
-    """Return the columns action and `_SAID_COLUMNS`."""
+    """Return the columns "action" and `_SAID_COLUMNS`."""
     return (
         None if answer.action is None else int(answer.action),
         encode_text(answer.failure),
@@ -166,7 +166,7 @@ def encode_turn(turn: Turn) -> tuple[Cell, ...]:
 
 
 def decode_turn(cells: Sequence[Cell]) -> Turn:
-    """Return a turn from its columns; the meaning of its action depends on the world of its episode."""
+    """Return a turn from its columns. The meaning of its action depends on the world of the episode."""
     action, *answer, usage, extra = cells
     if action is not None and (not isinstance(action, int) or action < 0):
         raise ValueError(f"an action must be stored as a number from 0 on, got {action!r}")
@@ -179,12 +179,12 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
 
 
 def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell]:
-    """Return the columns row, col and flags of a state; a state of another form is JSON in the first of them."""
+    """Return the columns row, col and flags of a state. A state that is not a cell becomes JSON in the first column."""
     if "cells" not in world.offers:
         return canonical_json([int(number) for number in state]), 0, 0
     row, col, flags = state
     if not (type(row) is type(col) is int and 0 <= row < world.grid.height and 0 <= col < world.grid.width):
-        row, col = world.grid.check_cell((row, col))  # raises, or makes plain ones of other whole numbers
+        row, col = world.grid.check_cell((row, col))  # raises an error, or converts other whole numbers to plain ones
     return row, col, flags
 
 
@@ -202,7 +202,7 @@ def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, 
 
 
 def encode_world(world: World) -> tuple[Cell, ...]:
-    """Return the columns `WORLD_COLUMNS` of a world; worlds other than grids are JSON in the column of the grid."""
+    """Return the columns `WORLD_COLUMNS` of a world. Worlds other than grids become JSON in the column of the grid."""
     cluster = check_text("the cluster of a world", world.cluster)
     return world.id, world.stored, world.fog_radius, cluster, encode_tags(world.tags)
 
@@ -210,18 +210,18 @@ def encode_world(world: World) -> tuple[Cell, ...]:
 def decode_world(cells: Sequence[Cell]) -> World:
     """Return a world from its columns."""
     identity, text, fog_radius, cluster, tags = cells
-    what = f"world {identity!r}"
+    name = f"world {identity!r}"
     if not isinstance(text, str) or not isinstance(cluster, str):
-        raise ValueError(f"{what} must be stored as text, got {text!r} and {cluster!r}")
+        raise ValueError(f"{name} must be stored as text, got {text!r} and {cluster!r}")
     if fog_radius is not None and not isinstance(fog_radius, int):
-        raise ValueError(f"the fog radius of {what} must be a whole number, got {fog_radius!r}")
-    decoded_tags = decode_tags(tags, what)
+        raise ValueError(f"the fog radius of {name} must be a whole number, got {fog_radius!r}")
+    decoded_tags = decode_tags(tags, name)
     kind: Any = "grid"
     plain: Any = {"grid": text, "fog_radius": fog_radius}
     if text.startswith("{"):  # no grid begins so
         if fog_radius is not None:
-            raise ValueError(f"{what} must be without fog radius, as every world but grids, got {fog_radius}")
-        kind, plain = "task-map", {"task_map": decode_json(text, what)}
+            raise ValueError(f"{name} must be without fog radius, as every world but grids, got {fog_radius}")
+        kind, plain = "task-map", {"task_map": decode_json(text, name)}
         if set(plain["task_map"]) == {"kind", "world"}:
             kind, plain = plain["task_map"]["kind"], plain["task_map"]["world"]
     if kind in registry.names("world"):
@@ -246,9 +246,9 @@ def encode_head(
     """Return the columns `EPISODE_COLUMNS` of an episode of ``length`` steps.
 
     Args:
-        spec: who acted where.
-        agent: the short name of the agent.
-        outcome: how it ended.
+        spec: specification of the episode.
+        agent: short name of the agent.
+        outcome: how the episode ended.
         final: the columns of its last state.
         length: number of its steps.
         tags: its tags from `encode_tags`.
@@ -264,19 +264,28 @@ def encode_head(
 
 
 def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return spec, agent, outcome and tags of an episode from its columns."""
+    """Return the specification, agent, outcome and tags of an episode from its columns."""
     columns: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
-    what, outcome = f"episode {columns['id']!r}", columns["outcome"]
+    episode_name, outcome = f"episode {columns['id']!r}", columns["outcome"]
     for kind, names in ((str, ("world_id", "agent_id", "rules", "agent", "outcome")), (int, _NUMBERS)):
         if not all(isinstance(columns[name], kind) for name in names):
             values = [columns[name] for name in names]
-            raise ValueError(f"{what} must be stored as text and whole numbers, got {values} for {', '.join(names)}")
+            raise ValueError(
+                f"{episode_name} must be stored as text and whole numbers, got {values} for {', '.join(names)}"
+            )
     spec = EpisodeSpec(**{name: columns[name] for name in ("world_id", "agent_id", *_NUMBERS, "rules")})
     if spec.id != columns["id"]:
         raise ValueError(f"an episode must be stored under its content id {spec.id}, got {columns['id']!r}")
     if outcome not in _OUTCOMES:
-        raise ValueError(f"the outcome of {what} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
-    return {"spec": spec, "agent": columns["agent"], "outcome": outcome, "tags": decode_tags(columns["tags"], what)}
+        raise ValueError(
+            f"the outcome of {episode_name} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}"
+        )
+    return {
+        "spec": spec,
+        "agent": columns["agent"],
+        "outcome": outcome,
+        "tags": decode_tags(columns["tags"], episode_name),
+    }
 
 
 def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:

@@ -1,4 +1,4 @@
-"""Calls of an agent: batches in portions, several at a time; answers that cost something are committed at once."""
+"""Call an agent: in portions of a batch, several at a time. Answers that cost something are committed at once."""
 
 import signal
 import threading
@@ -28,9 +28,9 @@ Follow = Callable[[Sequence[tuple[Observation, Turn]], int], Sequence[Observatio
 
 
 class Interrupts:
-    """The interrupts of the user (SIGINT) during a run.
+    """The user's interrupts (SIGINT) during a run.
 
-    While `awaiting` is set, the first one raises nothing: it wakes up whoever awaits the answers under way.
+    While `awaiting` is set, the first interrupt raises nothing: it wakes up the code that awaits pending answers.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Interrupts:
         self.awaiting: SimpleQueue[None] | None = None
 
     def __call__(self) -> None:
-        """Raise KeyboardInterrupt once one has arrived."""
+        """Raise KeyboardInterrupt if an interrupt has arrived."""
         if self.count:
             raise KeyboardInterrupt
 
@@ -51,22 +51,22 @@ class Interrupts:
             signal.default_int_handler(number, frame)
 
 
-_BESIDE: Final = list[Interrupts]()  # of runs outside of the main thread
+_BESIDE: Final = list[Interrupts]()  # interrupts of runs outside the main thread
 
 
 class Caller:
     """Asks one agent, with several simultaneous calls of `Agent.act`.
 
-    An agent may have an attribute ``largest_batch``, the maximum number of observations of a call. It is 1 for an agent
-    whose answers arrive one by one (behind a server): each answer is then committed when it arrives. Its attribute
-    ``concurrency``, where it is a number, replaces ``workers``. Where ``hands_out`` is true, ``act`` has a parameter
-    ``arrived`` and hands out answers during a call (`goalscope._ground.progress.Arrived`): each is committed at once.
+    An agent can have these optional attributes. ``largest_batch`` is the maximum number of observations per call; it is
+    1 for an agent whose answers arrive one by one (behind a server), so that each answer is committed on arrival.
+    ``concurrency``, if it is a number, replaces ``workers``. If ``hands_out`` is true, ``act`` has a parameter
+    ``arrived`` and reports answers during a call (`goalscope._ground.progress.Arrived`); each is committed at once.
 
     Args:
         agent: the agent.
         workers: maximum number of simultaneous calls.
         elsewhere: the executor of the agent and the recipe to build it there; None for threads of this process.
-        interrupts: the interrupts of the run; None where they are not handled.
+        interrupts: the interrupts of the run; None if they are not handled.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Caller:
         self.checked = False  # whether the agent's server was tried
 
     def close(self) -> None:
-        """Wait for what ends soon: calls of an agent that hands out its answers, unless its server is slow."""
+        """Wait for calls that end soon: those of an agent that hands out its answers, unless its server is slow."""
         if self._hands_out and budget_of(self.agent) is None:
             wait(self._asked)
 
     def turns(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Return a turn for each observation."""
+        """Return one turn per observation."""
         questions = [_Question(observation) for observation in observations]
 
         def take(answered: Sequence[tuple[_Question, Turn]]) -> None:
@@ -103,7 +103,7 @@ class Caller:
         return [question.turn for question in questions if question.turn is not None]
 
     def journalled_turns(self, observations: Sequence[Observation], journal: Journal, store: Store) -> list[Turn]:
-        """Return a turn for each observation, committed before it is returned."""
+        """Return one turn per observation, each committed before it is returned."""
         turns: dict[int, Turn] = {}
 
         def take(answered: Sequence[tuple[Observation, Turn]], replayed: int) -> list[Observation]:
@@ -121,32 +121,33 @@ class Caller:
         store: Store,
         committed: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """Ask about observations, and about those that follow from the answers; each answer is committed first.
+        """Ask about observations, and about those that follow from the answers. Each answer is committed first.
 
-        Where answers arrive one by one, what follows from an answer is asked at once, however long others take. An
-        agent that is asked many things in one call has the next call when all answers are there: the shapes of its
-        batches, and with them the last bits of a model here, then do not depend on the time that answers take.
+        If answers arrive one by one, the observation that follows from an answer is asked at once, however long other
+        answers take. An agent that receives many observations per call gets its next call only when all answers have
+        arrived. The shapes of its batches, and with them the last bits of a local model's outputs, therefore do not
+        depend on timing.
 
         Args:
-            observations: what the agent is shown first.
-            follow: see `Follow`; what the journal held already is passed on first.
+            observations: the first observations to ask about.
+            follow: see `Follow`; answers that the journal already has are passed on first.
             journal: the calls of the run.
             store: the run, which stores the checks of the agent's server before the first call.
-            committed: called with the number of new answers whenever some were committed; 0 when some were asked for.
+            committed: called with the number of newly committed answers; with 0 when questions were sent.
         """
         waiting, under_way = deque[_Question](), set[_Question]()
         one_by_one, counted = getattr(self.agent, "largest_batch", 0) == 1, budget_of(self.agent) is not None
 
         def enter(new: Sequence[Observation]) -> None:
             while new and not self._interrupts.count:
-                known = list[tuple[Observation, Turn]]()
+                answered_turns = list[tuple[Observation, Turn]]()
                 for observation in new:
                     call = call_for(self.agent, self.identity, observation)
                     if (turn := journal.find(call)) is None:
                         waiting.append(_Question(observation, call))
                     else:
-                        known.append((observation, turn))
-                new = follow(known, len(known)) if known else []
+                        answered_turns.append((observation, turn))
+                new = follow(answered_turns, len(answered_turns)) if answered_turns else []
 
         def send(portion: list[_Question]) -> None:
             journal.send([question.asked for question in portion])
@@ -176,7 +177,9 @@ class Caller:
                 journal.withdraw([question.asked for question in portion])
 
         def go_on(answered: Sequence[_Question]) -> None:
-            enter(follow([(each.observation, each.turn) for each in answered if each.turn is not None], 0))
+            enter(
+                follow([(question.observation, question.turn) for question in answered if question.turn is not None], 0)
+            )
 
         enter(observations)
         while waiting:
@@ -184,13 +187,13 @@ class Caller:
             if not self.checked:
                 check_before_calls(store, self.agent, waiting[0].observation)
                 self.checked = True
-            asked = [] if one_by_one else list(waiting)
+            questions = [] if one_by_one else list(waiting)
             try:
                 self._ask(waiting, commit, send, withdraw, go_on if one_by_one else None)
             finally:
                 self._interrupts.awaiting = None
                 TALLY.add(under_way=-len(under_way))
-            go_on(asked)
+            go_on(questions)
         self._interrupts()
 
     def _ask(
@@ -201,11 +204,11 @@ class Caller:
         failed: "Callable[[list[_Question], Exception], None]" = lambda portion, error: None,
         go_on: "Callable[[Sequence[_Question]], None] | None" = None,
     ) -> None:
-        """Ask what waits until nothing does, and pass the answers to ``arrived`` when they arrive.
+        """Ask all waiting questions, and pass the answers to ``arrived`` as they arrive.
 
-        After that, ``go_on`` may let more wait. Where a portion fails, or the user interrupts, no further one is sent.
-        Those under way are awaited and passed on before the error is raised, since they are paid for; a model of this
-        process is stopped after its present pass. A second interrupt does not wait.
+        After each answer, ``go_on`` may add questions. If a portion fails or the user interrupts, no further portion is
+        sent. Pending portions are awaited and passed on before the error is raised, because they are paid for; a model
+        in this process stops after its current pass. A second interrupt does not wait.
         """
         size = max(1, -(-len(waiting) // self._workers))
         size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
@@ -239,23 +242,27 @@ class Caller:
                             failed(portion, error)
                             raise
                         break
-                    asked = _Portion(portion, ready, woken, stop)
+                    portion_asked = _Portion(portion, ready, woken, stop)
                     try:
-                        future = self._submit(asked, observations)
+                        future = self._submit(portion_asked, observations)
                     except BrokenExecutor as error:
                         failure = lost_worker(error)
                         break
-                    running[future] = asked
+                    running[future] = portion_asked
                     future.add_done_callback(lambda _: woken.put(None))
                 if running and not ready and not any(future.done() for future in running):
                     woken.get()
                 for future in [each for each in running if each.done()]:
-                    asked, problem = running.pop(future), future.exception()
+                    portion_asked, problem = running.pop(future), future.exception()
                     if problem is None:
-                        turns = zip(asked.questions, future.result(), strict=True)
-                        ready.append([pair for number, pair in enumerate(turns) if number not in asked.handed])
+                        turns = zip(portion_asked.questions, future.result(), strict=True)
+                        ready.append([pair for number, pair in enumerate(turns) if number not in portion_asked.handed])
                         continue
-                    rest = [each for number, each in enumerate(asked.questions) if number not in asked.handed]
+                    rest = [
+                        question
+                        for number, question in enumerate(portion_asked.questions)
+                        if number not in portion_asked.handed
+                    ]
                     if rest and isinstance(problem, Exception):
                         failed(rest, problem)
                     if not (stop.is_set() and isinstance(problem, StoppedError)):
@@ -267,14 +274,16 @@ class Caller:
                 stop.set()
                 if (budget := budget_of(self.agent)) is not None:
                     budget.stopped.set()
-                under_way = sum(len(each.questions) - len(each.handed) for each in running.values())
+                under_way = sum(
+                    len(portion_running.questions) - len(portion_running.handed) for portion_running in running.values()
+                )
                 if under_way:
                     TALLY.tell(self._ending(under_way))
         if failure is not None:
             raise failure
 
     def _submit(self, portion: "_Portion", questions: Sequence[Observation]) -> Future[list[Turn]]:
-        """Have a portion answered, in a thread of its own or elsewhere."""
+        """Submit a portion for answering, in a thread of its own or to the executor."""
         if self._elsewhere is not None:
             pool, recipe = self._elsewhere
             return pool.submit(answer_in_worker, recipe, questions)
@@ -283,16 +292,16 @@ class Caller:
         def work() -> None:
             try:
                 future.set_result(answer(self.agent, questions, portion.take if self._hands_out else None))
-            except BaseException as error:  # noqa: BLE001 - whatever the code of an agent raises is raised in `ask`
+            except BaseException as error:  # noqa: BLE001 - regardless of the code of an agent raises is raised in `ask`
                 future.set_exception(error)
 
-        # The process does not wait for it at its end: after a second interrupt nobody wants the answer.
+        # The process does not wait for it on exit: after a second interrupt, nobody needs the answer.
         threading.Thread(target=work, daemon=True).start()
-        self._asked = [each for each in self._asked if not each.done()] + [future]
+        self._asked = [call for call in self._asked if not call.done()] + [future]
         return future
 
     def _ending(self, under_way: int) -> str:
-        """Say what an interrupt ends now."""
+        """Describe what happens after an interrupt."""
         calls = f"{under_way} {'call' if under_way == 1 else 'calls'} under way"
         if self._hands_out and budget_of(self.agent) is None:
             return f"stopping: answers that are there are kept, {calls} end with the model's present pass"
@@ -300,26 +309,29 @@ class Caller:
 
 
 def check_agents(agents: Sequence[Agent]) -> None:
-    """Refuse agents that cannot run together, or whose answers could not be stored."""
+    """Raise a ValueError for agents that cannot run together, or whose answers cannot be stored."""
     if not agents:
         raise ValueError("a run must have at least one agent, got none")
     for agent in agents:
         check_text("the name of an agent", agent.name)
         encode_tags(getattr(agent, "tags", None) or {})
-    for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):
+    for attribute, values in (
+        ("names", [agent.name for agent in agents]),
+        ("ids", [agent_id(agent) for agent in agents]),
+    ):
         if len(set(values)) < len(values):
-            raise ValueError(f"the agents of a run must have different {what}, got {', '.join(values)}")
+            raise ValueError(f"the agents of a run must have different {attribute}, got {', '.join(values)}")
 
 
 def budget_of(agent: Agent) -> CallBudget | None:
-    """Return an agent's costs and caps over all sessions of a run, None where answers cost nothing."""
+    """Return an agent's costs and caps over all sessions of a run, or None if its answers cost nothing."""
     budget: CallBudget | None = getattr(agent, "budget", None)
     return budget
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """An observation, its call where the agent is journalled, and its answer once that is there."""
+    """An observation, its call if the agent's calls are journalled, and its answer once it has arrived."""
 
     observation: Observation
     call: Call | None = None
@@ -333,7 +345,7 @@ class _Question:
 
 @dataclass(slots=True)
 class _Portion:
-    """Questions that were asked together, and the places of those that are answered."""
+    """Questions that are asked together, and the positions of those already answered."""
 
     questions: list[_Question]
     ready: deque[list[tuple[_Question, Turn]]]
@@ -342,7 +354,7 @@ class _Portion:
     handed: set[int] = field(default_factory=set)
 
     def take(self, turns: Sequence[tuple[int, Turn]]) -> None:
-        """Take answers when they arrive, from any thread; end the call where the run is stopped."""
+        """Accept answers as they arrive, from any thread; end the call if the run is stopped."""
         if turns:
             self.ready.append([(self.questions[place], turn) for place, turn in turns])
             self.handed.update(place for place, _ in turns)
@@ -352,7 +364,7 @@ class _Portion:
 
 
 def interrupt_others() -> None:
-    """Interrupt the runs in other threads than the main one, which SIGINT does not reach."""
+    """Interrupt runs in threads other than the main thread, which SIGINT does not reach."""
     for interrupts in list(_BESIDE):
         interrupts.count += 1
         if interrupts.awaiting is not None:
@@ -361,11 +373,11 @@ def interrupt_others() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Yield what raises KeyboardInterrupt once SIGINT has arrived, however late it is called.
+    """Yield a function that raises KeyboardInterrupt once SIGINT has arrived, however late it is called.
 
-    Python raises KeyboardInterrupt at any point of the program, and discards it inside of a destructor. The signal is
-    therefore remembered too. Where SIGINT is ignored (a process started in the background) or has another handler,
-    nothing is changed; outside of the main thread `interrupt_others` stands in for the signal.
+    Python raises KeyboardInterrupt at any point of the program, and discards it inside a destructor; so the signal is
+    also remembered. Nothing is changed if SIGINT is ignored (as in a process started in the background) or has another
+    handler. Outside the main thread, `interrupt_others` replaces the signal.
     """
     interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():

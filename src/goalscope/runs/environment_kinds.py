@@ -1,4 +1,4 @@
-"""The world kinds of environments in a study file: users' classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
+"""World kinds for environments in a study file: the user's classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _MOST_SEEDS = 10_000
 
 
 def _from_span(value: Any) -> Any:
-    """Return the numbers of a span of seeds, first..last, both included; anything else as it is."""
+    """Return the seeds of a span first..last, including both ends; return anything else unchanged."""
     if not isinstance(value, str):
         return value
     span = _SPAN.fullmatch(value)
@@ -37,7 +37,7 @@ _Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
 
 
 class _Searched(Phased):
-    """Base of all entries of environments: limits of the search for states, and worlds from parameters."""
+    """Base of all entries for environments: limits of the state search, and worlds made from parameters."""
 
     limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
     depth: int | None = Field(default=None, ge=1, le=100_000)
@@ -48,26 +48,31 @@ class _Searched(Phased):
         return listed(value) if isinstance(value, tuple) else value
 
     def _world(
-        self, path: str, source: str, parameters: Mapping[str, Any], tags: Mapping[str, Tag], same: Sequence[str] = ()
+        self,
+        path: str,
+        source: str,
+        parameters: Mapping[str, Any],
+        tags: Mapping[str, Tag],
+        shared_keys: Sequence[str] = (),
     ) -> EnvironmentWorld:
-        """Return a world; worlds whose descriptions agree in the keys ``same`` share a cluster."""
+        """Return a world. Worlds whose descriptions have equal ``shared_keys`` form one cluster."""
         try:
             world = EnvironmentWorld.construct(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        if not same:
+        if not shared_keys:
             return world
-        return replace(world, cluster=content_id("world", {name: world.description[name] for name in same}))
+        return replace(world, cluster=content_id("world", {name: world.description[name] for name in shared_keys}))
 
 
 @world_kind("environment", world=EnvironmentWorld)
 @world_kind(OWN, world=EnvironmentWorld)
 class Environments(_Searched):
-    """Environments by class: one world for each mapping of parameters.
+    """Environments given by class: one world per mapping of parameters.
 
-    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` a registered
-    one. With `seeds`, each mapping is made with each seed, the parameter ``seed`` of the class; environments that
-    describe themselves alike share a cluster.
+    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` names a
+    registered one. With `seeds`, each mapping is combined with each seed, which becomes the class's parameter ``seed``.
+    Environments with equal descriptions share a cluster.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase", "seeds")
@@ -103,10 +108,10 @@ class Environments(_Searched):
 
 @world_kind("gymnasium", world=EnvironmentWorld)
 class GymnasiumWorlds(_Searched):
-    """Gymnasium's environments with a table of transitions ``P``: names, each with options in brackets where needed.
+    """Gymnasium environments that have a table of transitions ``P``: names, with options in brackets if needed.
 
-    `options` are arguments of `gymnasium.make`, the same for all; `modules` are files of the working directory that
-    register further names.
+    `options` are arguments of `gymnasium.make`, the same for all names; `modules` are files in the working directory
+    that register further names.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase", "modules")
@@ -117,7 +122,7 @@ class GymnasiumWorlds(_Searched):
     options: dict[str, Any] = Field(default_factory=dict)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
-        """Yield one world for each name."""
+        """Yield one world per name."""
         for index, name in enumerate(self.environments):
             options: dict[str, Any] = {"options": self.options} if self.options else {}
             options |= {"modules": list(self.modules)} if self.modules else {}
@@ -127,10 +132,10 @@ class GymnasiumWorlds(_Searched):
 
 @world_kind("minigrid", world=EnvironmentWorld)
 class MiniGridWorlds(_Searched):
-    """MiniGrid's and BabyAI's levels, each made from each seed.
+    """Levels of MiniGrid and BabyAI, each made with each seed.
 
-    `form` is how a level is shown: "words" or "grid"; `array` is what policies are shown; `modules` are files of the
-    working directory that register levels of your own.
+    `form` is how a level is shown to language models ("words" or "grid"); `array` is what policies receive; `modules`
+    are files in the working directory that register levels of your own.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase", "array", "modules")
@@ -150,13 +155,13 @@ class MiniGridWorlds(_Searched):
                 parameters |= {} if self.array is None else {"array": self.array}
                 parameters |= {"modules": list(self.modules)} if self.modules else {}
                 tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
-                # Some levels have one layout whatever the seed.
-                yield self._world(path, "minigrid", parameters, tags, same=("level", "layout"))
+                # Some levels have one layout regardless of the seed.
+                yield self._world(path, "minigrid", parameters, tags, shared_keys=("level", "layout"))
 
 
 @world_kind("textworld", world=EnvironmentWorld)
 class TextWorldGames(_Searched):
-    """Generated games of TextWorld, each made from each seed; at most five objects keep them enumerable."""
+    """Generated TextWorld games, each made with each seed. At most five objects keep their states enumerable."""
 
     kind: Literal["textworld"]
     rooms: int = Field(ge=1, le=20)
@@ -169,7 +174,7 @@ class TextWorldGames(_Searched):
         size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:
             tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}
-            yield self._world(path, "textworld", {**size, "seed": number}, tags, same=("game",))
+            yield self._world(path, "textworld", {**size, "seed": number}, tags, shared_keys=("game",))
 
 
 def _tags(parameters: Mapping[str, Any]) -> dict[str, Tag]:

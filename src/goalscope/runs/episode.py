@@ -1,4 +1,4 @@
-"""One episode while it is run: the agent's observations and the effect of its turns."""
+"""One episode while it runs: the agent's observations and the effects of its turns."""
 
 import math
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from goalscope.stats.rows import Tag
 from goalscope.worlds.world import View, World
 
 _AGAIN: Final = 1001
-"""Number of the attempt that is a second answer, beyond all retries: with other random numbers than the first."""
+"""Attempt number of a second answer. It exceeds all retries, so that its random numbers differ from the first."""
 
 
 class LiveEpisode:
-    """An episode that is being run, whatever its world.
+    """An episode that is running, in any kind of world.
 
-    Where the study has ``answers: 2``, each step that has an action is answered once more, to the same observation;
-    the first answer is what happens, the second one is kept with the step.
+    If the study has ``answers: 2``, each step with a valid move is answered a second time for the same observation. The
+    first answer is carried out, the second is stored with the step.
 
     Args:
         spec: the specification of the episode.
         world: its world.
-        study: the study, for its failure policy and history; None for the defaults of a study.
-        history: the history that the agent is shown; that of the study where None.
-        failure: the failure policy; that of the study where None.
+        study: the study, for its failure policy and history; None for a study's defaults.
+        history: the history that the agent sees; None for that of the study.
+        failure: the failure policy; None for that of the study.
         knows_world: whether the agent receives the whole world.
 
     Attributes:
-        outcome: the outcome, None while the episode goes on.
+        outcome: the outcome, or None while the episode is running.
         steps: the steps so far.
         usage: the cost of each turn: (step, attempt, name, value).
     """
@@ -66,7 +66,7 @@ class LiveEpisode:
         return self._session.state
 
     def observe(self) -> Observation:
-        """Return the agent's present observation."""
+        """Return the agent's current observation."""
         self._view = self._session.view
         return Observation(
             view=self._view,
@@ -88,7 +88,7 @@ class LiveEpisode:
         """Apply the agent's turn.
 
         Raises:
-            ValueError: usage that is no finite number, or an action that the world does not have.
+            ValueError: if usage is not a finite number, or the world does not have the action.
         """
         index, attempt = len(self.steps), self._attempt
         for name, value in turn.usage.items():
@@ -151,10 +151,10 @@ class LiveEpisode:
             tags: the agent's own tags.
 
         Raises:
-            ValueError: the episode goes on.
+            ValueError: if the episode has not ended.
         """
         if self.outcome is None:
-            raise ValueError(f"an episode must have ended to be recorded, {self.spec.id} goes on")
+            raise ValueError(f"an episode must have ended to be recorded, but {self.spec.id} is still running")
         return Episode(
             spec=self.spec,
             world=self._world,

@@ -1,4 +1,4 @@
-"""Episodes as columns of states and actions without texts; a fraction of the work and memory."""
+"""Episodes as columns of states and actions, without texts: much faster to read, with much less memory."""
 
 import math
 from array import array
@@ -27,25 +27,25 @@ _HEAD_NAMES = ("episode_id", "agent", "outcome", "cluster", "trajectory", "seed"
 Numbers = npt.NDArray[np.int64]
 
 PART_EPISODES = 4000
-"""Episodes that are read and measured together; enough that the cost of each part is negligible."""
+"""Number of episodes that are read and measured together; large enough that the overhead per part is negligible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeColumns:
-    """E episodes in G different worlds, N steps in all.
+    """E episodes in G different worlds, with N steps in total.
 
     Attributes:
         episode_id, agent, outcome, cluster: E texts each.
         trajectory, seed, horizon: E whole numbers each, as in `EpisodeSpec`.
-        tags: of each episode: those of its world, its own, and its agent as "agent".
-        worlds: the G worlds in the order in which the episodes name them.
+        tags: E mappings: tags of the world, of the episode, and its agent as "agent".
+        worlds: the G worlds, in the order in which episodes refer to them.
         world: ``[E]`` int64 index of each episode's world.
-        length: ``[E]`` int64 number of steps; the steps of an episode follow one another.
-        state: ``[N, S]`` int64 before the action: (row, col, phase) on grids, phase as in `State`; else the numbers of
-            the state, filled up with -1 behind.
-        action: ``[N]`` int64, `NO_ACTION` where the turn held none.
-        withheld: ``[N]`` bool, whether the server withheld the answer of the turn, which then holds no action.
-        reward: ``[N]`` float64 reward of each action, NaN without one.
+        length: ``[E]`` int64 number of steps; the steps of an episode are contiguous.
+        state: ``[N, S]`` int64 state before the action. On grids: (row, col, phase), with phase as in `State`. In other
+            worlds: the numbers of the state, padded with -1.
+        action: ``[N]`` int64, `NO_ACTION` for a turn without a valid move.
+        withheld: ``[N]`` bool, whether the server withheld the answer, so that the turn has no move.
+        reward: ``[N]`` float64 reward of each action, NaN if there is none.
         final: ``[E, S]`` int64 state after the last step.
     """
 
@@ -68,10 +68,10 @@ class EpisodeColumns:
 
 
 def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
-    """Return the columns of episodes; the episodes themselves are not kept.
+    """Return the columns of episodes; the episodes themselves are not kept in memory.
 
     Raises:
-        ValueError: episodes on grids together with episodes in other worlds.
+        ValueError: if some episodes are on grids and others in other worlds.
     """
     heads, kinds = _Heads(), set[bool]()
     states: list[tuple[int, ...]] = []
@@ -105,16 +105,16 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
 
 
 def read_episode_columns(store: Store, progress: Progress | None = None) -> tuple[EpisodeColumns, list[str]]:
-    """Return the columns of a store's episodes on grids, in its order, and the ids of those in other worlds.
+    """Return the columns of a store's episodes on grids, in its order, and the ids of the episodes in other worlds.
 
-    Only the returned columns are read and checked; answers, reasoning and token ids are not.
+    Only these columns are read and checked; answers, reasoning and token ids are not.
 
     Args:
         store: the run.
-        progress: called with the number of episodes read and of all.
+        progress: called with the number of episodes read so far and in total.
 
     Raises:
-        ValueError: a stored value that cannot be one of ours.
+        ValueError: if a stored value is invalid.
     """
     total = count_episodes(store)
     return _read(store, store.pages(), lambda done: progress(done, total) if progress else None)
@@ -130,18 +130,18 @@ def count_episodes(store: Store) -> int:
 def episode_column_parts(
     store: Store, progress: Progress | None = None, *, most: int = PART_EPISODES
 ) -> Iterator[tuple[EpisodeColumns, list[str]]]:
-    """Yield the result of `read_episode_columns` in parts, so that few episodes are in memory at a time.
+    """Yield the result of `read_episode_columns` in parts, to keep few episodes in memory at a time.
 
-    Worlds of one cluster are in one part, since some measures compare them. Parts are in the order of the first world
-    of each cluster; within a part episodes are in the order of the store.
+    Worlds of one cluster are in the same part, because some measures compare them. Parts are in the order of the first
+    world of each cluster; within a part, episodes are in the order of the store.
 
     Args:
         store: the run.
-        progress: called with the number of episodes read and of all.
-        most: maximum number of episodes of a part; a larger cluster is a part alone.
+        progress: called with the number of episodes read so far and in total.
+        most: maximum number of episodes per part; a larger cluster forms a part of its own.
 
     Raises:
-        ValueError: a stored value that cannot be one of ours.
+        ValueError: if a stored value is invalid.
     """
     before = 0
     total = count_episodes(store)
@@ -156,10 +156,10 @@ def episode_column_parts(
 
 
 def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]]:
-    """Yield the worlds of each part of a run with the number of their episodes; see `episode_column_parts`.
+    """Yield the worlds of each part of a run, with their numbers of episodes; see `episode_column_parts`.
 
     Raises:
-        ValueError: episodes of the run are missing.
+        ValueError: if episodes of the run are missing.
     """
     least = store.sums.number_of("episodes")
     select = (
@@ -199,7 +199,7 @@ def _read(
                 parts[name].append(column)
         except (ValueError, TypeError):
             # Read again one by one: the error then names the episode.
-            with suppress(KeyError):  # the indices of a damaged file disagree: the first error is enough
+            with suppress(KeyError):  # the indices of a damaged file disagree; reporting the first error is enough
                 for _ in store.episodes([row[1] for row in readable]):
                     pass
             raise
@@ -218,12 +218,12 @@ def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _readable(world: World) -> bool:
-    """Whether the columns of a store suffice for all measures of an episode."""
+    """Return whether the columns of a store suffice for all measures of an episode."""
     return "grid" in world.offers
 
 
 def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
-    """Return states as ``[N, S]``, shorter ones filled up with -1."""
+    """Return states as ``[N, S]``, with shorter states padded with -1."""
     if all(len(state) == width for state in states):
         return np.array(states, dtype=np.int64).reshape(-1, width)
     return np.array([(*state, *(-1,) * (width - len(state))) for state in states], dtype=np.int64)
@@ -247,15 +247,15 @@ _HEAD_INDICES = [_EPISODE_NAMES.index(name) for name in EpisodeHead._fields[:-1]
 
 
 def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[EpisodeHead]:
-    """Yield episodes without their steps in the order of `Store.episodes`, each compared with its checksum.
+    """Yield episodes without their steps in the order of `Store.episodes`, after verifying their checksums.
 
     Args:
         store: the run.
-        ids: the episodes, all by default.
+        ids: ids of the episodes; all by default.
 
     Raises:
-        KeyError: an id that is not stored.
-        ValueError: an episode that does not match its checksum.
+        KeyError: if an id is not stored.
+        ValueError: if an episode does not match its checksum.
     """
     for page in store.pages(ids):
         for (_, *header), walk in zip(page, _checked_walks(store, page), strict=True):
@@ -282,7 +282,7 @@ class _Heads:
             column.append(cell)
 
     def columns(self, **steps: npt.NDArray[Any]) -> EpisodeColumns:
-        """Return all columns; ``steps``: those of the steps, and the last states."""
+        """Return all columns, given the columns of the steps and the last states."""
         columns: dict[str, Any] = {**self._columns, **{name: freeze(column) for name, column in steps.items()}}
         return EpisodeColumns(
             **columns,
@@ -293,7 +293,7 @@ class _Heads:
 
 
 def _checked_walks(store: Store, page: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return the stored walk of each episode of a page, both compared with their checksums."""
+    """Return the stored walk of each episode of a page, after verifying both by their checksums."""
     numbers = [row[0] for row in page]
     walks = dict(store.query(f"SELECT episode, walk FROM steps WHERE episode IN ({marks(numbers)})", numbers))
     if walks.keys() != set(numbers):
@@ -329,9 +329,9 @@ def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> 
 
 
 def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) -> npt.NDArray[np.bool_]:
-    """Return whether the answer of each step of some episodes was withheld, given their numbers and walks.
+    """Return for each step whether its answer was withheld, given the numbers and walks of the episodes.
 
-    Only what was said in episodes that hold the name of this failure is read, since texts are long.
+    Outputs are long, so they are read only for episodes that contain the name of this failure.
     """
     columns = [np.zeros(len(walk), dtype=np.bool_) for walk in walks]
     candidates = {
@@ -343,10 +343,10 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
         select = f"SELECT episode, said FROM steps WHERE episode IN ({marks(list(candidates))}) AND instr(said, ?)"
         texts = store.query(select, (*candidates, WITHHELD.encode()))
         sums = store.sums.known("said", [number for number, _ in texts])
-        for number, said in texts:
-            store.sums.check(f"what was said in episode number {number}", said_sum(said), sums.get(number))
+        for number, outputs in texts:
+            store.sums.check(f"what was said in episode number {number}", said_sum(outputs), sums.get(number))
             index = candidates[number]
-            failures = unpack_failures(said, len(walks[index]))
+            failures = unpack_failures(outputs, len(walks[index]))
             columns[index] = np.array([failure == WITHHELD for failure in failures], dtype=np.bool_)
             columns[index] &= walks[index][:, -1] == NO_ACTION
     return np.concatenate([*columns, np.zeros(0, dtype=np.bool_)])

@@ -1,8 +1,8 @@
 """Executors of agents: threads of this process, other processes, or Ray actors.
 
 All are `concurrent.futures.Executor`. Workers only act: this process stores each question before it is sent, and each
-answer before it is used. A worker builds its agent from the kind and the parameters of the study; only observations,
-turns and this recipe pass between processes.
+answer before it is used. A worker builds its agent from the kind and the parameters in the study. Only observations,
+turns and this recipe are sent between processes.
 """
 
 import json
@@ -33,16 +33,16 @@ EXECUTORS: Final = ("threads", "processes", "ray")
 AUTO: Final = "auto"
 """The executor that suits the agents of a run: see `suited`."""
 
-_MIN_EPISODES: Final = 400  # of small models, from which on processes pay for the seconds of their start
+_MIN_EPISODES: Final = 400  # episodes of small models from which on processes are worth their start-up
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Recipe from which a worker builds an agent.
+    """A recipe from which a worker builds an agent.
 
     Attributes:
-        kind: its kind.
-        parameters: the parameters of that kind, as canonical JSON.
+        kind: kind of the agent.
+        parameters: its parameters, as canonical JSON.
         identity: content id that the built agent must have.
     """
 
@@ -58,7 +58,7 @@ class Recipe:
 
 
 def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[Turn] | None = None) -> list[Turn]:
-    """Return an agent's turns, handed out as they arrive where that is asked; a ValueError unless there is one each."""
+    """Return an agent's turns, reported on arrival if requested; a ValueError unless there is one per observation."""
     act: Callable[..., Sequence[Turn]] = agent.act
     turns = list(act(observations) if arrived is None else act(observations, arrived=arrived))
     if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
@@ -70,9 +70,9 @@ def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[T
 
 
 def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> list[Turn]:
-    """Return the turns of a recipe's agent, built once in each worker; without observations, only load its model.
+    """Return the turns of a recipe's agent, which is built once per worker. Without observations, only load its model.
 
-    An error says which package raised it.
+    Errors name the package that raised them.
     """
     try:
         agent = _built(recipe)
@@ -86,12 +86,14 @@ def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> lis
         sign(error)
         if type(error).__module__ == "builtins" or type(error).__module__.startswith("goalscope."):
             raise
-        told = RuntimeError(f"{type(error).__name__}: {error}")  # a class of theirs may not reach another process
-        vars(told).update(vars(error))
-        raise told from None
+        plain_error = RuntimeError(
+            f"{type(error).__name__}: {error}"
+        )  # a class of theirs may not reach another process
+        vars(plain_error).update(vars(error))
+        raise plain_error from None
 
 
-@lru_cache(maxsize=1)  # agents come one after another; the weights of the one before are let go
+@lru_cache(maxsize=1)  # agents run one after another, so the weights of the previous one can be freed
 def _built(recipe: Recipe) -> Agent:
     agent = build_agent(recipe.kind, json.loads(recipe.parameters))
     if (built_id := agent_id(agent)) != recipe.identity:
@@ -103,14 +105,14 @@ def _built(recipe: Recipe) -> Agent:
 
 
 def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, int]:
-    """Return the executor that suits some agents, and its workers.
+    """Return the executor that suits some agents, and its number of workers.
 
-    A model so small that one core computes it gains nothing from a second thread, which waits for the interpreter. With
-    enough episodes each core has a process.
+    A model small enough for one core gains nothing from a second thread, which would wait for the Python interpreter.
+    With enough episodes, each core gets a process.
 
     Args:
         agents: the agents of a run.
-        episodes: how many each of them is to run.
+        episodes: number of episodes per agent.
         workers: the requested number; more than one is kept.
     """
     small = sum(
@@ -124,17 +126,17 @@ def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, i
 
 @contextmanager
 def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Executor | None]:
-    """Yield the executor of the agents, closed at the end; None for threads, whose number each agent decides.
+    """Yield the executor of the agents and close it at the end; None for threads, whose number each agent decides.
 
     Args:
-        name: "threads"; "processes" of this machine; "ray", actors of the cluster that RAY_ADDRESS names or,
-            where the variable is not set, of this machine.
-        workers: how many.
-        gpus: of Ray, GPUs that each worker has for itself; .5 lets two share one.
+        name: "threads"; "processes" of this machine; or "ray", for actors of the cluster that RAY_ADDRESS names or, if
+            the variable is not set, of this machine.
+        workers: number of workers.
+        gpus: for Ray, the number of GPUs per worker; 0.5 lets two workers share one.
 
     Raises:
-        ValueError: another name, or GPUs for another than Ray.
-        ImportError: Ray is not installed.
+        ValueError: for another name, or GPUs without Ray.
+        ImportError: if Ray is not installed.
     """
     if name not in EXECUTORS:
         raise ValueError(f"an executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
@@ -152,10 +154,10 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Have processes that begin meanwhile look for no module in the working directory, as Python does by default.
+    """Keep new processes from importing modules of the working directory, which Python does by default.
 
-    A file `multiprocessing.py` in a folder that somebody sent would otherwise run in each worker. The path of this
-    process, which workers of multiprocessing take over once they have begun, stays what it is.
+    Otherwise a file `multiprocessing.py` in a folder from somebody else would run in each worker. The path of this
+    process, which workers take over once they have started, stays unchanged.
     """
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -169,7 +171,7 @@ def _safe_path() -> Iterator[None]:
 
 
 def lost_worker(problem: BaseException) -> OSError | None:
-    """Return the error of a worker that died before it answered; None for any other problem."""
+    """Return the error for a worker that died before it answered, or None for any other problem."""
     if not isinstance(problem, BrokenExecutor):
         return None
     message = next(iter(str(problem).splitlines()), "") or type(problem).__name__
@@ -180,28 +182,28 @@ def lost_worker(problem: BaseException) -> OSError | None:
 
 
 def _processes(workers: int) -> Executor:
-    # A forked child of a process with threads (of PyTorch) may hang: children are begun anew.
-    given = (workers, own.current())
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=given)
+    # A forked child of a process with threads (as PyTorch has) may hang, so children are started afresh.
+    arguments = (workers, own.current())
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=arguments)
 
 
-def _begin(workers: int, given: own.Consent) -> None:
-    """Prepare a worker process: a share of the cores, no Ctrl-C of its own, an end with its parent, its consent."""
-    own.adopt(given)
+def _begin(workers: int, allowed: own.Consent) -> None:
+    """Prepare a worker process: a share of the cores, no Ctrl-C of its own, an end with its parent, the consent."""
+    own.adopt(allowed)
     parent = parent_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for what is under way
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for pending answers
     os.environ.setdefault("OMP_NUM_THREADS", str(share_cores(workers)))  # before torch is imported
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: Any) -> None:
-    parent.join()  # nobody reads the answers of a run that was killed
+    parent.join()  # the answers of a killed run are not read by anyone
     os._exit(1)
 
 
 class _RayActors(Executor):
-    """Ray actors: each takes one call at a time and keeps its agent."""
+    """Ray actors: each handles one call at a time and keeps its agent."""
 
     def __init__(self, workers: int, gpus: float = 0.0) -> None:
         try:
@@ -209,17 +211,17 @@ class _RayActors(Executor):
         except ImportError as error:
             raise lacking("--executor ray needs ray", "ray", error) from error
         self._ray = ray
-        # On this machine as many as are asked for, whatever its cores; a cluster has its own.
+        # On this machine, as many as requested regardless of its cores; a cluster has its own number.
         local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **local_options)
-        given = own.current()
+        allowed = own.current()
         actor_class = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
-        self._idle = deque(actor_class.remote(given) for _ in range(workers))
+        self._idle = deque(actor_class.remote(allowed) for _ in range(workers))
         self._waiting: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
         self._lock = threading.RLock()  # answers arrive in threads of Ray
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have an actor call a function, as soon as one is idle."""
+        """Have an actor call a function as soon as one is idle."""
         answered: Future[Any] = Future()
         with self._lock:
             self._waiting.append((answered, lambda actor: actor.call.remote(fn, *args, **kwargs)))
@@ -240,7 +242,7 @@ class _RayActors(Executor):
         problem = future.exception()
         if problem is None:
             answered.set_result(future.result())
-        else:  # what the function raised, or that the actor is gone
+        else:  # an error of the function, or of a lost actor
             answered.set_exception(getattr(problem, "cause", None) or BrokenExecutor(str(problem)))
         self._send()
 
@@ -250,8 +252,8 @@ class _RayActors(Executor):
 
 
 class _Actor:
-    def __init__(self, given: own.Consent) -> None:
-        own.adopt(given)
+    def __init__(self, allowed: own.Consent) -> None:
+        own.adopt(allowed)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Export of a store as Parquet files with typed columns."""
+"""Export the tables of a run as Parquet files with typed columns."""
 
 import hashlib
 import re
@@ -21,23 +21,23 @@ from goalscope.worlds.world import World
 if TYPE_CHECKING:
     import pyarrow
 
-_EPISODES_PER_GROUP = 256  # episodes of one row group of steps
+_EPISODES_PER_GROUP = 256  # episodes per row group of steps
 
 
 def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     """Write a store as `worlds.parquet`, `episodes.parquet`, `steps.parquet` and `rows.parquet`.
 
-    Tags become columns of their own, named "tag.<name>", of the narrowest type that holds all their values.
+    Each tag becomes a column named "tag.<name>", of the narrowest type that fits all its values.
 
     Args:
         store: the store.
-        directory: where the files go, made where it is missing; files of these names are replaced.
+        directory: directory for the files, created if it is missing; existing files of these names are replaced.
 
     Returns:
-        The path of each file by the name of its table.
+        The path of each file, by table.
 
     Raises:
-        ImportError: pyarrow is not installed (it comes with the extra ``export``).
+        ImportError: if pyarrow is not installed (it comes with the extra ``export``).
     """
     try:
         import pyarrow
@@ -76,7 +76,7 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
 
 @contextmanager
 def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarrow.Table"], None]]:
-    """Yield a function that writes tables to a Parquet file, which has a temporary name until it is complete."""
+    """Yield a function that writes tables to a Parquet file. The file has a temporary name until it is complete."""
     from pyarrow import parquet
 
     with NamedFile(path).replacing() as partial, parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
@@ -84,7 +84,7 @@ def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarro
 
 
 def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
-    """Write a Parquet file table by table; it has a temporary name until it is complete."""
+    """Write a Parquet file table by table. The file has a temporary name until it is complete."""
     with _parquet(path, schema) as write:
         for table in tables:
             write(table)
@@ -92,7 +92,7 @@ def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarro
 
 
 class _Tags:
-    """The tags of a table: columns of their own, of the narrowest type that holds all their values."""
+    """The tags of a table, as columns of the narrowest type that fits all their values."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, set[type]] = {}
@@ -120,18 +120,18 @@ class _Tags:
         return pyarrow.schema([*fixed, *((f"tag.{name}", self._type(name)) for name in self._kinds)])
 
     def with_tags_of(self, table: "pyarrow.Table", entries: Sequence[Mapping[str, Tag]]) -> "pyarrow.Table":
-        """Return a table with the tags of its entries."""
+        """Return a table with the tags of its entries added."""
         return self.with_columns(table, {name: [entry.get(name) for entry in entries] for name in self._kinds})
 
     def with_columns(self, table: "pyarrow.Table", columns: Mapping[str, Sequence[Tag]]) -> "pyarrow.Table":
-        """Return a table with the columns of its tags; a missing one is None everywhere."""
+        """Return a table with the columns of its tags; a missing tag is None in every row."""
         for name in self._kinds:
             values = columns.get(name, [None] * len(table))
             table = table.append_column(f"tag.{name}", _narrow(values, self._type(name)))
         return table
 
     def _type(self, name: str) -> "pyarrow.DataType":
-        """Return the narrowest type of a tag's values: boolean, whole number, number, else text."""
+        """Return the narrowest type of a tag's values: boolean, integer, float or text."""
         import pyarrow
 
         kinds = self._kinds[name] - {type(None)}
@@ -149,10 +149,10 @@ _COLUMNS = {
     "output_tokens reward extra policy",
     "rows": "measure unit value cluster episode_id step",
 }
-"""Columns of the tables before their tags; text where `_schemas` says nothing else."""
+"""Columns of the tables before their tags; text unless `_schemas` declares another type."""
 CHECKSUMS: Final = "SHA256SUMS"
-"""File with the checksums of what was exported."""
-_MOST_EXPORTED: Final = 2**50  # bytes of a file, which was just written here
+"""File with the checksums of the exported files."""
+_MOST_EXPORTED: Final = 2**50  # maximum bytes of a file, which was just written here
 _NUMBERS = "fog_radius trajectory seed horizon steps final_row final_col step row col"
 
 
@@ -175,16 +175,16 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
 
 
 def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
-    """Write the SHA-256 of exported files into SHA256SUMS, which `sha256sum -c SHA256SUMS` checks; return its path.
+    """Write the SHA-256 of exported files to SHA256SUMS, for `sha256sum -c SHA256SUMS`; return its path.
 
-    Lines of other files, which an earlier export into the same directory wrote, stay.
+    Lines about other files, from an earlier export to the same directory, are kept.
 
     Args:
         directory: the directory that was exported to.
-        files: files in it, and folders of which all files count.
+        files: files in it, or folders, whose files are all included.
 
     Raises:
-        OSError: a file cannot be read.
+        OSError: if a file cannot be read.
     """
     place, names = Folder(directory), list[str]()
     for path in files:
@@ -198,7 +198,7 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
     except UntrustedError as error:
         path = place.path / CHECKSUMS
         raise ValueError(f"{path} must be a list of checksums as goalscope writes it: {error}; remove it") from error
-    lines = {found[1]: line for line in earlier if (found := _SUM.fullmatch(line))}
+    lines = {match[1]: line for line in earlier if (match := _SUM.fullmatch(line))}
     for name in set(names):
         with place.open_file(name, most=_MOST_EXPORTED) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -209,7 +209,7 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
 
 _SUM: Final = re.compile(r"\\?[0-9a-f]{64}  (.+)")
 _ESCAPED: Final = "\\"
-"""A line of `sha256sum` begins so where its name has backslashes or line ends, which are escaped."""
+"""Start of a line of `sha256sum` whose file name contains escaped backslashes or line ends."""
 
 
 def _world(world: World) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def _world(world: World) -> dict[str, Any]:
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:
-    """Return what a table of episodes holds of one, as plain values."""
+    """Return an episode as one record of the table of episodes, as plain values."""
     spec, planar = episode.spec, "cells" in episode.world.offers
     return {
         "episode_id": episode.id,
@@ -236,7 +236,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
 
 
 def step_records(episode: Episode) -> Iterator[dict[str, Any]]:
-    """Yield what a table of steps holds of each step of an episode, as plain values."""
+    """Yield the steps of an episode as records of the table of steps, as plain values."""
     planar = "cells" in episode.world.offers
     for step in episode.steps:
         yield {
@@ -260,7 +260,7 @@ def step_records(episode: Episode) -> Iterator[dict[str, Any]]:
 
 
 def _narrow(values: Sequence[Tag], kind: "pyarrow.DataType") -> "pyarrow.Array":
-    """Return tags as values of a type."""
+    """Convert the values of a tag to a type."""
     import pyarrow
 
     if kind == pyarrow.float64():
@@ -271,5 +271,5 @@ def _narrow(values: Sequence[Tag], kind: "pyarrow.DataType") -> "pyarrow.Array":
 
 
 def _utf8(text: str | None) -> str | None:
-    """Return text that has a UTF-8 form: half of a surrogate pair becomes a question mark."""
+    """Return text in a form that UTF-8 can encode: half of a surrogate pair becomes a question mark."""
     return None if text is None else text.encode("utf-8", "replace").decode()

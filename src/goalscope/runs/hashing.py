@@ -1,8 +1,8 @@
 """One hash of the results of a run: its study, agents, worlds, episodes, steps and rows.
 
-Rows are hashed in one order, whatever order they were stored in: by source, measure, unit, value (undefined ones
-first), grid, episode, step and tags as JSON. Few rows are sorted at a time: those of one measure, or of a range of its
-values, grids and episodes where they are many, which a temporary file then holds together.
+Rows are hashed in a fixed order, whatever order they were stored in: by source, measure, unit, value (undefined first),
+grid, episode, step, and tags as JSON. Only few rows are sorted at a time: those of one measure or, if there are many,
+of a range of its values, grids and episodes, which are collected in a temporary file.
 """
 
 import hashlib
@@ -31,25 +31,25 @@ from goalscope.stats.columns import encoded
 from goalscope.stats.rows import Rows, Tag
 
 MAX_SORTED_ROWS: Final = 1 << 19
-"""Number of rows from which on those of a measure are sorted in parts, of about half as many on average."""
+"""Maximum number of rows of a measure that are sorted at once; more are sorted in parts of about half this size."""
 
-_DRAWN_A_PART: Final = 32  # rows that are drawn for each part, so that its size is near what is meant
+_DRAWN_A_PART: Final = 32  # rows sampled per part, so that its size is close to the target
 _TEXT_NAMES: Final = ("measure", "unit", "cluster", "episode_id")
 
 _SETTING: Final = "content_hash"
-"""Name of the setting that holds the hash of a run."""
+"""Key of the setting that stores the hash of a run."""
 
 _HASHED_KINDS: Final = ("agent", "artifact", "count", "rows", "said", "study", "walk", "world")
 """Kinds of checksums of the hashed data."""
 
 _HASH_VERSION: Final = 1
-"""Version of the hash: increased with each change of its definition, so that stored hashes become invalid."""
+"""Version of the hash. Each change of its definition increases it, so that stored hashes become invalid."""
 
 _NOT_HASHED: Final = ("attempts", "parser", ANSWERED_BY, REDRAWS)
-"""Extra values of a step that are no result."""
+"""Extra values of a step that are not results, and so are not hashed."""
 
 _WALK_LINE: Final = '["step",%d,%d,%d,%d,%s,null,null,null,null,null,null,"{}"]\n'
-"""Line of a step of which nothing is stored but its number, its state and its action."""
+"""Line of a step for which only its number, state and action are stored."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
 _PAGE_EPISODES = 128
@@ -63,22 +63,22 @@ _found: WeakKeyDictionary[Store, tuple[str, str]] = WeakKeyDictionary()
 def content_hash(store: Store, *, derived: bool = True) -> str:
     """Return one hash of all results: study, agents, worlds, episodes, steps and rows, by their ids.
 
-    Times, costs, attempts, versions and the order of work are not hashed: two stores hold the same results when their
+    Times, costs, attempts, versions and the order of work are not hashed. Two stores contain the same results if their
     hashes are equal.
 
     Args:
         store: the run.
-        derived: whether rows, activations and probes are hashed, too, which are made from the rest.
+        derived: whether to include rows, activations and probes, which are computed from the rest.
 
     Raises:
-        ValueError: a value does not match its checksum.
+        ValueError: if a value does not match its checksum.
     """
     digest = hashlib.sha256()
 
     def add(lines: Sequence[Sequence[Any]]) -> None:
-        """Hash flat lists that begin with a text, one line of JSON each; encoded together for speed."""
+        """Hash flat lists that start with a text, one line of JSON each; they are encoded together for speed."""
         if lines:
-            # No text can hold the mark between two lists: a quote inside of a text follows a backslash.
+            # No text can contain the mark between two lists, because a quote inside a text follows a backslash.
             digest.update(_ENCODER.encode(lines)[1:-1].replace('],["', ']\n["').encode() + b"\n")
 
     columns_by_kind = {"study": (0,), "agent": (0, 1), "world": (0, 1, 2, 3, 4), "artifact": (0, 1, 4)}
@@ -94,8 +94,8 @@ def content_hash(store: Store, *, derived: bool = True) -> str:
                 store.sums.refuse("each episode once and in order")
             add([("episode", *header)])
             if steps[number].said or steps[number].walk[:1] == b"[":
-                said = step_cells(steps[number])
-                add([("step", *step[:-1], _without_attempts(step[-1])) for step in said])
+                outputs = step_cells(steps[number])
+                add([("step", *step[:-1], _without_attempts(step[-1])) for step in outputs])
             else:
                 digest.update(_walk_lines(steps[number].walk))
             last, count = header[0], count + 1
@@ -106,7 +106,7 @@ def content_hash(store: Store, *, derived: bool = True) -> str:
 
 
 def _walk_lines(walk: bytes) -> bytes:
-    """Return the lines of steps that hold a state and an action alone: the same text, several times faster."""
+    """Return the lines of steps that have only a state and an action: the same text, but several times faster."""
     steps = enumerate(walk_numbers(walk).tolist())
     return "".join(
         _WALK_LINE % (at, *state, "null" if act == NO_ACTION else act) for at, (*state, act) in steps
@@ -114,7 +114,7 @@ def _walk_lines(walk: bytes) -> bytes:
 
 
 def keep_content_hash(store: Store) -> str:
-    """Return the content hash of a run that is open for writing, and store it for `kept_content_hash`."""
+    """Compute the content hash of a run that is open for writing, store it for `kept_content_hash`, and return it."""
     digest = content_hash(store)
     if state := _state(store):
         store.put_info(_SETTING, {"hash": digest, "state": state})
@@ -122,18 +122,22 @@ def keep_content_hash(store: Store) -> str:
 
 
 def kept_content_hash(store: Store) -> str:
-    """Return the content hash that was stored, or found for this open store, where nothing was written since.
+    """Return the stored content hash, or the one computed for this open store, if nothing was written since.
 
-    Else it is the result of `content_hash`. Changes are detected by the checksums of the hashed data, few bytes of each
-    episode. So damage by other programs is not detected here, unlike in `content_hash`.
+    Otherwise compute `content_hash`. Changes are detected by the checksums of the hashed data, a few bytes per episode.
+    Unlike `content_hash`, this does not detect damage by other programs.
     """
     state = _state(store)
     if store in _found and _found[store][0] == state:
         return _found[store][1]
     cells = store.entries("info", "WHERE info.name = ?", (_SETTING,))
-    kept = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
-    if isinstance(kept, dict) and kept.get("state") == state and re.fullmatch("[0-9a-f]{64}", str(kept.get("hash"))):
-        return str(kept["hash"])
+    stored_hash = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
+    if (
+        isinstance(stored_hash, dict)
+        and stored_hash.get("state") == state
+        and re.fullmatch("[0-9a-f]{64}", str(stored_hash.get("hash")))
+    ):
+        return str(stored_hash["hash"])
     _found[store] = state, content_hash(store)
     return _found[store][1]
 
@@ -150,7 +154,7 @@ def _state(store: Store) -> str:
 
 
 def _without_attempts(extra: Cell) -> Cell:
-    """Return the extra values of a step without those of `_NOT_HASHED`."""
+    """Return the extra values of a step, except for those in `_NOT_HASHED`."""
     if isinstance(extra, str) and any(f'"{name}"' in extra for name in _NOT_HASHED):
         values = decode_json(extra, "the extra values of a step")
         return encode_json({name: value for name, value in values.items() if name not in _NOT_HASHED})
@@ -158,7 +162,7 @@ def _without_attempts(extra: Cell) -> Cell:
 
 
 def ordered_rows(store: Store, most: int = MAX_SORTED_ROWS) -> Iterator[list[Line]]:
-    """Yield pages of rows in order: source, measure, unit, value or None, grid, episode, step, tags as JSON.
+    """Yield pages of rows, ordered by source, measure, unit, value or None, grid, episode, step, and tags as JSON.
 
     Args:
         store: the store.
@@ -178,13 +182,14 @@ def ordered_rows(store: Store, most: int = MAX_SORTED_ROWS) -> Iterator[list[Lin
 
 
 def _by_parts(store: Store, source: str, measure: str, most: int) -> Iterator[list[Line]]:
-    """Yield the rows of one measure, those of a range of units, values, grids, episodes and steps at a time.
+    """Yield the rows of one measure in parts, one range of units, values, grids, episodes and steps at a time.
 
-    Each row is read twice from the store, and once from a temporary file that holds the rows of each range together.
+    Each row is read twice from the store, and once from a temporary file in which the rows of each range are
+    contiguous.
     """
     bounds = _bounds(store.rows_of(source, [measure]), most)
     with Spill() as spill:
-        pieces: list[list[tuple[int, int]]] = [[] for _ in range(len(bounds) + 1)]  # of each part: number and rows
+        pieces: list[list[tuple[int, int]]] = [[] for _ in range(len(bounds) + 1)]  # per part: count and rows
         for rows in _bunches(store.rows_of(source, [measure]), most):
             # A row that equals a bound comes after it, since the sort is stable.
             order = _order(Rows.concatenate([bounds, rows]))
@@ -199,14 +204,14 @@ def _by_parts(store: Store, source: str, measure: str, most: int) -> Iterator[li
 
 
 def _bounds(groups: Iterable[Rows], most: int) -> Rows:
-    """Return rows, in order, that divide all rows into parts of about half of ``most``; they are drawn."""
+    """Return sampled rows, in order, that divide all rows into parts of about half of ``most``."""
     rng = stream(0, "bounds of sorted rows")
     drawn = Rows.concatenate([rows.at(rng.random(len(rows)) * most < 2 * _DRAWN_A_PART) for rows in groups])
     return drawn.at(_order(drawn)[_DRAWN_A_PART::_DRAWN_A_PART])
 
 
 def _bunches(groups: Iterable[Rows], most: int) -> Iterator[Rows]:
-    """Yield the rows of groups, about ``most`` at a time."""
+    """Yield the rows of groups, about ``most`` rows at a time."""
     bunch, count = list[Rows](), 0
     for rows in groups:
         bunch.append(rows)
@@ -219,7 +224,7 @@ def _bunches(groups: Iterable[Rows], most: int) -> Iterator[Rows]:
 
 
 def _spilled(rows: Rows) -> bytes:
-    """Return rows as bytes, their values bit by bit."""
+    """Return rows as bytes, with their values bit for bit."""
     packed = pack(rows.changed(value=np.zeros(len(rows))), level=0)
     return rows.value.astype("<f8").tobytes() + packed.data
 
@@ -252,9 +257,9 @@ def _sorted(source: str, rows: Rows) -> Iterator[list[Line]]:
 
 
 def _value_keys(rows: Rows) -> npt.NDArray[np.float64]:
-    """Return ``[N]`` sort keys of the values of rows: undefined ones come first, before minus infinity."""
+    """Return ``[N]`` sort keys of the values of rows; undefined values come before minus infinity."""
     values = rows.value + 0.0
-    # Minus infinity becomes the lowest finite number, which becomes its neighbour: no measure has that value.
+    # Minus infinity becomes the lowest finite number, and that number its neighbour, which no measure ever returns.
     lowest = np.nextafter(-np.finfo(np.float64).max, 0)
     shifted = np.where(values == -math.inf, -np.finfo(np.float64).max, np.maximum(values, lowest))
     return np.where(np.isnan(values), -math.inf, shifted)
@@ -271,7 +276,7 @@ def _ranked(rows: Rows, name: str) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=1 << 16)
 def _tag_text(tags: tuple[tuple[str, type, Tag], ...]) -> str:
-    """Return (name, type, value) of tags as JSON; measures of the same episodes share them, and 1 is not true."""
+    """Return (name, type, value) of tags as JSON. Measures of the same episodes share tags; 1 differs from true."""
     return encode_tags({name: tag for name, _, tag in tags})
 
 
@@ -279,7 +284,7 @@ def _tag_texts(rows: Rows) -> tuple[npt.NDArray[np.int64], Sequence[str]]:
     """Return ``[N]`` ranks of the tags of each row as JSON in alphabetical order, and these texts."""
     codes = np.zeros(len(rows), dtype=np.int64)
     columns = [(name, encoded(rows.held(name))) for name in rows.tags]
-    for _, column in columns:  # numbered anew after each, so that no number grows too large
+    for _, column in columns:  # renumbered after each column, so that no number grows too large
         codes = np.unique(codes * max(len(column.labels), 1) + column.codes, return_inverse=True)[1].reshape(-1)
     _, first = np.unique(codes, return_index=True)
     tag_sets = [{name: column.labels[column.codes[index]] for name, column in columns} for index in first.tolist()]

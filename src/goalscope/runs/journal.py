@@ -1,8 +1,8 @@
 """The journal of calls: each answer that costs money or minutes is committed before it is used.
 
-A call is sent, then done. A killed process loses only the calls in flight: when the run goes on, they are counted as
-lost and sent again. A call that is done is never sent a second time. Requests without an answer, retries included, are
-counted with their call, and so is their maximum cost, which is committed before each request.
+A call is first sent, then done. A killed process loses only the calls in flight: on resuming, these are counted as lost
+and sent again. A call that is done is never sent again. Requests without an answer, including retries, are counted with
+their call, as is their maximum cost, which is committed before each request.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ from goalscope.runs.codec import TURN_COLUMNS, Cell, decode_json, decode_turn, e
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
 
-_STATE, _LOST, _SENT, _TURN, _USAGE = 6, 7, 8, 10, -2  # `lost`: requests without answer; a turn's columns are the last
+_STATE, _LOST, _SENT, _TURN, _USAGE = 6, 7, 8, 10, -2  # `lost`: unanswered requests; a turn's columns are last
 _PLAIN = {int, float, str, bytes, type(None)}  # come back from SQLite as they are
 _CHANGING = f"state, lost, sent, done, {TURN_COLUMNS}"
 _COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, {_CHANGING}"
@@ -33,15 +33,16 @@ _UPDATE = f"UPDATE calls SET ({_CHANGING}) = ({marks(_CHANGING)}) WHERE id = ?" 
 
 @dataclass(slots=True)
 class _OpenCall:
-    """The state of a call that is being made.
+    """The state of a call in progress.
 
     Attributes:
-        id: of the call.
-        lost: maximum cost of the requests without an answer, by name, those of earlier sessions included.
+        id: id of the call.
+        lost: maximum cost of the requests without an answer, by name, including earlier sessions.
         answered_cost: maximum cost of the answered requests, while the call is not done.
-        pending: maximum cost of the request under way, None where there is none.
-        failed, answered: requests of this session without and with an answer.
-        row: the call as it is stored, None where that is not known.
+        pending: maximum cost of the pending request, or None.
+        failed: number of requests of this session without an answer.
+        answered: number of requests of this session with an answer.
+        row: the call as stored, None if that is unknown.
     """
 
     id: str
@@ -53,20 +54,20 @@ class _OpenCall:
     row: tuple[Cell, ...] | None = None
 
     def usage(self) -> str | None:
-        """Return the maximum cost of the call until now, as it is stored; None for no cost."""
+        """Return the maximum cost of the call so far, as it is stored; None if it cost nothing."""
         total = _sum(self.lost, self.answered_cost, self.pending or {})
         return encode_json(total) if total else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The question that one model response answers.
+    """One question to a model.
 
     Attributes:
         agent_id: content id of the agent's description: model, revision, sampling parameters.
         prompt: content id of the exact prompt.
         episode_id: content id of the episode.
-        step: number of the step, 0-based.
+        step: number of the step, counted from 0.
         attempt: 0, or the number of the retry.
     """
 
@@ -83,9 +84,9 @@ class Call:
 
 
 def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
-    """Return the call of an observation; ``identity`` is the agent's content id.
+    """Return the call for an observation; ``identity`` is the agent's content id.
 
-    An agent's method ``prompt`` returns the exact text that it would send, all messages and templates included.
+    An agent's method ``prompt`` returns the exact text that it would send, including all messages and templates.
     Without this method, the whole observation identifies the call.
     """
     exact_prompt = getattr(agent, "prompt", None)
@@ -102,10 +103,10 @@ def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
 class Journal:
     """The calls of a store that is open for writing.
 
-    Opening it counts the calls that an earlier process had in flight when it died.
+    Opening the journal counts the calls that were in flight when an earlier process died.
 
     Attributes:
-        lost: number of calls that were found lost now.
+        lost: number of calls that were just found lost.
     """
 
     def __init__(self, store: Store) -> None:
@@ -117,24 +118,31 @@ class Journal:
             self.lost = len(sent)
             database.execute("UPDATE calls SET state = 'lost', lost = lost + 1 WHERE state = 'sent'")
             checksums.seal(database, "call", sent)
-            # Those that a new call may find stored already.
+            # Answers that a new call may find already stored.
             self._unanswered = {key for (key,) in database.execute("SELECT id FROM calls WHERE state != 'done'")}
 
     def find(self, call: Call) -> Turn | None:
-        """Return the stored answer to a call, None where there is none."""
+        """Return the stored answer to a call, or None."""
         rows = self._store.entries("call", "WHERE calls.id = ? AND calls.state = 'done'", (call.id,))
         return decode_turn(rows[0][_TURN:]) if rows else None
 
     def send(self, calls: Sequence[Call]) -> None:
-        """Commit that calls are about to be made."""
+        """Commit that calls are about to be sent."""
         now = time.time()
         opened = {call.id: _OpenCall(call.id, self._lost_cost(call)) for call in calls}
         with self._lock:
             self._open_calls |= {_key(call): opened[call.id] for call in calls}
         with self._changing(*opened.values()) as database:
             for call in calls:
-                asked = (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt)
-                row: tuple[Cell, ...] = (*asked, "sent", 0, now, None, *[None] * (_COLUMNS.count(",") + 1 - _TURN))
+                call_columns = (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt)
+                row: tuple[Cell, ...] = (
+                    *call_columns,
+                    "sent",
+                    0,
+                    now,
+                    None,
+                    *[None] * (_COLUMNS.count(",") + 1 - _TURN),
+                )
                 if database.execute(_INSERT, row).rowcount:
                     opened[call.id].row = _sealed(database, row)
                 else:
@@ -150,7 +158,7 @@ class Journal:
         return {name: float(value) for name, value in cost.items()}
 
     def withdraw(self, calls: Sequence[Call]) -> None:
-        """Commit that calls, or their remaining requests, were not made; requests lost before stay lost."""
+        """Commit that calls, or their remaining requests, were not sent; requests lost before stay lost."""
         with self._lock:
             open_calls = [self._open_calls[_key(call)] for call in calls]
             for open_call in open_calls:
@@ -167,7 +175,7 @@ class Journal:
         self._forget(calls)
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
-        """Commit that a request of a call is about to be made, and its maximum cost; from any thread."""
+        """Commit that a request of a call is about to be sent, with its maximum cost. Callable from any thread."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             if open_call.pending is not None:  # another request of the call, after one that was answered
@@ -178,7 +186,7 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def unsent(self, key: CallKey) -> None:
-        """Commit that a request of a call was not made after all; from any thread."""
+        """Commit that a request of a call was not sent after all. Callable from any thread."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None
@@ -186,7 +194,7 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
-        """Commit that a request had no answer, and its maximum cost; from any thread."""
+        """Commit that a request got no answer, with its maximum cost. Callable from any thread."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None
@@ -198,7 +206,7 @@ class Journal:
 
     @contextmanager
     def _changing(self, *open_calls: _OpenCall) -> Iterator[sqlite3.Connection]:
-        """Commit changes of calls; where that fails, what is stored of them is not known any more."""
+        """Commit changes of calls. If that fails, their stored state is treated as unknown."""
         try:
             with self._store.transaction() as database:
                 yield database
@@ -225,10 +233,10 @@ class Journal:
         open_call.row = _sealed(database, row)
 
     def spent(self, identity: str) -> dict[str, float]:
-        """Return the cost of an agent so far: sums of the usage of its answers by name, and ``lost``.
+        """Return the cost of an agent so far: the summed usage of its answers by name, and ``lost``.
 
-        ``lost`` is the number of requests without an answer: those of lost calls, and those that no later answer of
-        the same session counts in its usage.
+        ``lost`` is the number of requests without an answer: those of lost calls, and those that no later answer of the
+        same session includes in its usage.
         """
         total: dict[str, float] = {"lost": 0}
         last, count = "", 0
@@ -246,10 +254,10 @@ class Journal:
         return total
 
     def done(self, answered: Sequence[tuple[Call, Turn]]) -> list[Turn]:
-        """Commit answers and return them as they are stored; only after this may they be used.
+        """Commit answers and return them as stored; only then may they be used.
 
         An answer's usage includes the maximum cost of its requests without an answer. An interrupt may come at any
-        point: a second call with the same answers does no harm.
+        point: calling this again with the same answers does no harm.
         """
         now = time.time()
         with self._lock:
@@ -285,7 +293,7 @@ class Journal:
 
 
 def _sealed(database: sqlite3.Connection, row: tuple[Cell, ...]) -> tuple[Cell, ...] | None:
-    """Store the checksum of a call that was just written; return the call as it is stored where that is known."""
+    """Store the checksum of a call that was just written; return the call as stored, if that is known."""
     if _PLAIN.issuperset(map(type, row)):
         checksums.seal_row(database, "call", row)
         return row

@@ -1,4 +1,4 @@
-"""Base class of the parts of a study file, and world kinds: registration, validation of entries, expansion."""
+"""Base class for the parts of a study file, and world kinds: registration, validation and expansion."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,49 +32,55 @@ STORED: Final[Mapping[str, Any]] = {"stored": True}
 """Validation context of a stored study: agents are not built, and kinds may be unregistered."""
 
 OWN: Final = "module:Class"
-"""Registered name of the settings of worlds whose kind is the path of a user's class."""
+"""Registered name of the settings for worlds whose kind is the path of a user's class."""
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
 TWINS: Final = "hypotheses"
-"""Key of a study as it is written: hypotheses whose twins act beside its agents."""
+"""Key of a study file: hypotheses for which an agent with that planted goal is added."""
 
 
 def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a study as it is written, with a twin for each of its ``hypotheses`` among the agents.
+    """Return a study with an agent added for each of its ``hypotheses``: a twin, whose goal is planted.
 
-    Each is a written form, or a mapping: ``is`` the form, and what else an agent of the kind `hypothesis` takes.
+    Each hypothesis is a written form, or a mapping with the form as ``is`` and further parameters of an agent of the
+    kind `hypothesis`.
 
     Raises:
-        ValueError: no list of such entries; ``name`` is what the message calls the study.
+        ValueError: if the entries have another form; ``name`` is the name of the study in the message.
     """
     if TWINS not in mapping:
         return mapping
-    given, agents = mapping[TWINS], mapping.get("agents", [])
-    listed = given if isinstance(given, list) else [None]
-    entries: list[Any] = [{"is": one} if isinstance(one, str) else one for one in listed]
-    if not all(isinstance(one, Mapping) and "is" in one for one in entries) or not isinstance(agents, list):
+    planted, agents = mapping[TWINS], mapping.get("agents", [])
+    listed = planted if isinstance(planted, list) else [None]
+    entries: list[Any] = [{"is": hypothesis} if isinstance(hypothesis, str) else hypothesis for hypothesis in listed]
+    if not all(isinstance(hypothesis, Mapping) and "is" in hypothesis for hypothesis in entries) or not isinstance(
+        agents, list
+    ):
         raise ValueError(
             f"{name}: {TWINS} must be a list of written forms, or of mappings with is: FORM and name, lapse or "
-            f"horizon, got {shorten(given)}"
+            f"horizon, got {shorten(planted)}"
         )
-    rest = [{key: value for key, value in one.items() if key != "is"} for one in entries]
-    twins = [{"kind": "hypothesis", "hypothesis": one["is"], **more} for one, more in zip(entries, rest, strict=True)]
+    rest = [{key: value for key, value in hypothesis.items() if key != "is"} for hypothesis in entries]
+    twins = [
+        {"kind": "hypothesis", "hypothesis": hypothesis["is"], **more}
+        for hypothesis, more in zip(entries, rest, strict=True)
+    ]
     return {**{key: value for key, value in mapping.items() if key != TWINS}, "agents": [*agents, *twins]}
 
 
 class StudyPart(BaseModel):
-    """A part of a study: unknown keys, wrong types and numbers that are not finite are refused."""
+    """A part of a study. Unknown keys, wrong types and numbers that are not finite are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Phased(StudyPart):
-    """Settings of worlds that may name a phase, a tag of all of them.
+    """Settings of worlds that may name a phase, which becomes a tag of all of them.
 
     Attributes:
-        later: settings that older studies do not have: left out where they are None, so that the ids of those stay.
+        later: settings that older studies lack; they are left out if they are None, so that ids do not change.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase",)
@@ -92,7 +98,7 @@ def sequence(**constraints: Any) -> Any:
 
 
 def listed(values: Any, what: str = "values") -> Any:
-    """Return values; a ValueError where there are none or one is repeated."""
+    """Return values; raise a ValueError if there are none or one is repeated."""
     if not values:
         raise ValueError("must have at least one entry, got an empty list")
     for index, value in enumerate(values):
@@ -103,25 +109,25 @@ def listed(values: Any, what: str = "values") -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldKind:
-    """A registered world kind: the class of its entries in a study, see `WorldSettings`, and that of its worlds."""
+    """A registered world kind: the class of its entries in a study (see `WorldSettings`) and that of its worlds."""
 
     settings: type[BaseModel]
     world: type[World]
 
 
 def world_kind(name: str, *, world: type[World]) -> Callable[[type[Settings]], type[Settings]]:
-    """Return a decorator that registers a world kind; entries of the list ``worlds`` of a study then name it.
+    """Return a decorator that registers a world kind, which entries of the list ``worlds`` of a study can name.
 
-    It stands above a pydantic model: its fields are the settings, among them ``kind``, which admits the name, and its
-    method ``expand(seed, path, taken)`` yields the worlds (see `goalscope.worlds.WorldSettings`).
+    It decorates a pydantic model. The fields are the settings, one of which is ``kind``, and the method
+    ``expand(seed, path, taken)`` yields the worlds (see `goalscope.worlds.WorldSettings`).
 
     Args:
         name: the kind.
-        world: class of the worlds. Stored worlds are restored by the kind that its attribute ``kind`` names.
+        world: class of the worlds. A stored world is restored by the kind that its attribute ``kind`` names.
 
     Raises:
-        ValueError: a name that is taken.
-        TypeError: not a pydantic model with a field ``kind`` and a method ``expand``.
+        ValueError: if the name is taken.
+        TypeError: if the class is not a pydantic model with a field ``kind`` and a method ``expand``.
     """
 
     def add(settings: type[Settings]) -> type[Settings]:
@@ -140,7 +146,7 @@ def known_kinds() -> dict[str, WorldKind]:
 
 
 class UnknownWorlds(BaseModel):
-    """The entry of a stored study whose kind is not registered here."""
+    """An entry of a stored study whose kind is not registered here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str
@@ -222,37 +228,37 @@ def world_class(entry: BaseModel) -> type[World]:
 
 
 def view_class(entries: Sequence[BaseModel]) -> type[View]:
-    """Return the class of the views of the worlds of a study, which must be one."""
+    """Return the class of the views of a study's worlds, which must be the same for all."""
     first = world_class(entries[0])
     for index, entry in enumerate(entries):
         world = world_class(entry)
         if world.view is not first.view:
             raise ValueError(
-                f"the worlds of a study must show the same, for their measures are not comparable else: worlds[0] "
+                f"the worlds of a study must show the same kind of view for comparable measures: worlds[0] "
                 f"shows {first.view.shows} and worlds[{index}] {world.view.shows}, make it a study of its own"
             )
     return first.view
 
 
 def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
-    """Yield the worlds of the entries of a study, all different."""
-    taken: set[str] = set()
+    """Yield the worlds of the entries of a study; all must be different."""
+    world_ids: set[str] = set()
     for position, entry in enumerate(entries):
         path = f"worlds[{position}]"
-        for world in entry.expand(seed, path, frozenset(taken)):
-            if world.id in taken:
+        for world in entry.expand(seed, path, frozenset(world_ids)):
+            if world.id in world_ids:
                 raise ValueError(f"worlds must be different, but {path} repeats {world.id}: leave it out")
-            taken.add(world.id)
+            world_ids.add(world.id)
             phase = getattr(entry, "phase", None)
             yield world if phase is None else replace(world, tags={**world.tags, "phase": phase})
 
 
 @world_kind("recorded", world=RecordedWorld)
 class RecordedWorlds(StudyPart):
-    """Recorded episodes of somebody else's environment, which `goalscope import` makes."""
+    """Recorded episodes from another environment, created by `goalscope import`."""
 
     kind: Literal["recorded"]
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[RecordedWorld]:
-        """Raise a ValueError: a recorded world cannot be run."""
+        """Raise a ValueError, because a recorded world cannot be run."""
         raise ValueError(f"{path}: recorded worlds must come from goalscope import, a study cannot run them: remove it")

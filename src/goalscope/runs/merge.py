@@ -1,4 +1,4 @@
-"""Merging the shards of a study into one run directory, equal to that of one run of the whole study."""
+"""Merge the shards of a study into one run directory, equal to that of a run of the whole study."""
 
 import math
 from collections import defaultdict
@@ -37,8 +37,8 @@ class MergeSummary:
         shards: number of shards.
         episodes: number of episodes.
         calls: number of journalled calls.
-        measured: shards that hold rows of measures; the merged run must be measured again.
-        read: shards that hold activations or probes; the merged run must be captured again.
+        measured: whether shards have rows of measures; the merged run must be measured again.
+        read: whether shards have activations or probes; the merged run must be captured again.
     """
 
     shards: int
@@ -57,14 +57,13 @@ def merge(
 ) -> MergeSummary:
     """Write the run of a whole study from the runs of all its shards.
 
-    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of
-    measures, activations and probes are not copied: measures of a whole run may compare worlds in different shards.
-    The run is written under a temporary name and renamed once it is complete, so that an interrupted merge leaves no
-    partial run and can be repeated.
+    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of measures,
+    activations and probes are not copied, because some measures compare worlds across shards. The run has a temporary
+    name until it is complete, so that an interrupted merge leaves no partial run and can be repeated.
 
     Args:
         shards: the run directories, in any order.
-        directory: the new run directory; must be empty or not exist.
+        directory: the new run directory; it must be empty or not exist.
         progress: called with (episodes copied, total number of episodes).
         arguments: the user's arguments, for the record; see `provenance.session`.
 
@@ -72,40 +71,40 @@ def merge(
         The contents of the merged run.
 
     Raises:
-        FileNotFoundError: a shard without `run.db`.
-        FileExistsError: the directory holds something.
-        ValueError: a shard is missing, repeated, unfinished, damaged, not a shard, or of another study.
-        BlockingIOError: another process merges into the same directory.
+        FileNotFoundError: if a shard has no `run.db`.
+        FileExistsError: if the directory is not empty.
+        ValueError: if a shard is missing, repeated, unfinished, damaged, not a shard, or from another study.
+        BlockingIOError: if another process is merging into the same directory.
     """
     out = Path(directory)
-    beside = Folder(out.parent)
-    if not beside.is_free(out.name):
+    parent = Folder(out.parent)
+    if not parent.is_free(out.name):
         raise FileExistsError(f"shards must be merged into a new directory, but {out} is there: choose another one")
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(path)) for path in shards]
         ordered, study = _sorted_shards(stores)
-        partial = beside.below(f".{out.name}.merging")
+        partial = parent.below(f".{out.name}.merging")
         with Store(partial.checked(), "w", durability=study.durability) as target:
             _clear(target)  # the contents of an interrupted merge
             summary = _fill(target, ordered, study, progress, arguments)
-    beside.move(partial.path.name, out.name)  # over an empty directory, too
-    beside.sync()
+    parent.move(partial.path.name, out.name)  # over an empty directory, too
+    parent.sync()
     return summary
 
 
 def grow(store: Store, study: Study) -> None:
-    """Make an open run the beginning of a larger study: the episodes that both share are kept and not run again.
+    """Turn an open run into the start of a larger study: the episodes that both share are kept and not run again.
 
-    Episodes and costs are kept where the larger study has the same episode, the journal and the trials of servers as
-    they are. Rows, activations and probes are dropped, since they describe the smaller study. All of it is one
-    transaction; a run that holds nothing yet, or the same study, stays as it is.
+    Episodes and costs are kept if the larger study has the same episode; the journal and the server checks are kept as
+    they are. Rows, activations and probes are deleted, since they describe the smaller study. All of it is one
+    transaction. An empty run, or one of the same study, is left unchanged.
 
     Args:
         store: the run, open for writing.
         study: the larger study.
 
     Raises:
-        ValueError: the run holds imported trajectories, or is damaged.
+        ValueError: if the run contains imported trajectories, or is damaged.
     """
     stored = store.study()
     if stored is None and not store.episode_ids():
@@ -116,24 +115,26 @@ def grow(store: Store, study: Study) -> None:
         return
     _check_sound(store)
     agents = study.agents()
-    kept = {
+    kept_rows = {
         "episodes": {spec.id for spec, _, _ in study.specs(agents)},
         "worlds": {world.id for world in study.worlds()},
         "agents": {agent_id(agent) for agent in agents},
         "info": {"durability", "journal_mode", "journal_notice", SERVERS, FIRST_TURNS},
     }
-    dropped, sources = store.episode_ids() - kept["episodes"], store.row_sources()
+    dropped, sources = store.episode_ids() - kept_rows["episodes"], store.row_sources()
     with store.transaction() as database:
         remove_episodes(database, sorted(dropped))
         for source in sources:
             store.stored_rows.forget(source)
         for kind in ("world", "agent", "info", "artifact", "study"):
             table, name = checksums.ENTRIES[kind]
-            keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}") if key not in kept.get(table, ())]
+            keys = [
+                key for (key,) in database.execute(f"SELECT {name} FROM {table}") if key not in kept_rows.get(table, ())
+            ]
             database.executemany(f"DELETE FROM {table} WHERE {name} = ?", [(key,) for key in keys])
             checksums.seal(database, kind, keys)
         insert_study(database, study)
-    for folder in _FOLDERS:  # no longer listed: what a process leaves that dies here is in nobody's way
+    for folder in _FOLDERS:  # no longer listed, so files left by a process that dies here do no harm
         Folder(store.settled()).below(folder).checked()
         Folder(store.settled()).remove_folder(folder)
 
@@ -142,7 +143,7 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
     """Return the shards in order, and their study.
 
     Raises:
-        ValueError: they are not all shards of one study.
+        ValueError: if they are not all shards of one study.
     """
     if not stores:
         raise ValueError("a merge must be given at least one shard, got none")
@@ -193,9 +194,9 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
     if missing := [
         str(StudyShard(number, count)) for number in range(1, count + 1) if StudyShard(number, count) not in by_shard
     ]:
-        others = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        further = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         raise ValueError(
-            f"a merge must be given all {count} shards, missing: {', '.join(missing[:8])}{others}; run them, or give "
+            f"a merge must be given all {count} shards, missing: {', '.join(missing[:8])}{further}; run them, or give "
             "their directories, too"
         )
     return sorted(by_shard.items(), key=lambda item: item[0]), study

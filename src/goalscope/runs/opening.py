@@ -1,6 +1,6 @@
-"""Opening a `run.db`: for writing, created complete where there is none; or read-only and validated.
+"""Open a `run.db`: for writing (it is created complete if there is none), or read-only and validated.
 
-One process writes to a run directory at a time: it holds an operating-system lock that ends with the process.
+Only one process writes to a run directory at a time: it holds an operating-system lock that ends with the process.
 """
 
 import errno
@@ -17,7 +17,7 @@ from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE, check_tables, create_tables
 
 _LOCK = "run.lock"
-_PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # of folders that a killed start may leave behind
+_PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # prefix of folders that a killed start may leave behind
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the first bytes of SQLite's rollback journal
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # of SQLite's own files of a database
 _NO_LINK_ERRORS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
@@ -39,10 +39,11 @@ _NETWORK_FILE_SYSTEMS = {
 
 
 def wal_problem(directory: Path) -> str | None:
-    """Return why SQLite's write-ahead log does not work in a directory, None where it does.
+    """Return why SQLite's write-ahead log does not work in a directory, or None if it does.
 
-    A database beside the target is written and read back through a second connection. File systems that are shared
-    between machines are recognised by their name: there the log works for one machine and fails for the next.
+    A database beside the target is written and read back through a second connection. File systems shared between
+    machines
+    are recognised by name: there, the log works for one machine and fails for the next.
     """
     kind = _file_system(directory)
     if kind in _NETWORK_FILE_SYSTEMS:
@@ -51,7 +52,7 @@ def wal_problem(directory: Path) -> str | None:
         path = folder.file("probe.db")
         try:
             with closing(sqlite3.connect(path)) as writer, closing(sqlite3.connect(path)) as reader:
-                writer.execute("PRAGMA synchronous = OFF")  # a probe need not outlive a power failure
+                writer.execute("PRAGMA synchronous = OFF")  # a trial database need not survive a power failure
                 mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
                     return f"SQLite keeps the journal mode {mode!r} there"
@@ -66,7 +67,7 @@ def wal_problem(directory: Path) -> str | None:
 
 
 def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
-    """Open or make a run.db that only this process writes; return why it has no write-ahead log, None where it has one.
+    """Open or create a run.db that only this process writes; return why it has no write-ahead log, or None.
 
     The process must hold the lock of the directory.
     """
@@ -81,7 +82,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
             _make(path, log=problem is None)
         connection = _connect(path, "rw")
         try:
-            # A log left by a killed process is folded in when the mode changes; nothing committed is lost.
+            # A log left by a killed process is merged when the mode changes; nothing committed is lost.
             mode = connection.execute(f"PRAGMA journal_mode = {'DELETE' if problem else 'WAL'}").fetchone()[0]
         except BaseException:
             connection.close()
@@ -116,7 +117,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def _unfinished(path: Path, suffix: str) -> str:
-    """Return why a database beside which a log lies cannot be read."""
+    """Return why a database with a log beside it cannot be read."""
     log, directory = path.name + suffix, Folder(path.parent)
     if suffix == "-journal":
         with directory.open_file(log) as stream:
@@ -136,13 +137,13 @@ def _unfinished(path: Path, suffix: str) -> str:
 
 
 def unmade(path: Path) -> bool:
-    """Return whether a run.db holds nothing yet: it is missing, has 0 bytes, or is a database without tables.
+    """Return whether a run.db has no content yet: it is missing, has 0 bytes, or is a database without tables.
 
-    A start that is cut short, or a full disk, can leave the last two; the next start takes them over.
+    An interrupted start or a full disk can leave the last two; the next start completes them.
 
     Raises:
-        ValueError: it is damaged, of a newer version or no run.db, or a log lies beside it whose database is gone.
-        OSError: it cannot be read.
+        ValueError: if the file is damaged, of a newer version or not a run.db, or has a log but no database.
+        OSError: if it cannot be read.
     """
     check_files(path)
     directory = Folder(path.parent)
@@ -162,14 +163,14 @@ def unmade(path: Path) -> bool:
             except sqlite3.OperationalError as error:
                 if not _needs_writing(error):
                     raise
-                _connect(path, "rw").close()  # a write that was cut short has to be rolled back first
+                _connect(path, "rw").close()  # an interrupted write must be rolled back first
         except FileNotFoundError:
             return True
     return False
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Open a run.db in autocommit mode, and close it again where it is no run.db."""
+    """Open a run.db in autocommit mode; close it again if it is not a run.db."""
     check_files(path, one_name=mode == "rw")
     address = f"{(path.parent.resolve() / path.name).as_uri()}?mode={mode}"
     shared = mode == "rw"  # requests are counted by the threads that make them
@@ -185,12 +186,12 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def check_files(path: Path, *, one_name: bool = False) -> None:
-    """Refuse a run.db, or a file of SQLite's beside it, that is another thing than a regular file.
+    """Refuse a run.db, or a SQLite file beside it, that is not a regular file.
 
-    A run.db that is only read may have other names, as in copies of folders that share their files; SQLite's own files
-    are changed by readers, too.
+    A run.db that is only read may have several names, as in copies of folders that share files. SQLite's own files are
+    changed even by readers.
     """
-    # By their paths: were run.db opened and closed here, the locks of this process on it would be lost.
+    # By path, because opening and closing run.db here would lose this process's locks on it.
     directory = Folder(path.parent)
     directory.file(path.name, one_name=one_name)
     for suffix in _SQLITE_SUFFIXES:
@@ -198,8 +199,8 @@ def check_files(path: Path, *, one_name: bool = False) -> None:
 
 
 def _make(path: Path, *, log: bool) -> None:
-    """Make a run.db with all its tables in a temporary folder, sync it, and move it to its path."""
-    # Whenever this process is killed, the path is either unchanged or holds the complete file.
+    """Create a run.db with all its tables in a temporary folder, sync it, and move it to its path."""
+    # If this process is killed at any point, the path is either unchanged or has the complete file.
     directory = Folder(path.parent)
     with directory.temporary(_NEW_PREFIX) as folder:
         with closing(sqlite3.connect(folder.file(path.name), isolation_level=None)) as connection:
@@ -213,7 +214,7 @@ def _make(path: Path, *, log: bool) -> None:
 
 
 def _put(directory: Folder, new: str, name: str) -> None:
-    """Move a database to its name without replacing one of another process."""
+    """Move a database to its path without replacing one of another process."""
     empty = directory.has_file(name)  # the caller knows it to be unmade
     for suffix in _SQLITE_SUFFIXES:  # of an earlier file; SQLite would take them for the new file's
         directory.remove_file(name + suffix)
@@ -227,16 +228,16 @@ def _put(directory: Folder, new: str, name: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LINK_ERRORS:
             raise
-        directory.move(new, name)  # a file system without links: the lock of the directory keeps others away
+        directory.move(new, name)  # a file system without links; the lock of the directory excludes other processes
 
 
 def _needs_writing(error: sqlite3.OperationalError) -> bool:
-    """Whether a database cannot be read because something would have to be written first."""
+    """Return whether a database cannot be read because something would have to be written first."""
     return any(word in str(error) for word in ("readonly", "unable to open"))
 
 
 def _file_system(directory: Path) -> str:
-    """Return the type of the file system that holds a directory, "" where it is unknown."""
+    """Return the type of the file system that contains a directory, "" if it is unknown."""
     mounts = NamedFile("/proc/self/mounts")
     if not mounts.is_there():
         return ""
@@ -254,7 +255,7 @@ _held_locks: "weakref.WeakSet[DirectoryLock]" = weakref.WeakSet()
 
 
 class DirectoryLock:
-    """The right to write to a run directory, held until `release` or the end of the process, however it ends."""
+    """The right to write to a run directory, until `release` or the end of the process, however it ends."""
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -284,10 +285,10 @@ class DirectoryLock:
         _held_locks.add(self)
 
     def directory(self, former: Path) -> Path:
-        """Return the present path of the locked directory; ``former`` is the one before.
+        """Return the current path of the locked directory; ``former`` is its previous path.
 
         Raises:
-            FileNotFoundError: it was removed, or renamed and the system does not report its path.
+            FileNotFoundError: if it was removed, or was renamed and the system does not report its new path.
         """
         candidates = [former]
         if self._file is not None:
@@ -302,14 +303,14 @@ class DirectoryLock:
         )
 
     def release(self) -> None:
-        """Release the lock; the file stays, so that no second process can lock a file of the same name."""
+        """Release the lock. The lock file stays, so that no second process can lock a new file of the same name."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _same(number: int, directory: Path) -> bool:
-    """Whether an open file is the lock of a directory."""
+    """Return whether an open file is the lock file of a directory."""
     try:
         status = Folder(directory).status(_LOCK)
         return status is not None and os.path.samestat(os.fstat(number), status)
@@ -318,7 +319,7 @@ def _same(number: int, directory: Path) -> bool:
 
 
 def _forget_in_child() -> None:
-    # A forked child shares the lock with its parent and would keep it alive after the parent's death.
+    # A forked child shares the lock with its parent, and would hold it after the parent's death.
     for lock in list(_held_locks):
         lock.release()
 

@@ -1,12 +1,12 @@
-"""The steps of an episode as two blobs, and back. Blobs are validated as untrusted input.
+"""Convert the steps of an episode to two blobs and back. Blobs are validated as untrusted input.
 
-The walk holds states and actions, all that most measures read: a letter for the width of its whole numbers, then row,
-col, flags and action of each step, -1 for a turn without an action. Where a state is no cell of a grid it is JSON, a
-list of such lists.
+The walk contains states and actions, which suffice for most measures: a letter for the width of its integers, then row,
+col, flags and action of each step (-1 for a turn without a valid move). If a state is not a cell of a grid, the walk is
+JSON, a list of such lists.
 
-What was said is the rest, empty where nothing was: a byte with `REWARDED` and `MARKED`, the length of a JSON text in
-four bytes, that text (a list for each of `_SAID`, null for one that holds nothing; the numbers of token ids in place of
-these), and all token ids as 32-bit words.
+The outputs are the rest; they are empty if there are none: a byte with `REWARDED` and `MARKED`, the length of a JSON
+text in four bytes, that text (a list for each of `_SAID`, or null; token ids are replaced by their counts), and all
+token ids as 32-bit words.
 """
 
 import json
@@ -39,11 +39,11 @@ from goalscope.runs.record import NO_ACTION, Step
 from goalscope.worlds.world import World
 
 REWARDED, MARKED = 1, 2
-"""Bits of the first byte of what was said: a step has a reward, a step has extra values."""
+"""Bits of the first byte of the outputs: some step has a reward; some step has extra values."""
 
 HAS_REWARD: Final = f"substr(said, 1, 1) IN (x'{REWARDED:02x}', x'{REWARDED + MARKED:02x}')"
 HAS_EXTRA: Final = f"substr(said, 1, 1) IN (x'{MARKED:02x}', x'{REWARDED + MARKED:02x}')"
-"""Conditions of SQL on the table of steps."""
+"""SQL conditions on the table of steps."""
 
 _SAID: Final = ("failure", "text", "reasoning", "prompt_tokens", "output_tokens", "reward", "extra")
 _DEFAULTS: Final = (None, None, None, None, None, None, EMPTY)
@@ -63,14 +63,14 @@ class PackedSteps(NamedTuple):
 
 
 Columns = Sequence[Sequence[Any] | None]
-"""The columns `_SAID` of the steps of an episode, token ids as sequences of whole numbers, None for one of defaults."""
+"""The columns `_SAID` of an episode's steps, with token ids as sequences of integers; None for a default column."""
 
 
 def pack_steps(steps: Sequence[Step], world: World) -> PackedSteps:
-    """Return the steps of an episode in this world as they are stored.
+    """Return the steps of an episode in this world in their stored form.
 
     Raises:
-        ValueError: a state outside of the world, a reward that is not finite, token ids beyond 32 bits.
+        ValueError: for a state outside of the world, a reward that is not finite, or token ids beyond 32 bits.
     """
     for step in steps:
         if step.reward is not None and not math.isfinite(step.reward):
@@ -88,7 +88,7 @@ def _state(state: Any, world: World) -> tuple[Cell, ...]:
 
 
 def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
-    """Return (row, col, flags, action) of each step as they are stored, in as few bytes as their numbers need."""
+    """Return (row, col, flags, action) of each step in their stored form, in as few bytes as possible."""
     flat = list(chain.from_iterable(walk))
     for width in _WIDTHS:
         try:
@@ -101,7 +101,7 @@ def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
 
 
 def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
-    """Return ``[T, 4]`` whole numbers as `pack_walk` does."""
+    """Return ``[T, 4]`` integers in the form of `pack_walk`."""
     least, most = (int(walk.min()), int(walk.max())) if len(walk) else (0, 0)
     width, count = next(
         (width, count)
@@ -112,22 +112,22 @@ def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
 
 
 def pack_said(columns: Columns) -> bytes:
-    """Return the columns `_SAID` of an episode as they are stored."""
-    held = [
+    """Return the columns `_SAID` of an episode in their stored form."""
+    filled_columns = [
         None if column is None or column.count(default) == len(column) else list(column)
         for column, default in zip(columns, _DEFAULTS, strict=True)
     ]
-    if not any(held):
+    if not any(filled_columns):
         return b""
     words = array("I")
     for at in (_PROMPT, _OUTPUT):
-        if (column := held[at]) is not None:
+        if (column := filled_columns[at]) is not None:
             for tokens in column:
                 if tokens is not None:
                     _add_tokens(words, tokens)
-            held[at] = [None if tokens is None else len(tokens) for tokens in column]
-    head = _PLAIN.encode(held).encode("utf-8", "surrogatepass")
-    flags = REWARDED * (held[_REWARD] is not None) + MARKED * (held[_EXTRA] is not None)
+            filled_columns[at] = [None if tokens is None else len(tokens) for tokens in column]
+    head = _PLAIN.encode(filled_columns).encode("utf-8", "surrogatepass")
+    flags = REWARDED * (filled_columns[_REWARD] is not None) + MARKED * (filled_columns[_EXTRA] is not None)
     return bytes([flags]) + len(head).to_bytes(4, "little") + head + _little(words).tobytes()
 
 
@@ -139,7 +139,7 @@ def _add_tokens(words: "array[int]", tokens: Sequence[int]) -> None:
 
 
 def _little(words: "array[int]") -> "array[int]":
-    """Return whole numbers with their bytes from the lowest on, or those of such bytes."""
+    """Convert integers to little-endian bytes, or such bytes to integers."""
     if byteorder == "big":
         words.byteswap()
     return words
@@ -149,7 +149,7 @@ def walk_numbers(walk: Any) -> npt.NDArray[np.int64]:
     """Return a stored walk as ``[T, 4]``.
 
     Raises:
-        ValueError: it is damaged, or holds states that are no cells.
+        ValueError: if it is damaged, or contains states that are not cells.
     """
     letter = walk[:1].decode("latin-1") if isinstance(walk, bytes) else ""
     count = _WIDTHS.get(letter)
@@ -165,7 +165,7 @@ def unpack_walk(walk: Any) -> list[tuple[Any, ...]]:
     """Return (row, col, flags, action) of each step of a stored walk.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: if it is damaged.
     """
     if not isinstance(walk, bytes):
         raise ValueError(f"a walk must be stored as bytes, got {type(walk).__name__}")
@@ -183,69 +183,71 @@ def _no_walk(walk: bytes) -> list[tuple[Any, ...]]:
     raise ValueError(f"a walk must begin with the width of its numbers, got {walk[:20]!r}")
 
 
-def unpack_failures(said: Any, steps: int) -> list[Any]:
-    """Return the name of the failure of each step, None where its turn held an action.
+def unpack_failures(outputs: Any, steps: int) -> list[Any]:
+    """Return the name of the failure of each step, None for a turn with a valid move.
 
     Raises:
-        ValueError: a value that `pack_said` cannot have written.
+        ValueError: if `pack_said` cannot have written the value.
     """
-    return _unpack_said(said, steps)[_SAID.index("failure")]
+    return _unpack_said(outputs, steps)[_SAID.index("failure")]
 
 
-def _unpack_said(said: Any, steps: int) -> list[list[Any]]:
-    """Return the columns `_SAID`, token ids as tuples."""
-    if not isinstance(said, bytes):
-        raise ValueError(f"what was said must be stored as bytes, got {type(said).__name__}")
-    if not said:
+def _unpack_said(outputs: Any, steps: int) -> list[list[Any]]:
+    """Return the columns `_SAID`, with token ids as tuples."""
+    if not isinstance(outputs, bytes):
+        raise ValueError(f"what was said must be stored as bytes, got {type(outputs).__name__}")
+    if not outputs:
         return [[default] * steps for default in _DEFAULTS]
-    end = 5 + int.from_bytes(said[1:5], "little")
-    columns = _decoded(said[5:end], "what was said")
+    end = 5 + int.from_bytes(outputs[1:5], "little")
+    columns = _decoded(outputs[5:end], "what was said")
     if not isinstance(columns, list) or len(columns) != len(_SAID):
-        raise ValueError(f"what was said must be stored as {len(_SAID)} columns, got {said[5:85]!r}")
+        raise ValueError(f"what was said must be stored as {len(_SAID)} columns, got {outputs[5:85]!r}")
     if not all(column is None or (isinstance(column, list) and len(column) == steps) for column in columns):
-        raise ValueError(f"what was said must be stored for each of {steps} steps, got {said[5:85]!r}")
-    held = [[default] * steps if column is None else column for column, default in zip(columns, _DEFAULTS, strict=True)]
-    tokens = said[end:]
+        raise ValueError(f"what was said must be stored for each of {steps} steps, got {outputs[5:85]!r}")
+    filled_columns = [
+        [default] * steps if column is None else column for column, default in zip(columns, _DEFAULTS, strict=True)
+    ]
+    tokens = outputs[end:]
     for at in (_PROMPT, _OUTPUT):
         if columns[at] is not None:
-            held[at], tokens = _cut_tokens(columns[at], tokens)
+            filled_columns[at], tokens = _cut_tokens(columns[at], tokens)
     if tokens:
         raise ValueError(f"token ids must be stored as many as are counted, got {len(tokens)} bytes more")
-    return held
+    return filled_columns
 
 
 def _cut_tokens(counts: list[Any], tokens: bytes) -> tuple[list[tuple[int, ...] | None], bytes]:
-    """Return as many of the first stored token ids as are counted for each step, and the remaining ones."""
-    known = [count for count in counts if count is not None]
-    if not set(map(type, known)) <= {int} or min(known, default=0) < 0:
+    """Split the stored token ids: those that are counted for each step, and the rest."""
+    known_counts = [count for count in counts if count is not None]
+    if not set(map(type, known_counts)) <= {int} or min(known_counts, default=0) < 0:
         raise ValueError(f"token ids must be stored with their number of each step, got {counts[:20]!r}")
-    total = 4 * sum(known)
+    total = 4 * sum(known_counts)
     if total > len(tokens):
         raise ValueError(
             f"token ids must be stored as many as are counted, got {len(tokens)} bytes in place of {total}"
         )
-    if known and len(known) == len(counts) and min(known) == max(known) > 0:
-        return list(iter_unpack(f"<{known[0]}I", memoryview(tokens)[:total])), tokens[total:]
+    if known_counts and len(known_counts) == len(counts) and min(known_counts) == max(known_counts) > 0:
+        return list(iter_unpack(f"<{known_counts[0]}I", memoryview(tokens)[:total])), tokens[total:]
     ends = accumulate(count or 0 for count in counts)
-    each = [
+    per_step = [
         None if count is None else unpack_from(f"<{count}I", tokens, 4 * (end - count))
         for count, end in zip(counts, ends, strict=True)
     ]
-    return each, tokens[total:]
+    return per_step, tokens[total:]
 
 
-def _decoded(octets: bytes, what: str) -> Any:
+def _decoded(octets: bytes, name: str) -> Any:
     try:
         return untrusted.decode_json(octets.decode("utf-8", "surrogatepass"), strict=False)
     except (untrusted.UntrustedError, UnicodeDecodeError) as error:
-        raise ValueError(f"{what} must be stored as JSON, got {octets[:80]!r}: {error}") from error
+        raise ValueError(f"{name} must be stored as JSON, got {octets[:80]!r}: {error}") from error
 
 
 def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
-    """Return the steps of an episode in this world; equal states become one object.
+    """Return the steps of an episode in this world; equal states share one object.
 
     Raises:
-        ValueError: a value that `pack_steps` cannot have written.
+        ValueError: if `pack_steps` cannot have written the value.
     """
     walk = unpack_walk(packed.walk)
     failure, text, reasoning, prompt, output, reward, extra = _unpack_said(packed.said, len(walk))
@@ -266,28 +268,28 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
     )
     if [action is None for action in columns[2]] != [cell is not None for cell in columns[3]]:
         raise ValueError("a step must hold either an action or the name of a failure, got both or neither")
-    # Slot by slot: the constructor of a frozen record takes six times as long, and its one check is made above.
+    # Slot by slot, because the constructor of a frozen record takes six times as long; its only check is made above.
     steps = tuple(map(object.__new__, repeat(Step, len(walk))))
     for setter, column in zip(_SETTERS, columns, strict=True):
         deque(map(setter, steps, column), maxlen=0)
     return steps
 
 
-def _each(decode: Callable[..., Any], cells: list[Any], *what: str) -> list[Any]:
-    """Return the cells of a column, of which ``decode`` refuses all but two types."""
+def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any]:
+    """Decode the cells of a column, except for the two types that ``decode`` does not refuse."""
     for cell in dict(zip(map(type, cells), cells, strict=True)).values():
-        decode(cell, *what)
+        decode(cell, *names)
     return cells
 
 
 def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
-    """Return `STEP_COLUMNS` of the steps of an episode: plain values, token ids as 32-bit words.
+    """Return `STEP_COLUMNS` of the steps of an episode: plain values, with token ids as 32-bit words.
 
     Raises:
-        ValueError: a walk, or what was said, that is damaged.
+        ValueError: if the walk or the outputs are damaged.
     """
     walk = unpack_walk(packed.walk)
-    said = zip(*_unpack_said(packed.said, len(walk)), strict=True)
+    outputs_by_step = zip(*_unpack_said(packed.said, len(walk)), strict=True)
     return [
         (
             index,
@@ -299,7 +301,7 @@ def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
             *_words(answer[3:5]),
             *answer[5:],
         )
-        for index, ((row, col, flags, action), answer) in enumerate(zip(walk, said, strict=True))
+        for index, ((row, col, flags, action), answer) in enumerate(zip(walk, outputs_by_step, strict=True))
     ]
 
 

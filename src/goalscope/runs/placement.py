@@ -1,7 +1,7 @@
-"""Where goal, start and key of a grid lie, by rule: "top-right", "left", "anywhere", each with "not " before it.
+"""Place the goal, start and key of a grid by rule: "top-right", "left", "anywhere", optionally preceded by "not ".
 
-A corner is the open cell nearest to it (`Grid.corner`; in generated grids always the corner within the border), a side
-the half of the grid without its middle row or column.
+A corner is the open cell nearest to it (`Grid.corner`; in generated grids always the corner inside the border). A side
+is one half of the grid, without the middle row or column.
 """
 
 from typing import Annotated, Final, get_args
@@ -17,14 +17,14 @@ from goalscope.worlds.planning.shortest import distances_batch, distances_to
 ANYWHERE: Final = "anywhere"
 RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
 _NOT: Final = "not "
-_CELLS: Final = 2**22  # cells of all grids that are searched at once
+_CELLS: Final = 2**22  # maximum cells of all grids that are searched at once
 
 
 def check_rule(rule: str) -> str:
-    """Return the rule of a placement.
+    """Return a placement rule if it is valid.
 
     Raises:
-        ValueError: none of `RULES`, with or without "not ".
+        ValueError: if it is none of `RULES`, with or without "not ".
     """
     name = rule.removeprefix(_NOT)
     if name not in RULES or rule == f"{_NOT}{ANYWHERE}":
@@ -36,38 +36,41 @@ def check_rule(rule: str) -> str:
 
 
 Rule = Annotated[str, AfterValidator(check_rule)]
-"""The rule of a placement in a study."""
+"""A placement rule in a study."""
 
 
 def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]`` bool, the open cells that a rule admits."""
+    """Return ``[H, W]`` bool, the open cells that satisfy a rule."""
     name, is_open = rule.removeprefix(_NOT), ~grid.walls
     rows, cols = np.indices(is_open.shape)
     if name in CORNERS:
         row, col = grid.corner(name)
-        where = (rows == row) & (cols == col)
+        mask = (rows == row) & (cols == col)
     elif name == ANYWHERE:
-        where = np.ones_like(is_open)
+        mask = np.ones_like(is_open)
     else:
         index, length = (cols, grid.width) if name in ("left", "right") else (rows, grid.height)
-        where = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
-    return np.asarray(is_open & (~where if rule.startswith(_NOT) else where))
+        mask = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
+    return np.asarray(is_open & (~mask if rule.startswith(_NOT) else mask))
 
 
 def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:
-    """Return a grid with another goal and another start, None where it has no such cells.
+    """Return a grid with a new goal and start, or None if it has no suitable cells.
 
     Args:
-        grid: the grid, with both; its walls stay.
-        goal, start: the rules; None leaves the cell where it is.
-        apart: fewest steps between start and goal, and from both to a corner that the goal's rule leaves out ("not
-            top-right"), so that ways to it and to the goal are different ones.
-        rng: draws one of all such pairs of cells, each equally likely.
+        grid: the grid, with goal and start; its walls stay.
+        goal: the rule for the goal; None leaves it unchanged.
+        start: the rule for the start; None leaves it unchanged.
+        apart: minimum number of steps between start and goal. If the goal's rule excludes a corner ("not top-right"),
+            also the minimum from both to that corner, so that the ways to it and to the goal differ.
+        rng: draws one of all suitable pairs of cells, each equally likely.
     """
     cells = []
-    for rule, own in ((start, grid.start), (goal, grid.goal)):
-        found = [(int(row), int(col)) for row, col in np.argwhere(fits(grid, rule))] if rule is not None else [own]
-        cells.append([cell for cell in found if cell is not None])
+    for rule, current_cell in ((start, grid.start), (goal, grid.goal)):
+        candidates = (
+            [(int(row), int(col)) for row, col in np.argwhere(fits(grid, rule))] if rule is not None else [current_cell]
+        )
+        cells.append([cell for cell in candidates if cell is not None])
     name = "" if goal is None else goal.removeprefix(_NOT)
     far = ~grid.walls
     if goal != name and name in CORNERS:
@@ -86,7 +89,7 @@ def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: 
 def _steps_between(
     walls: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32]:
-    """Return the steps between open cells ``[S, 2]`` and others ``[G, 2]`` as ``[S, G]``, -1 where no way leads."""
+    """Return the number of steps between cells ``[S, 2]`` and ``[G, 2]`` as ``[S, G]``, -1 if there is no path."""
     if len(goals) < len(starts):
         return _steps_between(walls, goals, starts).T
     at_once = max(1, _CELLS // walls.size)
@@ -99,13 +102,13 @@ def _steps_between(
 
 
 def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> Grid | None:
-    """Return a grid with a key that opens nothing, None where it has no such cell.
+    """Return a grid with a key that opens nothing, or None if it has no suitable cell.
 
     Args:
         grid: the grid, with start and goal.
-        rule: where the key lies.
-        apart: fewest steps from start and goal to it.
-        rng: draws one of all such cells, each equally likely.
+        rule: the rule for the key.
+        apart: minimum number of steps from start and goal to the key.
+        rng: draws one of all suitable cells, each equally likely.
     """
     assert grid.start is not None and grid.goal is not None
     cells = np.argwhere(fits(grid, rule) & (distances_to(grid.walls, [grid.start, grid.goal]) >= max(apart, 1)))
@@ -116,13 +119,13 @@ def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> 
 
 
 def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
-    """Return the cell as far from the start as a corner and farthest from that corner; None where there is none."""
+    """Return the cell as far from the start as a corner, and farthest from that corner; None if there is none."""
     assert grid.start is not None
     steps = distances_to(grid.walls, [grid.start])
     as_far = steps == steps[corner]
     as_far[corner] = False
     if steps[corner] < minimum or not as_far.any():
         return None
-    apart = np.where(as_far, distances_to(grid.walls, [corner]), -1)
-    row, col = np.unravel_index(int(np.argmax(apart)), apart.shape)  # ties: first by row, then by column
+    distance = np.where(as_far, distances_to(grid.walls, [corner]), -1)
+    row, col = np.unravel_index(int(np.argmax(distance)), distance.shape)  # ties: first by row, then by column
     return int(row), int(col)

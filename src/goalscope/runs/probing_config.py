@@ -1,4 +1,4 @@
-"""Declaration of a study's analysis before it is run: tests and probing. It changes no episode and no id."""
+"""The analyses that a study declares before it is run: tests and probing. They do not change episodes or ids."""
 
 import math
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from goalscope.agents.models.initialisation import RandomWeights
 from goalscope.runs.kinds import STORED, Interventions, StudyPart, listed, sequence
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
-"""The built-in analyses of activations; the name of an analysis is the source of its rows in the store."""
+"""The built-in analyses of activations. The name of an analysis is the source of its rows in the store."""
 ProbeSite = Literal["pre", "post", "action"]
 """Sites with the same number of vectors at every step, so that one probe reads them all."""
 TableSize = Literal["middle", "complete"]
-"""Layers at which all heads and controls are fitted: the middle layer of each site, or every layer."""
+"""Layers at which all heads and controls are fitted: only the middle layer of each site, or every layer."""
 
 
 def _layers(value: Any) -> Any:
@@ -54,7 +54,7 @@ def _rising(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _registered(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return names of analyses; one that is not registered is refused, but for stored studies."""
+    """Return names of analyses; one that is not registered is an error, except in stored studies."""
     for name in names if info.context is not STORED else ():
         if name not in READS:  # those need no package
             registry.resolve("analysis", name)
@@ -71,10 +71,10 @@ DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(
 
 
 class Probes(StudyPart):
-    """Training of probes; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
+    """Training of probes. The paper uses hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
 
-    `validation` is the fraction of the training grids that selects the epoch (0 for the last one) and, from
-    `penalties`, the penalty of linear heads (() for half decades from 1e-9 to 1e4). Named penalties apply to trained
+    `validation` is the fraction of the training grids used to select the epoch (0 selects the last one) and the penalty
+    of linear heads from `penalties` (() stands for half decades from 1e-9 to 1e4). Named penalties apply to trained
     heads, too.
     """
 
@@ -87,9 +87,9 @@ class Probes(StudyPart):
 
 
 class Decoders(StudyPart):
-    """Training of plan decoders; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
+    """Training of plan decoders. The paper uses 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
 
-    With `stepwise` decoders that are given the tokens decoded so far stand beside the one-shot ones.
+    With `stepwise`, decoders that receive the tokens decoded so far are trained in addition to the one-shot ones.
     """
 
     layers: DecoderLayers = (1, 2, 4)
@@ -102,9 +102,9 @@ class Decoders(StudyPart):
 
 
 class RandomNetworks(StudyPart):
-    """The random networks a model is compared with: `seeds` of each of `kinds`, the first with the seed `first`.
+    """The random networks that a model is compared with: `seeds` networks of each of `kinds`, seeded from `first`.
 
-    See `goalscope.agents.models.initialisation`; the kind `initial` is omitted for models whose training is not known.
+    See `goalscope.agents.models.initialisation`. The kind `initial` is left out for models whose training is unknown.
     """
 
     kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Distinct] = (
@@ -117,7 +117,7 @@ class RandomNetworks(StudyPart):
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
-        """Kind and seed of each."""
+        """Kind and seed of each network."""
         return tuple((kind, self.first + at) for kind in self.kinds for at in range(self.seeds))
 
 
@@ -134,18 +134,20 @@ class Full(StudyPart):
 
 
 class Inside(StudyPart):
-    """Probing of an agent's activations: what is read, at which sites and layers, with which controls and training.
+    """Probing of an agent's activations: what to read, at which sites and layers, with which controls and training.
 
-    Without `sites`, those of pre and post that the agent's steps have are read; a named site is omitted, with a
-    notice, where the steps lack it.
-    `agent` may be omitted where only one agent has token ids. `heads` are registered ones, fitted in addition to the
-    built-in ones. `random` names the random networks that are the controls, null for none. `test` is the fraction of
-    the grids of each size and density that probes are tested on. `steps` is the maximum number of captured steps of one
-    grid, the first one and others drawn at random; null for all.
-    `table: middle` fits all heads and controls at the middle layer, and only the linear probe with all random networks
-    and the MLP elsewhere; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `curve`
-    are the numbers of training grids of a learning curve of the cognitive map at the middle layer, none by default.
-    `full` holds the settings of the complete table (`--full`).
+    * `sites`: without it, pre and post are read if the agent's steps have them. A named site that the steps lack is
+      left out, with a notice.
+    * `agent`: may be omitted if only one agent has token ids.
+    * `heads`: registered heads, fitted in addition to the built-in ones.
+    * `random`: the random networks used as controls, null for none.
+    * `test`: fraction of the grids of each size and density on which probes are tested.
+    * `steps`: maximum number of captured steps per grid (the first one, and others drawn at random); null for all.
+    * `table`: `middle` fits all heads and controls at the middle layer, and elsewhere only the linear probe (with all
+      random networks) and the MLP; `complete` fits all of them everywhere.
+    * `by_size`: adds probes for single grid sizes.
+    * `curve`: numbers of training grids for a learning curve of the cognitive map at the middle layer; none by default.
+    * `full`: settings of the complete table (`--full`).
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -176,7 +178,7 @@ class Inside(StudyPart):
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], name: str = "analysis.inside") -> Self:
-        """Read a declaration from plain values; a ValueError has one line for each problem."""
+        """Read a declaration from plain values; a ValueError has one line per problem."""
         parts: dict[str, type[StudyPart]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
         parts["random"] = RandomNetworks
         keys = {name: list(part.model_fields) for name, part in parts.items()}
@@ -201,10 +203,10 @@ Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different
 
 
 class Invariance(StudyPart):
-    """Tests of transforms against the original grids: the measures, each with its equivalence margin.
+    """Tests of transformed grids against the original grids.
 
-    The tests of one agent, each measure under each transform, are one family. `margin` names the measures of the
-    family, each with its equivalence margin in the unit of the measure; `level` is the family-wise level.
+    The tests of one agent (each measure under each transform) form one family. `margin` maps the measures of the family
+    to their equivalence margins, in the unit of the measure; `level` is the family-wise error level.
     """
 
     margin: dict[str, float]
@@ -222,18 +224,20 @@ class Invariance(StudyPart):
 
 
 FailedTurns = Literal["wrong", "left out", "both"]
-"""How turns without an action count in a share of turns."""
+"""How turns without a valid move count in a share of turns."""
 
 
 class Analysis(StudyPart):
     """The declared analysis of a study.
 
-    `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
-    memory summary; pairs whose agents are not both run are omitted. `inside` declares the probing of activations,
-    `interventions` the changes to them: entries of registered kinds (`inside.interventions`). `hypotheses` are those
-    that agents are judged by where each step is answered twice: written forms, or mappings of `name` and `is`, the
-    form (docs/hypotheses.md). `failed_turns` says how turns without an action count in the accuracy that tables show,
-    those that a server withheld among them: as wrong, left out, or both figures side by side.
+    * `pairs`: pairs of agents, the changed one after the one that it is compared with, e.g. with and without the memory
+      summary. Pairs of which one agent is not run are left out.
+    * `inside`: the probing of activations.
+    * `interventions`: the changes to activations, as entries of registered kinds (`inside.interventions`).
+    * `hypotheses`: the hypotheses tested for each agent if each step is answered twice: written forms, or mappings of
+      `name` and `is`, the form (docs/hypotheses.md).
+    * `failed_turns`: how turns without a valid move, including those that a server withheld, count in the accuracy that
+      tables show: as wrong, left out, or both figures side by side.
     """
 
     invariance: Invariance | None = None
@@ -249,12 +253,14 @@ class Analysis(StudyPart):
         if info.context is STORED or not entries:
             return entries
         for entry in entries:
-            given = {"name": entry, "is": entry} if isinstance(entry, str) else entry
-            if set(given) != {"name", "is"}:
+            declaration = {"name": entry, "is": entry} if isinstance(entry, str) else entry
+            if set(declaration) != {"name", "is"}:
                 raise ValueError(
                     f"a hypothesis of a study must be a written form or have name and is alone, got {shorten(entry)}"
                 )
-            registry.resolve("agent", "hypothesis")({"hypothesis": given["is"]})  # refuses what is no written form
+            registry.resolve("agent", "hypothesis")(
+                {"hypothesis": declaration["is"]}
+            )  # refuses what is no written form
         listed([entry if isinstance(entry, str) else entry["name"] for entry in entries], "hypotheses")
         return entries
 
@@ -267,10 +273,10 @@ class Analysis(StudyPart):
 
 
 def check_margin(measure: str, margin: Any) -> float:
-    """Return an equivalence margin.
+    """Return an equivalence margin if it is valid.
 
     Raises:
-        ValueError: not a finite number above 0.
+        ValueError: if it is not a finite number above 0.
     """
     number = isinstance(margin, int | float) and not isinstance(margin, bool)
     if not number or not (math.isfinite(margin) and margin > 0):

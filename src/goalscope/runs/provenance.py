@@ -1,4 +1,4 @@
-"""Provenance of a run: versions, the state of the code, the machine, the arguments; never a secret."""
+"""Provenance of a run: versions, the state of the code, the machine, the arguments. It never contains secrets."""
 
 import os
 import platform
@@ -24,9 +24,9 @@ from goalscope.runs.study import Study
 HIDDEN = "(hidden)"
 _PACKAGES = "packages"
 FIRST_TURNS: Final = "first turns"
-"""Name of a run's note with what the measured batch of each agent told, see `verdict.preflight.first_turns`."""
+"""Key of a run's note on the timed first moves of each agent, see `verdict.preflight.first_turns`."""
 LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
-"""Distributions that decide numbers of a run: computation, a model's answers, tokenisation."""
+"""Packages that can change the numbers of a run: computation, a model's answers, tokenisation."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
 _SECRET_TEXT = re.compile(
     r"(?<=://)[^/@\s]+@"  # name and password of a URL
@@ -38,8 +38,8 @@ _PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|in
 
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the provenance of the process that works on a run now."""
-    commit = _git(["rev-parse", "HEAD"])  # of the working tree of the current directory, None where there is none
+    """Return the provenance of the process that is now working on a run."""
+    commit = _git(["rev-parse", "HEAD"])  # of the working tree of the current directory, None if there is none
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
@@ -56,14 +56,14 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of the installed libraries that decide numbers, by name; none of them is imported."""
+    """Return the versions of the installed packages that can change numbers, by name, without importing them."""
     versions = {name: _version(name) for name in LIBRARIES}
     return {name: version for name, version in versions.items() if version is not None}
 
 
 @cache
 def _version(name: str) -> str | None:
-    """Return the version of an installed distribution, None for one that is not; it is looked up once a process."""
+    """Return the version of an installed package, or None; it is looked up once per process."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -71,12 +71,12 @@ def _version(name: str) -> str | None:
 
 
 def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = ()) -> None:
-    """Store the versions of the libraries of a part of the work on a run, after those stored before.
+    """Store the versions of the packages used for a part of the work on a run, after those stored before.
 
     Args:
         store: the run.
-        work: "capture", "probes".
-        parts: kind and name of registered parts that it uses, see `note_packages`.
+        work: the part of the work: "capture", "probes".
+        parts: kind and name of the registered parts that it uses, see `note_packages`.
     """
     note_packages(store, parts)
     name = f"libraries of {work}"
@@ -86,17 +86,19 @@ def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = (
 
 
 def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
-    """Store distribution and version of each part (kind, name) that a run uses and another package registered.
+    """Store the package and version of each part (kind, name) that a run uses from another package.
 
-    Those stored before are kept, except for those of the kind ``anew``.
+    Those stored before are kept, except for the parts of the kind ``anew``.
     """
-    used = {
+    used_by_kind = {
         f"{kind} {name}": registry.package_with(kind, name)
         for kind, name in parts
         if registry.registered(kind, name) and not registry.built_in(kind, name)
     }
     before = noted(store, _PACKAGES)
-    now = {part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")} | used
+    now = {
+        part: package for part, package in before.items() if not anew or not part.startswith(f"{anew} ")
+    } | used_by_kind
     if now != before:
         store.put_info(_PACKAGES, now)
 
@@ -115,13 +117,13 @@ def parts_of(study: Study) -> Iterator[tuple[str, str]]:
 
 
 def packages_of(store: Store) -> dict[tuple[str, str], str]:
-    """Return the parts of other packages that a run uses, (kind, name), each with its distribution and version."""
+    """Return the parts from other packages that a run uses, as (kind, name), each with its package and version."""
     parts = {tuple(part.split(" ", 1)): package for part, package in noted(store, _PACKAGES).items()}
     return {(part[0], part[1]): str(package) for part, package in parts.items() if len(part) == 2}
 
 
 def missing_packages(store: Store) -> str:
-    """Return a sentence on the parts of a run whose packages are not installed here, "" where all are."""
+    """Return a sentence on the parts of a run whose packages are not installed here, "" if all are."""
     missing: dict[str, list[str]] = {}
     for (kind, name), package in packages_of(store).items():
         if not registry.registered(kind, name):
@@ -134,21 +136,21 @@ def missing_packages(store: Store) -> str:
 
 
 def noted(store: Store, name: str) -> dict[str, Any]:
-    """Return the mapping that a run stores under a name, an empty one where it stores none."""
+    """Return the mapping that a run stores under a name, or an empty one."""
     entries = store.info().get(name)
     return entries if isinstance(entries, dict) else {}
 
 
 def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
-    """Store entries under a name; those with the same keys are replaced, all others kept."""
+    """Store entries under a name. Entries with the same keys are replaced, others kept."""
     store.put_info(name, {**noted(store, name), **entries})
 
 
 def scrub(value: Any) -> Any:
-    """Return plain values with secrets hidden: values with a secret's name, and credentials inside of texts.
+    """Return plain values without secrets: values with a secret's name, and credentials inside texts, are hidden.
 
-    Those of the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in each form that
-    `goalscope.agents.models.http_keys` names.
+    Secrets in the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in every form that
+    `goalscope.agents.models.http_keys` lists.
     """
     if isinstance(value, Mapping):
         return {
@@ -167,17 +169,18 @@ def scrub(value: Any) -> Any:
 
 
 def _differs(commit: str) -> bool | None:
-    """Return whether tracked files of the working tree differ from its commit; None where that cannot be known.
+    """Return whether tracked files of the working tree differ from its commit; None if that is unknown.
 
-    The repository may be a stranger's: filters, monitors, remotes that fetch missing objects and settings of submodules
-    are commands in its configuration. The state is therefore found under another configuration, which names none:
-    git gets the index, the objects and the commit of the repository, and an empty directory in place of its `.git`.
+    The repository may come from a stranger: filters, monitors, remotes that fetch missing objects, and submodule
+    settings in
+    its configuration are commands. The state is therefore determined with another configuration, which contains none:
+    git gets the index, objects and commit of the repository, and an empty directory as its `.git`.
     """
-    found = _git(["rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "objects"])
-    places = [] if found is None else found.splitlines()
+    git_output = _git(["rev-parse", "--show-toplevel", "--git-path", "index", "--git-path", "objects"])
+    places = [] if git_output is None else git_output.splitlines()
     if len(places) != 3:
         return None
-    # Of its configuration three values are kept, which say how files are written and name no command.
+    # Three values of its configuration are kept; they describe how files are written and name no command.
     core = _git(["config", "--get-regexp", r"^core\.(filemode|symlinks|autocrlf)$"]) or ""
     settings = [f"{name} = {value}" for name, value in _PLAIN_SETTING.findall(core)]
     sha256 = len(commit) == 64
@@ -209,13 +212,13 @@ def _differs(commit: str) -> bool | None:
         filters = _git(["check-attr", "-z", "--stdin", "filter"], env=environment, cwd=top, input=paths)
     if filters is None:
         return None
-    # A filter decides which content counts as changed, and none is run.
+    # Only a filter could decide whether the content counts as changed, and no filter is run.
     return True if {"unspecified", "unset"} & set(filters.split("\0")[2::3]) else None
 
 
 def _git(arguments: Sequence[str], **options: Any) -> str | None:
-    """Return what git prints, None where it fails."""
-    # Neither hooks nor monitors of a strange repository are run, and nothing is locked.
+    """Return the output of git, or None if it fails."""
+    # Hooks and monitors of a stranger's repository are not run, and nothing is locked.
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
     try:
         finished: subprocess.CompletedProcess[str] = subprocess.run(

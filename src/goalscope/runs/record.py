@@ -17,32 +17,32 @@ from goalscope.worlds.world import World
 __all__ = ["SECOND", "Episode", "EpisodeSpec", "Outcome", "Step", "World", "begin"]
 
 Outcome = Literal["goal", "horizon", "failure", "stopped", "ended"]
-"""End of an episode: at the goal, at its horizon, by an unusable turn, by the end of its record, or by the world
-without the goal reached."""
+"""How an episode ended: at the goal, at its horizon, by an unusable turn ("failure"), by the end of its record
+("stopped"), or ended by the world without reaching the goal."""
 
 
 NO_ACTION = -1
-"""Action code of a turn without an action."""
+"""Action code of a turn without a valid move."""
 
 _PLAIN = {int, str}
 _encode = JSONEncoder(separators=(",", ":")).encode
 
 SECOND = "second answer"
-"""Further value of a step that was answered twice: the action of the second answer, None where that held none."""
+"""Further value of a step that was answered twice: the action of the second answer, None if that held none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSpec:
-    """Who acts where, with which random stream, for how long. Its id is what resuming compares.
+    """Who acts where, with which random stream and for how long. Resuming a run compares the ids of specifications.
 
     Attributes:
         world_id: content id of the world.
         agent_id: content id of the agent's description.
-        trajectory: number of the trajectory on this world, 0-based.
+        trajectory: number of the trajectory in this world, counted from 0.
         seed: root seed of the study.
         horizon: maximum number of actions.
-        rules: other settings that decide the episode, as canonical JSON: the failure policy, the history shown, and
-            how often a step is answered. "" where a failed turn is a step in place, no history is shown, and once.
+        rules: other settings that influence the episode, as canonical JSON: the failure policy, the history shown, and
+            how often a step is answered. "" for the defaults: a failed turn is a step in place, no history, one answer.
     """
 
     world_id: str
@@ -69,30 +69,28 @@ class EpisodeSpec:
             "trajectory": self.trajectory,
             "world": self.world_id,
         }
-        if _PLAIN.issuperset(
-            map(type, plain.values())
-        ):  # in the order of their keys, so that nothing is looked at twice
+        if _PLAIN.issuperset(map(type, plain.values())):  # in the order of their keys, so that sorting costs little
             return id_of_text("episode", _encode(plain))
         return content_id("episode", plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn of an agent: the state before it, and what it did.
+    """One turn of an agent: the state before it, and what the agent did.
 
     Attributes:
-        index: number of the step in its episode, 0-based.
-        state: the true state before the action: a `State` on grids and task maps, else whole numbers.
-        action: index of the action (an `Action` on grids and task maps), None where the turn held none.
-        failure: why there is no action ("no JSON", "unknown action", ...), None where there is one.
-        text: the answer as text, None where there is none.
-        reasoning: the written reasoning before the answer, None where there is none.
-        prompt_tokens, output_tokens: exact token ids, None where they are not known.
+        index: number of the step in its episode, counted from 0.
+        state: the true state before the action: a `State` on grids and task maps, else integers.
+        action: index of the action (an `Action` on grids and task maps), None for a turn without a valid move.
+        failure: why there is no action ("no JSON", "unknown action", ...), None if there is one.
+        text: the answer as text, or None.
+        reasoning: the written reasoning before the answer, or None.
+        prompt_tokens, output_tokens: exact token ids, None if unknown.
         reward: reward of the action, None in a world without rewards.
-        extra: other values of a log about the step (recorded labels, log-probabilities), plain values.
+        extra: other recorded values of the step (labels, log-probabilities), as plain values.
 
     Raises:
-        ValueError: neither an action nor a failure, or both.
+        ValueError: unless there is either an action or a failure.
     """
 
     index: int
@@ -118,16 +116,16 @@ class Episode:
     """One trajectory with everything that is needed to measure it.
 
     Attributes:
-        spec: who acted where.
+        spec: specification of the episode.
         world: the world; its id equals ``spec.world_id``.
         agent: short name of the agent, as tables show it.
         steps: the turns in order.
         final: the state after the last turn.
-        outcome: how it ended.
-        tags: tags of the episode beside those of its world (source file, temperature, ...).
+        outcome: how the episode ended.
+        tags: tags of the episode in addition to those of its world (source file, temperature, ...).
 
     Raises:
-        ValueError: steps that are not numbered 0, 1, 2, ..., more steps than the horizon, or a world with another id.
+        ValueError: if steps are not numbered 0, 1, 2, ..., exceed the horizon, or the world has another id.
     """
 
     spec: EpisodeSpec
@@ -154,10 +152,10 @@ class Episode:
         return self.spec.id
 
     def path(self) -> list[Any]:
-        """Return the T + 1 states of an episode of T steps, the final one included, in the form of the world's author.
+        """Return the T + 1 states of an episode with T steps, including the final one, in the form of the environment.
 
         Raises:
-            ValueError: the states cannot be known here, see `World.restore_state`.
+            ValueError: if the states are unknown here, see `World.restore_state`.
         """
         return [self.world.restore_state(state) for state in (*(step.state for step in self.steps), self.final)]
 
@@ -168,12 +166,12 @@ class Episode:
 
 
 def begin(world: World) -> State:
-    """Return the state in which an episode on this grid begins."""
+    """Return the state in which an episode on this grid starts."""
     return initial_state(world.grid)
 
 
 def policy_of(step: Step) -> list[float] | None:
-    """Return the probabilities ``[A]`` from which the action of a step was drawn; None where they are not recorded."""
+    """Return the probabilities ``[A]`` from which the action of a step was drawn, or None if they are not recorded."""
     policy = step.extra.get("policy")
     if not isinstance(policy, list) or not all(
         isinstance(probability, int | float) and 0 <= probability <= 1 for probability in policy

@@ -1,7 +1,7 @@
-"""Repair of a damaged run.db: sound parts are copied into a new file, lost episodes are replayed.
+"""Repair a damaged run.db: sound parts are copied to a new file, and lost episodes are replayed.
 
-Every entry, episode and source of rows is read alone. Its key is found by scans from both ends, by the index, and by
-the keys of checksums, since an unreadable page ends a scan. Only parts that match their checksum are copied. Lost
+Every entry, episode and source of rows is read separately. An unreadable page ends a scan, so keys are collected by
+scans from both ends, from the index, and from the checksums. Only parts that match their checksum are copied. Lost
 episodes are replayed from the journal, without a model; scripted agents act again, with the same result.
 """
 
@@ -45,7 +45,7 @@ class Repair:
         kept: number of sound items by kind.
         lost: names of the damaged items by kind.
         played: ids of lost episodes that could be replayed.
-        unplayed: reasons why other lost episodes could not be replayed, by id.
+        unplayed: id -> reason, for lost episodes that could not be replayed.
         changed: whether a new file replaced the old one.
     """
 
@@ -60,24 +60,24 @@ class Repair:
         """Whether nothing is lost."""
         return not self.lost
 
-    def note(self, kind: str, kept: bool, name: str) -> None:
+    def note(self, kind: str, is_kept: bool, name: str) -> None:
         """Count a kept item, or record the name of a lost one."""
-        if kept:
+        if is_kept:
             self.kept[kind] = self.kept.get(kind, 0) + 1
         else:
             self.lost.setdefault(kind, []).append(name)
 
 
 def repair(directory: str | Path, *, write: bool) -> Repair:
-    """Report which parts of a run can be rebuilt, and with ``write`` rebuild them.
+    """Report which parts of a run can be rebuilt, and rebuild them if ``write`` is set.
 
-    The new run.db is written beside the old one, which is kept as `run.db.damaged`. Files of activations and probes are
-    not touched. Nothing is changed where everything is sound, or without ``write``.
+    The new run.db is written beside the old one, which is kept as `run.db.damaged`. Files with activations and probes
+    are not touched. Nothing changes if everything is sound or ``write`` is not set.
 
     Raises:
-        FileNotFoundError: there is no run.
-        ValueError: the file is no run.db, or its first page is damaged: restore it from a copy.
-        BlockingIOError: another process writes to the directory.
+        FileNotFoundError: if there is no run.
+        ValueError: if the file is not a run.db, or its first page is damaged: restore it from a copy.
+        BlockingIOError: if another process is writing to the directory.
     """
     directory_path = Path(directory)
     folder = Folder(directory_path)
@@ -106,14 +106,14 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
 
 
 def _read_or_none(read: Callable[[], Any]) -> Any:
-    """Return the result of a read, None where it fails."""
+    """Return the result of a read, or None if it fails."""
     with suppress(*_UNREADABLE):
         return read()
     return None
 
 
 def _keys(database: sqlite3.Connection, table: str, name: str, kinds: Sequence[str]) -> list[Any]:
-    """Return the keys of a table that any scan or checksum gives, those of a plain scan first."""
+    """Return the keys of a table found by any scan or checksum, those of a plain scan first."""
     scans = [
         f"SELECT {name} FROM {table} {order}" for order in ("NOT INDEXED", f"ORDER BY {name}", f"ORDER BY {name} DESC")
     ]
@@ -177,8 +177,8 @@ def _copy_all_episodes(database: sqlite3.Connection, comparison: Comparison, tar
 
 def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: Store, number: Any) -> str:
     (header,) = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchall()
-    ((walk, said),) = database.execute("SELECT walk, said FROM steps WHERE episode = ?", (number,)).fetchall()
-    steps = PackedSteps(walk, said)
+    ((walk, outputs),) = database.execute("SELECT walk, said FROM steps WHERE episode = ?", (number,)).fetchall()
+    steps = PackedSteps(walk, outputs)
     comparison.check_episodes([(number, *header)], {number: steps})
     identity = str(header[0])
     stored = comparison.known("cost", [identity]).get(identity)
@@ -229,7 +229,7 @@ def _replay_lost(store: Store, report: Repair) -> None:
 
 
 def _replay(store: Store, journal: Journal, study: Study, spec: EpisodeSpec, world: World, agent: Agent) -> str | None:
-    """Replay one episode and store it; return the reason where this fails, else None."""
+    """Replay and store one episode; return the reason if this fails, else None."""
     knows_world = bool(getattr(agent, "knows_world", False))
     rules = study.history_of(agent), study.failure_of(agent)
     live, identity = LiveEpisode(spec, world, study, *rules, knows_world=knows_world), agent_id(agent)
@@ -248,26 +248,26 @@ def _replay(store: Store, journal: Journal, study: Study, spec: EpisodeSpec, wor
 
 
 def _replace_database(folder: Folder) -> None:
-    """Replace the old file by the new one; the old one and its log are kept under another name."""
+    """Replace the old file by the new one; the old file and its log are kept under another name."""
     for suffix in ("", "-wal"):
         if folder.has_file(f"{DATABASE}{suffix}"):
             folder.remove_file(f"{DAMAGED}{suffix}")
             folder.link(f"{DATABASE}{suffix}", f"{DAMAGED}{suffix}")
     folder.sync()
-    for suffix in ("-wal", "-shm"):  # SQLite would take the old log for the new file's
+    for suffix in ("-wal", "-shm"):  # SQLite would mistake the old log for that of the new file
         folder.remove_file(f"{DATABASE}{suffix}")
     folder.move(f"{_PARTIAL}/{DATABASE}", DATABASE)
     folder.sync()
 
 
 def lines(report: Repair) -> Iterator[str]:
-    """Yield the lines of text of a report."""
+    """Yield the lines of a report."""
     labels = {"rows": "sources of rows"}  # the rows of one measurement are kept or lost together
     sound = ", ".join(f"{number:,} {labels.get(kind, kind)}" for kind, number in report.kept.items())
     yield f"sound: {sound or 'nothing'}"
     for kind, names in report.lost.items():
-        others = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        yield f"damaged: {kind}: {', '.join(names[:5])}{others}"
+        further = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        yield f"damaged: {kind}: {', '.join(names[:5])}{further}"
     if report.played:
         yield f"{len(report.played):,} lost episodes can be played again without asking a model"
     for reason in dict.fromkeys(report.unplayed.values()):

@@ -1,7 +1,7 @@
 """Rows as packed groups of columns: each column has its distinct values, and small codes of them for each row.
 
 A group is compressed as a whole: a line of JSON that describes the columns, then their numbers, little-endian. Groups
-are validated as untrusted input when they are unpacked.
+are validated as untrusted input when unpacked.
 """
 
 import zlib
@@ -25,12 +25,12 @@ GROUP_ROWS: Final = 16_384
 TEXTS: Final = ("measure", "unit", "cluster", "episode_id")
 """Text columns of rows."""
 
-_MIN_RUN = 1024  # rows of one measure from which on they have groups of their own
+_MIN_RUN = 1024  # minimum number of rows for which a measure gets groups of its own
 _LEVEL = 6
-_MAX_BYTES = 1 << 26  # of an unpacked group; about 100 times the usual size
+_MAX_BYTES = 1 << 26  # maximum size of an unpacked group; about 100 times the usual size
 _CODES: Final[dict[str, np.dtype[Any]]] = {"u1": np.dtype("<u1"), "u2": np.dtype("<u2"), "u4": np.dtype("<u4")}
 _STEPS: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(f"<{name}") for name in ("i1", "i2", "i4", "i8")}
-_MAX_LABELS = 256  # different values of a group that are numbered
+_MAX_LABELS = 256  # maximum number of different values in a group that are stored as codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Packed:
 
 
 def cut(rows: Rows) -> Iterator[Rows]:
-    """Yield the groups of rows, in order; long runs of one measure have groups of their own, to be read alone."""
+    """Yield the rows in groups, in order. Long runs of one measure get their own groups, to be readable alone."""
     codes = rows.numbered("measure")[0]
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     start = 0
@@ -67,15 +67,15 @@ def _slices(rows: Rows, begin: int, end: int) -> Iterator[Rows]:
 
 
 def pack(rows: Rows, *, level: int = _LEVEL) -> Packed:
-    """Pack some rows.
+    """Pack rows.
 
     Args:
         rows: the rows.
-        level: of compression, 0 for none.
+        level: compression level, 0 for none.
 
     Raises:
-        TypeError: a tag is neither text nor number, boolean or None.
-        ValueError: half of a surrogate pair in a tag, or a tag that is no finite number.
+        TypeError: if a tag is not text, a number, a boolean or None.
+        ValueError: if a tag has half of a surrogate pair, or is a number that is not finite.
     """
     described: list[list[Any]] = []
     numbers: list[bytes] = []
@@ -99,7 +99,7 @@ def pack(rows: Rows, *, level: int = _LEVEL) -> Packed:
 
 
 def _plain_values(coded: Coded) -> Coded:
-    """Return a column with Python's numbers in place of NumPy's."""
+    """Return a column with Python's numbers instead of NumPy's."""
     if not any(isinstance(label, np.generic) for label in coded.labels):
         return coded
     values = [label.item() if isinstance(label, np.generic) else label for label in coded.labels]
@@ -116,14 +116,14 @@ def _check_labels(name: str, labels: Sequence[Any]) -> None:
 
 
 def _tags_in_order(rows: Rows) -> list[str]:
-    """Return the tags that some row has, in order of the first row that has them, then by name."""
+    """Return the tags that any row has, in order of the first row with them, then by name."""
     masks = {name: rows.known(name) for name in sorted(rows.tags)}
     first_row = {name: int(mask.argmax()) for name, mask in masks.items() if mask.any()}
     return sorted(first_row, key=lambda name: (first_row[name], name))
 
 
 def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tuple[str, int]:
-    """Append values to the numbers, by codes where few of them differ; return how, and how many differ."""
+    """Append values to the numbers, as codes if few differ; return the encoding and the number of different values."""
     bits = (values + 0.0).astype("<f8")  # -0.0 becomes 0.0
     bits[np.isnan(bits)] = np.nan  # one form of NaN
     labels, codes = np.unique(bits.view("<i8"), return_inverse=True)
@@ -135,7 +135,7 @@ def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tup
 
 
 def _packed_steps(steps: npt.NDArray[np.int64], numbers: list[bytes]) -> tuple[str, int]:
-    """Append steps to the numbers; return their type, "" for one step for all, and that step."""
+    """Append steps to the numbers; return their type and "", or for a single common step "" and that step."""
     if not len(steps) or (steps == steps[0]).all():
         return "", int(steps[0]) if len(steps) else 0
     minimum, maximum = int(steps.min()), int(steps.max())
@@ -157,12 +157,12 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
     """Return the rows of a packed group.
 
     Args:
-        data: as `pack` made it.
+        data: result of `pack`.
         count: expected number of rows.
-        names: text columns to read besides all tags; the others are "". All by default.
+        names: text columns to read in addition to all tags; the others are "". All by default.
 
     Raises:
-        ValueError: it is not a valid group.
+        ValueError: if it is not a valid group.
     """
     buffer, described = _opened(data, count)
     wanted_names = set(TEXTS if names is None else names)
@@ -184,16 +184,16 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
 
 
 def labels_of(data: bytes, count: int, name: str) -> list[str]:
-    """Return the values of a text column of a packed group, without its rows.
+    """Return the different values of a text column of a packed group, without its rows.
 
     Raises:
-        ValueError: it is not a valid group.
+        ValueError: if it is not a valid group.
     """
     return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == name)
 
 
 class _Buffer:
-    """The numbers of a group, read from the front."""
+    """The numbers of a group, read from the start."""
 
     def __init__(self, numbers: memoryview) -> None:
         self.remaining = numbers
@@ -249,7 +249,7 @@ def _opened(data: bytes, count: int) -> tuple[_Buffer, list[Any]]:
 
 
 def _well_formed(columns: Any) -> bool:
-    """Whether columns are described: texts first, then tags, values and steps."""
+    """Return whether the columns are in order: texts first, then tags, values and steps."""
     if not isinstance(columns, list) or not all(isinstance(column, list) and len(column) == 3 for column in columns):
         return False
     names = [column[0] for column in columns]

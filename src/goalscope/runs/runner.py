@@ -1,4 +1,4 @@
-"""Running a study: the specified episodes that are not stored yet, many at a time, resumable at any point."""
+"""Run a study: the episodes that are not stored yet, many at a time, resumable at any point."""
 
 import time
 from collections import Counter
@@ -32,15 +32,15 @@ from goalscope.runs.together import play_ahead
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
-"""Called, at most every tenth of a second, when steps were taken or answers arrived, with: episodes done, all episodes,
-steps taken now, seconds left (None at first)."""
+"""Called at most every tenth of a second, when steps were taken or answers arrived, with: number of finished episodes,
+number of all episodes, steps taken in this session, seconds left (None at first)."""
 
 Item = tuple[EpisodeSpec, World, Agent]
 _Waiting = Iterator[tuple[EpisodeSpec, World]]
 
 _LENGTH, _HORIZON = map(EPISODE_COLUMNS.split(", ").index, ("length", "horizon"))
-_PROGRESS_SECONDS, _PAGE = 0.1, 4096  # `_PAGE`: episodes whose specifications, or stored ids, are in memory at a time
-_SCRIPTED = 0.01  # of a model's time for a step; decides only the estimate of the time left
+_PROGRESS_SECONDS, _PAGE = 0.1, 4096  # `_PAGE`: episodes (specifications or ids) in memory at a time
+_SCRIPTED = 0.01  # fraction of a model's time per step; used only to estimate the time left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class RunSummary:
     """Summary of a run.
 
     Attributes:
-        episodes: number of episodes run now.
-        reused: number of episodes that were stored before.
-        steps: number of steps of the episodes run now.
-        calls: number of journalled calls made now.
+        episodes: number of episodes run in this session.
+        reused: number of episodes stored before.
+        steps: number of steps of the episodes run in this session.
+        calls: number of journalled calls made in this session.
         replayed: number of answers taken from the journal instead of asking again.
-        lost: number of calls that an earlier process had in flight when it died.
-        seconds: time that the run took.
+        lost: number of calls that were in flight when an earlier process died.
+        seconds: duration of the session.
         directory: path of the run directory, which may have been renamed meanwhile.
     """
 
@@ -82,36 +82,36 @@ def run(
     gpus: float = 0.0,
     again: str = "run the same study on the same directory",
 ) -> RunSummary:
-    """Run the episodes of a study that its run directory does not hold yet.
+    """Run the episodes of a study that its run directory does not contain yet.
 
-    Neither the number of workers, the batch size nor interruptions change a result, but for the last bits of the
-    likelihoods of a model here. Each answer is committed when it arrives; those of an agent that does not hand them out
-    arrive when `Agent.act` returns, see `dispatch.Caller`.
+    The number of workers, the batch size and interruptions do not change results, except for the last bits of the
+    likelihoods of a model on this machine. Each answer is committed when it arrives; answers of an agent that does not
+    hand them out arrive when `Agent.act` returns, see `dispatch.Caller`.
 
     Args:
         study: the study.
-        directory: the run directory, made where it is missing; or its store, open for writing, which stays open.
-        agents: ready agents in place of the study's own.
+        directory: the run directory, created if it is missing; or its store, open for writing, which stays open.
+        agents: ready agents to use instead of the study's own.
         progress: called with the progress of the run, see `Progress`.
         workers: maximum number of simultaneous calls of `Agent.act`.
-        batch: maximum number of simultaneous episodes of an agent.
+        batch: maximum number of simultaneous episodes per agent.
         arguments: the user's arguments and the defaults, for the record; see `provenance.session`.
-        shard: only this part of the episodes; `merge` joins the directories of all shards.
+        shard: run only this part of the episodes; `merge` joins the directories of all shards.
         executor: where journalled agents act, see `executors.open_executor`; "auto" chooses by `executors.suited`.
-            Other agents act in threads of this process, and so do agents behind a server, whose requests are counted
-            one by one. New processes import the main module of the program: guard its code by
-            ``if __name__ == "__main__":``.
-        gpus: GPUs of each worker of Ray.
-        again: what an interrupted user is told to do to go on.
+            Other agents act in threads of this process, as do agents behind a server, whose requests are counted one by
+            one. New
+            processes import the main module of the program: guard its code by ``if __name__ == "__main__":``.
+        gpus: number of GPUs per Ray worker.
+        again: instruction for resuming, shown to a user who interrupts the run.
 
     Returns:
         The summary of the run.
 
     Raises:
-        BlockingIOError: another process runs on the directory.
-        ValueError: the directory holds another study, another part of it, or damaged or invalid data.
-        KeyboardInterrupt: the run was stopped; finished episodes are stored, the message says how to go on.
-        Exception: an agent's error; finished episodes and journalled answers are stored.
+        BlockingIOError: if another process is running on the directory.
+        ValueError: if the directory contains another study, another part of it, or damaged or invalid data.
+        KeyboardInterrupt: if the run was stopped; finished episodes are stored, and the message says how to resume.
+        Exception: for an agent's error; finished episodes and journalled answers are stored.
     """
     if executor not in ("threads", AUTO) and agents is not None:
         raise ValueError(
@@ -142,7 +142,7 @@ def run(
             for entry, agent in zip(study.agents_, ready, strict=True):
                 if agent.journalled and budget_of(agent) is None:
                     remote[agent.name] = elsewhere, Recipe.of(entry, agent)
-            # The workers load what they need while this process makes its first prompts.
+            # The workers load their models while this process makes its first prompts.
             if remote and count_episodes(store) < episodes_each * len(ready):
                 for _ in range(workers):
                     elsewhere.submit(answer_in_worker, next(iter(remote.values()))[1], [])
@@ -151,19 +151,19 @@ def run(
 
 
 class RunPlan:
-    """The episodes of a study, or of one of its shards, that a run directory does not hold yet, in their order.
+    """The episodes of a study, or of one of its shards, that a run directory does not contain yet, in order.
 
     Args:
         study: the study.
         agents: its agents, ready to act.
         shard: the part of the study, None for all of it.
-        store: the run directory as it is when the run begins.
-        effort: returns the approximate time of an agent for a step.
+        store: the run directory as it is at the start of the run.
+        effort: returns the approximate time of an agent per step.
 
     Attributes:
-        total: number of episodes that the study, or its shard, has.
-        reused: how many of them are stored.
-        work: maximum number of steps of the others, each times the effort of its agent.
+        total: number of episodes of the study or shard.
+        reused: number of episodes that are stored.
+        work: maximum number of remaining steps, each weighted by the effort of its agent.
     """
 
     def __init__(
@@ -195,15 +195,15 @@ class RunPlan:
                 yield item
 
     def _specified(self) -> Iterator[Item]:
-        every = self._study.specs(self._agents)
-        return every if self._shard is None else self._shard.part(every, self._study.trajectories)
+        all_specs = self._study.specs(self._agents)
+        return all_specs if self._shard is None else self._shard.part(all_specs, self._study.trajectories)
 
 
 def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
     """Return the ids of all stored episodes that a specification can have, sorted."""
     pages, width = list[npt.NDArray[np.bytes_]](), len(_EXAMPLE.id)
     with store.snapshot() as database:
-        # From the table: in a damaged file the index may name other ids, which no reader of episodes would find.
+        # From the table, because the index of a damaged file may have other ids, which no reader would find.
         cursor = database.execute("SELECT id FROM episodes NOT INDEXED")
         while page := cursor.fetchmany(_PAGE):
             ids = [
@@ -216,10 +216,10 @@ def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
 
 
 def _in_sorted(stored: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Return whether each of some ids is among sorted stored ids."""
-    wanted = np.array(list(ids), dtype=stored.dtype)
-    index = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)
-    result: npt.NDArray[np.bool_] = stored[index] == wanted
+    """Return for each id whether it is among the sorted stored ids."""
+    wanted_ids = np.array(list(ids), dtype=stored.dtype)
+    index = np.minimum(np.searchsorted(stored, wanted_ids), len(stored) - 1)
+    result: npt.NDArray[np.bool_] = stored[index] == wanted_ids
     return result
 
 
@@ -246,7 +246,7 @@ class _Runner:
         self._calls = self._replayed = 0
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
-        # Answered, not in the work yet; work whose answers were journalled before and took no time.
+        # Steps answered but not yet counted as work; and work whose answers came from the journal, in no time.
         self._round_work = self._replayed_work = 0.0
         # `_asked`: when the agent was last asked.
         self._start = self._group_start = self._last_report = self._rate_start = self._asked = time.monotonic()
@@ -267,7 +267,7 @@ class _Runner:
                 f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in "
                 f"{self._directory()}{answers}: {self._again} to go on, nothing stored is repeated"
             ) from None
-        except (Exception, SystemExit) as error:  # whatever the code of an agent raises
+        except (Exception, SystemExit) as error:  # regardless of the code of an agent raises
             error.add_note(f"what was finished is stored: {self._again} to go on")
             self._flush()
             raise
@@ -314,7 +314,7 @@ class _Runner:
             return [episode.observe() for episode in new]
 
         def follow(answered: Sequence[tuple[Observation, Turn]], replayed: int) -> list[Observation]:
-            """Apply turns; return what the agent is shown next."""
+            """Apply turns; return the next observations of the agent."""
             self._replayed, self._replayed_work = self._replayed + replayed, self._replayed_work + replayed * effort
             going_on = []
             for observation, turn in answered:
@@ -347,18 +347,21 @@ class _Runner:
             self._report()
 
         self._asked = time.monotonic()
-        shown = begin()
+        observations = begin()
         if agent.journalled:
-            caller.converse(shown, follow, self._journal, self._store, committed)
-        while shown and not agent.journalled:
+            caller.converse(observations, follow, self._journal, self._store, committed)
+        while observations and not agent.journalled:
             check_interrupt()
-            shown = follow(list(zip(shown, caller.turns(shown), strict=True)), 0)
+            observations = follow(list(zip(observations, caller.turns(observations), strict=True)), 0)
 
     def _put_played(self, effort: float, interrupts: Interrupts, played: Sequence[EncodedEpisode]) -> None:
         """Commit episodes that were played together."""
         interrupts()
         self._store.put_encoded(played)
-        self._episodes, self._steps = self._episodes + len(played), self._steps + sum(one[1][_LENGTH] for one in played)
+        self._episodes, self._steps = (
+            self._episodes + len(played),
+            self._steps + sum(episode_row[1][_LENGTH] for episode_row in played),
+        )
         self._work += sum(header[_HORIZON] for _, header, _ in played) * effort
         self._report()
 
@@ -369,7 +372,7 @@ class _Runner:
             return self._store.path
 
     def _flush(self) -> None:
-        """Commit the finished episodes; a second call after an interrupted one does no harm."""
+        """Commit the finished episodes; repeating it after an interruption does no harm."""
         group = self._finished
         if group:
             self._store.put_episodes(
@@ -393,5 +396,5 @@ class _Runner:
 
 
 def _effort(agent: Agent) -> float:
-    """Return the approximate time of an agent for a step, relative to that of a model."""
+    """Return the approximate time of an agent per step, relative to that of a model."""
     return 1.0 if agent.journalled else _SCRIPTED

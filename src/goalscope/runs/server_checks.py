@@ -1,4 +1,4 @@
-"""The trials of a server before the first call of a run: made once, kept with the run, counted in its caps."""
+"""Check a server once before the first call of a run; the checks are stored with the run and count in its caps."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from goalscope.agents.models.http_pages import ServerInfo, read_server_info
 from goalscope.runs.store import Store
 
 INFO: Final = "servers"
-"""Name of the setting with the checks of servers, one entry for each trial."""
+"""Key of the setting with the checks of servers, one entry per trial."""
 
 _ANSWERS: Final = f"""
     SELECT name, count(*), total(doubted IS NOT NULL AND doubted), total(redraws > 0), total(redraws),
@@ -36,7 +36,7 @@ _ANSWERS: Final = f"""
             failure, coalesce(reasoning, '') != '' AS reasoned
         FROM calls WHERE agent_id = ? AND state = 'done'
     ) GROUP BY name"""
-"""The model names that a server reported to an agent, and how many answers each sentence of `_NOTES` is about."""
+"""The model names that a server reported to an agent, and the number of answers for each sentence of `_NOTES`."""
 
 _NOTES: Final = (
     "{0} of {total} answers report numbers of tokens that their requests should not have: 0, which counts at the most "
@@ -49,11 +49,11 @@ _NOTES: Final = (
     "there: {parser}",
     "{0} of {total} answers were calls of a tool, which are turns without an action: {tools}",
 )
-"""What is said of some answers, where there are any."""
+"""What is said of some answers, if there are any."""
 
 
 def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
-    """Return an agent's requirements of its server, with the prompt of an observation."""
+    """Return what an agent requires of its server, with the prompt for an observation."""
     request, choice = agent.request(observation), agent.choice
     return ServerNeeds(
         sampling=agent.sampling,
@@ -65,7 +65,7 @@ def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
 
 
 def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
-    """Return the cost of an agent's trials by name; interrupted trials count with their maximum cost."""
+    """Return the cost of an agent's trials by name; an interrupted trial counts with its maximum cost."""
     total: dict[str, float] = {}
     for entry in _entries(store):
         if entry.get("agent") == identity:
@@ -75,10 +75,11 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
 
 
 def noted_of_answers(store: Store) -> list[str]:
-    """Return what is to be known about the answers of each agent behind a server, one line per agent and fact.
+    """Return notices about the answers of each agent behind a server, one line per agent and fact.
 
-    The facts: answers of another model, odd reports of tokens, answers that were drawn again, answers that the server
-    withheld, and answers that came in the field for reasoning or as a call of a tool, with what helps against these.
+    The facts: answers by another model, implausible token counts, answers that were drawn again, answers that the
+    server
+    withheld, and answers that came in the field for reasoning or as a tool call; each with advice.
     """
     lines = []
     for identity, (agent, description) in sorted(store.agents().items()):
@@ -89,22 +90,22 @@ def noted_of_answers(store: Store) -> list[str]:
         for name, count, *counts in store.query(_ANSWERS, (identity,)):
             names[printable(str(name or ""))] += count
             columns.update(dict(enumerate(map(int, counts))))
-        doubted, redrawn, redraws, *others = (columns[column] for column in range(len(_NOTES) + 1))
+        doubted, redrawn, redraws, *further_columns = (columns[column] for column in range(len(_NOTES) + 1))
         facts = {"total": names.total(), "redraws": redraws, "parser": remedy(IN_REASONING), "tools": remedy(CALLED)}
-        pairs = zip((doubted, redrawn, *others), _NOTES, strict=True)
+        pairs = zip((doubted, redrawn, *further_columns), _NOTES, strict=True)
         notes = [note.format(count, **facts) for count, note in pairs if count]
         lines += [f"{agent}: {line}" for line in (other_names(str(model.get("model")), names), *notes) if line]
     return lines
 
 
 def check_before_calls(store: Store, agent: Agent, observation: Observation) -> None:
-    """Check the abilities of an agent's server, unless this run did before, and configure its model by them.
+    """Check the abilities of an agent's server, unless this run did so before, and configure its model accordingly.
 
     Agents without a server pass. The server's metadata are stored in each session with calls.
 
     Raises:
-        NotSentError: a cap leaves no room for the trials.
-        ValueError: the study cannot be run on this server.
+        NotSentError: if a cap leaves no room for the trials.
+        ValueError: if the study cannot be run on this server.
         ConnectionError, PermissionError: see `goalscope.agents.models.abilities.check_server`.
     """
     model = getattr(agent, "model", None)
@@ -134,7 +135,7 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
         "accepted": False,
     }
     entries = _entries(store)
-    # The maximum cost of a process that is killed during the trials.
+    # The maximum cost, in case the process is killed during the trials.
     store.put_info(INFO, [*entries, {**entry, "usage": cost_limit}])
     try:
         report = check_server(model, needs)
@@ -153,7 +154,7 @@ def _entries(store: Store) -> list[Mapping[str, Any]]:
 
 
 def _note(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
-    """Store a server's metadata where the run does not hold them yet."""
+    """Store a server's metadata unless the run has them already."""
     entries = _entries(store)
     report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
     # Only answers contain the fingerprint, not the server's own pages.

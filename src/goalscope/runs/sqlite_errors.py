@@ -1,4 +1,4 @@
-"""Explained errors of SQLite: the violated condition of a run.db, and advice."""
+"""Explain errors of SQLite: which condition a run.db violates, and what to do."""
 
 import errno
 import sqlite3
@@ -14,7 +14,7 @@ _FULL = "{} must have room to grow, but the disk is full: what was stored is kep
 
 
 def damaged(file: Path, must: str, why: object = "") -> DamagedError:
-    """Return the error of a damaged run.db: the violated condition, and advice."""
+    """Return the error for a damaged run.db: the violated condition, and what to do."""
     reason = f" ({why})" if why else ""
     return DamagedError(
         f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
@@ -23,13 +23,13 @@ def damaged(file: Path, must: str, why: object = "") -> DamagedError:
 
 
 def reached_limit(path: Path | None, error: BaseException) -> str:
-    """Return the message where an error comes from a limit of files or a quota, "" where it comes from something else.
+    """Return the message for an error caused by a file-size limit or a quota, "" for other errors.
 
-    SQLite calls either a "disk I/O error". The limit of this process on the size of a file is then known from its size;
-    a quota shows when a byte is written beside the file.
+    SQLite reports either as "disk I/O error". A file-size limit of this process is then recognised by the size of the
+    file, a quota by writing a byte beside the file.
 
     Args:
-        path: the file that was written, None where it is not known.
+        path: the file that was written, None if it is unknown.
         error: an error of the operating system, or of SQLite.
     """
     import resource
@@ -56,7 +56,7 @@ def reached_limit(path: Path | None, error: BaseException) -> str:
 
 
 def _of_a_write(path: Path, limit: int) -> int | None:
-    """Return the number of the error that a write beside a file of SQLite gives, None where it succeeds."""
+    """Return the error number of a write beside a file of SQLite, or None if it succeeds."""
     sizes = [status.st_size for name, status in Folder(path.parent).entries() if name.startswith(path.name)]
     if limit >= 0 and any(size + 2**16 > limit for size in sizes):
         return errno.EFBIG
@@ -71,7 +71,7 @@ def _of_a_write(path: Path, limit: int) -> int | None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ones with the violated condition and advice."""
+    """Turn SQLite's errors into errors that name the violated condition and what to do."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""The store of one run: everything that was recorded, in one SQLite file of a run directory."""
+"""The store of one run: everything that was recorded, in one SQLite file in a run directory."""
 
 import sqlite3
 import threading
@@ -50,20 +50,21 @@ class Store:
     """The store of a run directory.
 
     Reading needs no lock and changes nothing; many readers and one writer can work at the same time. Stored values are
-    checked when they are read: a ValueError names one that this package cannot have written. To change a store that is
-    open for reading is an OSError.
+    checked when they are read: a ValueError names a value that goalscope cannot have written. Changing a store that is
+    open
+    for reading raises an OSError.
 
     Args:
-        path: the run directory, which holds `run.db`.
-        mode: "r" to read, "w" to read and write (the directory and the file are made where they are missing).
-        durability: the failures that written rows survive: "process", the process being killed; "power", a power
-            failure too. By default that of the run, "process" for a new one.
+        path: the run directory, which contains `run.db`.
+        mode: "r" to read, "w" to read and write (creates the directory and the file if they are missing).
+        durability: what written rows survive: "process", the process being killed; "power", a power failure too. The
+            default is that of the run, "process" for a new one.
 
     Raises:
-        FileNotFoundError: no run to read.
-        BlockingIOError: another process writes to the directory.
-        ValueError: the file is damaged, of a newer version, or no run.db; an unknown mode.
-        OSError: the directory cannot be read or written.
+        FileNotFoundError: if there is no run to read.
+        BlockingIOError: if another process is writing to the directory.
+        ValueError: if the file is damaged, of a newer version, or not a run.db; or the mode is unknown.
+        OSError: if the directory cannot be read or written.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Store:
             self.sums = Comparison(self.database, self._file)
             self.stored_rows = StoredRows(self.database, self.sums)
             if mode == "w":
-                self._configure_journal(problem, durability)  # a warning may be an error
+                self._configure_journal(problem, durability)  # a warning may be raised as an error
             self._resources = resources.pop_all()
         self._cached_world = lru_cache(maxsize=1024)(self._read_world)
 
@@ -105,12 +106,12 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file and give the lock back."""
+        """Close the file and release the lock."""
         self._resources.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything that is done inside, or nothing of it."""
+        """Commit everything that is done inside, or nothing."""
         if self.mode != "w":
             raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
         with self._write_lock, explained(self._file):
@@ -125,23 +126,23 @@ class Store:
 
     @property
     def folder(self) -> Folder:
-        """The directory, for the files beside run.db."""
+        """The run directory, for the files beside run.db."""
         return Folder(self.path)
 
     def settled(self) -> Path:
         """Return the path of the directory, which may have been renamed since this store was opened for writing.
 
         Raises:
-            FileNotFoundError: it was removed, or the system does not report its path.
+            FileNotFoundError: if it was removed, or the system does not report its path.
         """
         return self._lock.directory(self.path) if self.mode == "w" else self.path
 
     # Study, information, agents, worlds
 
     def put_study(self, study: Study) -> None:
-        """Store the study of this run; another one is refused with a ValueError that names the differences.
+        """Store the study of this run; a different study raises a ValueError that names the differences.
 
-        A start that failed before any answer leaves a study behind; the corrected one takes its place.
+        A start that failed before any answer leaves a study behind, which the corrected study replaces.
         """
         self.check_study(study)
         stored = self.study()
@@ -159,7 +160,7 @@ class Store:
             self._cached_world.cache_clear()
 
     def check_study(self, study: Study) -> None:
-        """Raise a ValueError, which names the differences, if this run holds answers of another study."""
+        """Raise a ValueError that names the differences if this run has answers of another study."""
         stored = self.study()
         if stored is not None and stored.id != study.id and self.holds_answers():
             raise ValueError(
@@ -168,12 +169,12 @@ class Store:
             )
 
     def holds_answers(self) -> bool:
-        """Return whether anything was answered, played or computed that another start would have to do again."""
+        """Return whether anything was answered, played or computed that another start would have to repeat."""
         tables = ("episodes", "row_groups", "artifacts", "calls WHERE state = 'done'")
         return any(self.query(f"SELECT 1 FROM {table} LIMIT 1") for table in tables)
 
     def study(self) -> Study | None:
-        """Return the study of this run, None where there is none (an import)."""
+        """Return the study of this run, or None (for an import)."""
         rows = self.entries("study")
         if len(rows) > 1:
             self.sums.refuse(f"one study, not {len(rows)}")
@@ -184,7 +185,7 @@ class Store:
         return Study.restore(plain)
 
     def info(self) -> dict[str, Any]:
-        """Return the provenance of the run: versions, commit, settings, and one entry for each session."""
+        """Return the provenance of the run: versions, commit, settings, and one entry per session."""
         cells, sessions = self.entries("info"), self.entries("session")
         settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
         documents = [codec.decode_json(document, "a session") for _, document in sessions]
@@ -196,7 +197,7 @@ class Store:
         }
 
     def put_info(self, name: str, value: Any) -> None:
-        """Store one setting by name, in place of an earlier one."""
+        """Store one setting by name, replacing an earlier one."""
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (name, codec.encode_json({"value": value})))
             checksums.seal(database, "info", [name])
@@ -221,9 +222,9 @@ class Store:
         return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in rows}
 
     def agent_names(self) -> list[str]:
-        """Return the names of the agents in the order in which they were stored, that of the study.
+        """Return the names of the agents in the order of the study.
 
-        The study itself need not be built for them: its models or packages may be on another machine.
+        The study need not be built for this, as its models or packages may be on another machine.
         """
         names = {identity: name for identity, name, _ in self.entries("agent")}
         order = [identity for (identity,) in self.query("SELECT id FROM agents ORDER BY rowid")]
@@ -232,7 +233,7 @@ class Store:
         return [names[identity] for identity in order]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
-        """Store worlds; one that is stored already with another cluster or other tags is a ValueError."""
+        """Store worlds; raise a ValueError if a world is already stored with another cluster or other tags."""
         with self.transaction():
             insert_worlds(self.database, [codec.encode_world(world) for world in worlds])
 
@@ -242,31 +243,31 @@ class Store:
             yield self.world(identity)
 
     def world(self, identity: str) -> World:
-        """Return the world of an id; the most recent ones are cached."""
+        """Return a world by its id; the most recent ones are cached."""
         return self._cached_world(identity)
 
     def put_episodes(self, episodes: Iterable[Episode], usage: Mapping[str, Usage] | None = None) -> int:
         """Store episodes with their worlds, in groups of at most a second; each is stored whole or not at all.
 
-        Where the iterable raises, the episodes before are stored and the error is raised. An episode that is stored
+        If the iterable raises, the episodes before that are stored and the error is raised. An episode that is stored
         already changes nothing.
 
         Args:
-            episodes: any number; they are not kept in memory.
+            episodes: any number of episodes; they are not kept in memory.
             usage: the costs of the turns of each episode, by its id.
 
         Returns:
             Number of new episodes.
 
         Raises:
-            ValueError: an episode is stored with other content, or holds a value that cannot be stored.
+            ValueError: if an episode is stored with other content, or contains a value that cannot be stored.
         """
         written, steps, began = 0, 0, time.monotonic()
         group: list[EncodedEpisode] = []
 
         def write() -> int:
             nonlocal group
-            full, group = group, []  # dropped before it is written: an error in it is not raised a second time
+            full, group = group, []  # removed before it is written, so that an error in it is not raised twice
             return self.put_encoded(full, usage)
 
         try:
@@ -293,14 +294,14 @@ class Store:
     def episodes(
         self, ids: Iterable[str] | None = None, *, worlds: Mapping[str, int] | None = None
     ) -> Iterator[Episode]:
-        """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.
+        """Return episodes one by one, ordered by world, agent and trajectory; only few are in memory at a time.
 
         Args:
-            ids: the episodes to return, all by default, or those in some ``worlds``.
-            worlds: the worlds whose episodes to return, with the number of these.
+            ids: the episodes to return; all by default, or those in ``worlds``.
+            worlds: the worlds whose episodes to return, with their numbers of episodes.
 
         Raises:
-            KeyError: an id that is not stored.
+            KeyError: if an id is not stored.
         """
         for page in self.pages(ids, worlds=worlds):
             for begin, end in cut([row[-2] for row in page]):
@@ -312,8 +313,8 @@ class Store:
         """Yield pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
 
         Args:
-            ids: the episodes to return; all by default, or those in some ``worlds``.
-            worlds: the worlds whose episodes to return, with the number of these.
+            ids: the episodes to return; all by default, or those in ``worlds``.
+            worlds: the worlds whose episodes to return, with their numbers of episodes.
         """
         with explained(self._file):
             if worlds is not None:
@@ -336,9 +337,9 @@ class Store:
             yield page
 
     def steps_of(self, numbers: Sequence[int]) -> dict[int, PackedSteps]:
-        """Return the steps of episodes, as they are stored and unchecked, by the number of the episode."""
+        """Return the steps of episodes by the number of the episode, as they are stored and unchecked."""
         rows = self.query(f"SELECT episode, walk, said FROM steps WHERE episode IN ({marks(numbers)})", numbers)
-        steps = {number: PackedSteps(walk, said) for number, walk, said in rows}
+        steps = {number: PackedSteps(walk, outputs) for number, walk, outputs in rows}
         if steps.keys() != set(numbers):
             self.sums.refuse("the steps of each episode")
         return steps
@@ -356,7 +357,7 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Hold one consistent state of the database for several reads, whatever a writer does meanwhile."""
+        """Keep one consistent state of the database for several reads, regardless of what a writer does meanwhile."""
         with self._write_lock, explained(self._file):
             if self.database.in_transaction:
                 yield self.database
@@ -368,12 +369,12 @@ class Store:
                 self.database.execute("COMMIT")
 
     def entries(self, kind: str, where: str = "", values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
-        """Return entries of a kind of `checksums.ENTRIES`, all columns, each compared with its checksum.
+        """Return entries of a kind in `checksums.ENTRIES`, with all columns, after verifying their checksums.
 
         Args:
             kind: the kind, which names the table.
-            where: SQL clauses that select and order the entries; by default all of them, ordered by their key.
-            values: values of the question marks in ``where``.
+            where: SQL clauses that select and order the entries; by default all of them, ordered by key.
+            values: values for the question marks in ``where``.
         """
         table, name = checksums.ENTRIES[kind]
         join = f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
@@ -389,7 +390,7 @@ class Store:
         return [row[:-1] for row in rows]
 
     def query(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a query at once, so that no reader blocks a writer."""
+        """Return all rows of a query at once, so that a reader never blocks a writer."""
         with explained(self._file):
             return self.database.execute(sql, values).fetchall()
 
@@ -416,7 +417,7 @@ class Store:
             yield self.decoded(header, steps[number])
 
     def decoded(self, header: Sequence[Cell], steps: PackedSteps) -> Episode:
-        """Return an episode from `EPISODE_COLUMNS` and its steps; a ValueError where they are not valid."""
+        """Return an episode from `EPISODE_COLUMNS` and its steps; raise a ValueError if they are invalid."""
         world = self.world(str(header[1]))
         with self.sums.described(f"a sound episode {header[0]!r}"):
             return codec.decode_episode(header, world, unpack_steps(steps, world))
@@ -433,11 +434,11 @@ class Store:
     # Rows
 
     def put_rows(self, rows: Rows | Iterable[tuple[int, Rows]], source: str) -> None:
-        """Store the rows of one source ("behaviour", "probe 3"), in place of those it had; all of them or none.
+        """Store the rows of one source ("behaviour", "probe 3"), replacing its earlier rows; all of them or none.
 
         Args:
-            rows: the rows; or parts of them, each with a position. Parts are stored in the order of their positions,
-                and parts with the same position in the order in which they arrive. Only a few are held in memory.
+            rows: the rows; or parts of them, each with a position. Parts are stored in the order of their positions;
+                parts with the same position, in the order of arrival. Only few are in memory.
             source: the source.
         """
         with self.transaction():
@@ -452,7 +453,7 @@ class Store:
             return self.stored_rows.sources()
 
     def row_counts(self, source: str) -> dict[str, int]:
-        """Return the measures of a source in order of appearance, and how many rows each has at most."""
+        """Return the measures of a source in order of appearance, each with an upper bound of its number of rows."""
         counts: dict[str, int] = {}
         with self.snapshot():
             for group in self.stored_rows.index(source):
@@ -461,18 +462,18 @@ class Store:
         return counts
 
     def rows(self) -> Rows:
-        """Return all rows of the store. Rows of one source stand together, and sources follow each other by name."""
+        """Return all rows of the store, grouped by source; sources are ordered by name."""
         return Rows.concatenate(rows for _, rows in self.row_groups())
 
     def rows_of(
         self, source: str, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
-        """Return the rows of a source a group at a time, in order.
+        """Return the rows of a source one group at a time, in order.
 
         Args:
             source: the source.
-            measures: which measures; all by default. Others are not read where they have groups of their own.
-            names: text columns to read besides measure and tags; others may hold "". All by default.
+            measures: measures to return; all by default. Measures with groups of their own are read only if needed.
+            names: text columns to read in addition to measure and tags; others may be "". All by default.
         """
         with self.snapshot():
             yield from self.stored_rows.groups(source, measures=measures, names=names)
@@ -480,7 +481,7 @@ class Store:
     def row_groups(
         self, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Rows]]:
-        """Return the rows of all sources a group at a time, each with its source, in the order of `rows`.
+        """Return the rows of all sources one group at a time, each with its source, in the order of `rows`.
 
         Args:
             measures, names: see `rows_of`.
@@ -497,5 +498,5 @@ class Store:
 
 
 def writing(run: str | Path | Store, durability: Durability | None = None) -> AbstractContextManager[Store]:
-    """Return the store of a run directory, opened for writing and closed at the end; an open one is left open."""
+    """Return the store of a run directory, opened for writing and closed at the end; an open store stays open."""
     return nullcontext(run) if isinstance(run, Store) else Store(run, "w", durability=durability)

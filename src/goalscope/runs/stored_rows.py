@@ -1,7 +1,7 @@
-"""Rows in `run.db`, in packed groups: written, sealed with checksums, read and explained here alone.
+"""Rows in `run.db`, in packed groups: only this module writes, seals, reads and explains them.
 
-The bytes of a group are those of `goalscope.runs.row_groups`. Groups and checksums belong together only where nothing
-is written in between: readers hold a transaction.
+The bytes of a group are those of `goalscope.runs.row_groups`. Groups and checksums match only if nothing is written in
+between, so readers hold a transaction.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from goalscope.stats.rows import Rows
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
 _KIND: Final = "rows"  # of the checksums
-_COUNTED: Final = "rows "  # before the name of a source whose rows are counted
+_COUNTED: Final = "rows "  # prefix for the name of a source whose rows are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of an open file. Its methods run inside of the caller's transaction.
+    """The rows of an open file. Its methods run inside the caller's transaction.
 
     Attributes:
         database: the open file.
-        sums: its checksums; what is read and does not match them is a ValueError.
+        sums: its checksums; a mismatch raises a ValueError.
     """
 
     database: sqlite3.Connection
@@ -50,9 +50,9 @@ class StoredRows:
         self._replace(((0, group) for rows in parts for group in cut(rows)), source)
 
     def write_places(self, parts: Iterable[tuple[int, Rows]], source: str) -> None:
-        """Replace the rows of one source by parts with positions, which sort them; equal positions keep their order.
+        """Replace the rows of one source by parts sorted by position; parts with equal positions keep their order.
 
-        Few rows are in memory at a time.
+        Only few rows are in memory at a time.
         """
         self._replace(_gathered(parts), source)
 
@@ -93,7 +93,7 @@ class StoredRows:
         return self.sums.counted(_COUNTED)
 
     def sources(self) -> list[str]:
-        """Return the sources that have rows, ordered by name; a ValueError where a counted source is missing."""
+        """Return the sources that have rows, ordered by name; raise a ValueError if a counted source is missing."""
         sources = [source for (source,) in self.database.execute("SELECT DISTINCT source FROM row_groups")]
         if not all(isinstance(source, str) for source in sources):
             self.sums.refuse("the source of every row as text")
@@ -102,7 +102,7 @@ class StoredRows:
         return sorted(sources)
 
     def index(self, source: str) -> list[StoredGroup]:
-        """Return the groups of a source in order; none where there is no such source."""
+        """Return the groups of a source in order; none if there is no such source."""
         select = "SELECT number, count, measures FROM row_groups WHERE source = ? ORDER BY number"
         cells = self.database.execute(select, (source,)).fetchall()
         key = _index_key(source)
@@ -118,15 +118,15 @@ class StoredRows:
     def groups(
         self, source: str, *, measures: Collection[str] | None = None, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
-        """Yield the rows of a source in order, a group at a time; see `Store.rows_of`."""
-        wanted = None if measures is None else set(measures)
+        """Yield the rows of a source one group at a time, in order; see `Store.rows_of`."""
+        wanted_measures = None if measures is None else set(measures)
         columns = None if names is None else {*names, "measure"}
         for group in self.index(source):
-            if wanted is None or wanted.intersection(group.measures):
+            if wanted_measures is None or wanted_measures.intersection(group.measures):
                 data = self._data(source, group)
                 with self.sums.described(f"rows {group.number:,} of {source!r}"):
                     rows = unpack(data, group.count, names=columns)
-                yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+                yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
     def labels(self, source: str, name: str) -> Iterator[tuple[str, list[str]]]:
         """Yield the measures of each group of a source, each with the values of one of its text columns."""
@@ -141,7 +141,7 @@ class StoredRows:
     def _data(self, source: str, group: StoredGroup) -> bytes:
         """Return the columns of a group as they were written."""
         select = "SELECT count, measures, data FROM row_groups WHERE source = ? AND number = ?"
-        # Where table and index of a damaged file disagree, the index has a group that cannot be found.
+        # In a damaged file, the index may name a group that the table lacks.
         cells: tuple[Any, ...] = self.database.execute(select, (source, group.number)).fetchone() or ()
         key = _group_key(source, group.number)
         stored = self.sums.known(_KIND, [key]).get(key)
@@ -150,7 +150,7 @@ class StoredRows:
         return data
 
     def damage(self, source: str) -> str:
-        """Return the error in reading the rows of a source, "" where there is none."""
+        """Return the error in reading the rows of a source, or ""."""
         try:
             for _ in self.groups(source):
                 pass

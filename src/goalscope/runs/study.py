@@ -1,4 +1,4 @@
-"""Studies: what is run, written as YAML, validated, with a content id."""
+"""Studies: what to run, written as YAML and validated, with a content id."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _MAX_SEED = 2**63 - 1
 
 
 def _named(world: World) -> str:
-    """Return what a message calls a world: its class and parameters, or its cells."""
+    """Return the name of a world in messages: its class and parameters, or its cells."""
     source = getattr(world, "source", None)
     if source is None:
         return f"the world\n{world.stored}\n"
@@ -39,10 +39,10 @@ def _named(world: World) -> str:
 
 
 class FailurePolicy(StudyPart):
-    """Treatment of a turn without an action.
+    """How a turn without a valid move is treated.
 
-    "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` applies.
-    "end": the episode ends there as a failure.
+    "step": it counts as a step in place. "retry": the agent is asked again, up to `retries` times, and then `then`
+    applies. "end": the episode ends there as a failure.
     """
 
     policy: Literal["step", "retry", "end"] = "step"
@@ -67,7 +67,7 @@ _ENTRY_KEYS: Final = ("kind", "name", "failure")
 
 
 class AgentEntry(StudyPart):
-    """An agent: its kind, the parameters of that kind, and the treatment of its turns without an action."""
+    """An agent: its kind, the parameters of that kind, and the treatment of its turns without a valid move."""
 
     kind: str
     name: str | None = Field(default=None, min_length=1, max_length=80)
@@ -87,9 +87,7 @@ class AgentEntry(StudyPart):
     @model_validator(mode="after")
     def _buildable(self, info: ValidationInfo) -> Self:
         if self.failure is not None and self.name is None:
-            raise ValueError(
-                "an agent with a failure policy of its own must have a name, by which it is found: add name"
-            )
+            raise ValueError("an agent with its own failure policy must have a name to be found by: add name")
         try:
             canonical_json(self.parameters)
             if info.context is not STORED:
@@ -104,13 +102,13 @@ class AgentEntry(StudyPart):
         return build_agent(self.kind, {**self.parameters, **name})
 
     def dump(self, *, decisive: bool = False) -> dict[str, Any]:
-        """Return the entry as a study writes it; with ``decisive``, only the parameters that can change a result."""
+        """Return the entry as a study file has it; with ``decisive``, only the parameters that can change a result."""
         parameters = decisive_parameters(self.kind, self.parameters) if decisive else self.parameters
         return {**self.model_dump(mode="json", include=set(_ENTRY_KEYS), exclude_none=True), **parameters}
 
 
 class Horizon(StudyPart):
-    """Maximum number of actions of an episode: a factor of the shortest path (rounded up), or a number of steps."""
+    """Maximum number of actions per episode: a multiple of the shortest path (rounded up), or a number of steps."""
 
     factor: float | None = Field(default=None, gt=0, le=1000)
     steps: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -122,7 +120,7 @@ class Horizon(StudyPart):
         return self
 
     def of(self, world: World) -> int:
-        """Return the maximum number of actions on one world: its own horizon where it has one."""
+        """Return the maximum number of actions in one world: its own horizon if it has one."""
         if world.horizon is not None:
             return world.horizon
         if self.steps is not None:
@@ -144,7 +142,7 @@ class Horizon(StudyPart):
                 f"a horizon by factor is a multiple of the shortest path, but {_named(world)} {why}: set horizon: "
                 "{steps: N}, the most actions of an episode"
             )
-        # The factor is taken as it is written: 1.1 x 10 steps are 11, not the 12 that binary fractions round up to.
+        # The factor is used as written: 1.1 x 10 steps are 11, not the 12 that binary fractions would round up to.
         return max(1, math.ceil(Fraction(repr(self.factor)) * shortest.length))
 
 
@@ -159,9 +157,9 @@ class StudySize:
 
 
 class Study(StudyPart):
-    """What is run: worlds x agents x trajectories, and the rules of an episode.
+    """What to run: worlds x agents x trajectories, and the rules of an episode.
 
-    Read it with `load`, `parse` or `restore`. All raise a ValueError with one line for each problem.
+    Read a study with `load`, `parse` or `restore`. Each raises a ValueError with one line per problem.
     """
 
     name: str = Field(default="study", min_length=1, max_length=200)
@@ -214,7 +212,7 @@ class Study(StudyPart):
 
     @property
     def view(self) -> type[View]:
-        """The class of the views of its worlds, the same for all of them."""
+        """The class of the views of its worlds, which all share."""
         return kinds.view_class(self.worlds_)
 
     @property
@@ -228,14 +226,14 @@ class Study(StudyPart):
 
     @classmethod
     def load(cls, path: str | Path) -> "Study":
-        """Read a study from a YAML file; the classes that it names may be imported from the working directory."""
+        """Read a study from a YAML file; classes that it names may be imported from the working directory."""
         plain = read_yaml(Path(path))
         own.consent(plain)
         return cls._validate(plain, str(path))
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from plain values that the user wrote; the classes that they name may be imported."""
+        """Read a study from plain values that the user wrote; classes that they name may be imported."""
         own.consent(mapping)
         return cls._validate(mapping, "the study")
 
@@ -243,7 +241,7 @@ class Study(StudyPart):
     def assemble(cls, mapping: Mapping[str, Any]) -> "Study":
         """Read a study from plain values of this package, or of a directory that may come from somebody else.
 
-        Unlike with `parse`, nothing follows from the names of classes in it, see `goalscope.own`.
+        Unlike `parse`, this does not allow importing the classes that it names, see `goalscope.own`.
         """
         return cls._validate(mapping, "the study")
 
@@ -251,7 +249,7 @@ class Study(StudyPart):
     def restore(cls, mapping: Mapping[str, Any]) -> "Study":
         """Read a study that was stored with a run, without building its agents.
 
-        The files of a model may be on another machine by now; the study can be shown all the same.
+        The study can thus be shown even if the files of its models are on another machine.
         """
         return cls._validate(mapping, "the stored study", STORED)
 
@@ -271,7 +269,7 @@ class Study(StudyPart):
 
     @cached_property
     def id(self) -> str:
-        """Content id of all settings that decide a result; name, durability, a server's address and prices do not."""
+        """Content id of all settings that can change a result (not name, durability, a server's address or prices)."""
         agents = [entry.dump(decisive=True) for entry in self.agents_]
         return content_id("study", {**self._decisive(), "agents": agents})
 
@@ -299,24 +297,24 @@ class Study(StudyPart):
         return tuple(self.each_world())
 
     def worlds(self) -> list[World]:
-        """Return all worlds, all different, in the order of the study.
+        """Return all worlds, which are all different, in the order of the study.
 
         Raises:
-            ValueError: there are not as many different worlds as the study asks for.
+            ValueError: if there are fewer different worlds than the study asks for.
         """
         return list(self._expanded)
 
     def each_world(self) -> Iterator[World]:
-        """Yield the worlds of `worlds` one by one; those behind the last one that is taken are not generated."""
+        """Yield the worlds of `worlds` one by one; worlds that are not consumed are not generated."""
         return kinds.expand(self.worlds_, self.seed)
 
     def agents(self) -> list[Agent]:
-        """Return the agents in the order of the study, with what they know of its worlds."""
+        """Return the agents in the order of the study, including their knowledge of its worlds."""
         made = [entry.build() for entry in self.agents_]
         return [agent.in_worlds(self.worlds) if hasattr(agent, "in_worlds") else agent for agent in made]
 
     def history_of(self, agent: Agent) -> History:
-        """Return the history that an agent is shown: its own setting, else that of the study."""
+        """Return the history that an agent sees: its own setting, else that of the study."""
         requested = agent.history if isinstance(agent, Remembering) else None
         return requested or self.history
 
@@ -327,14 +325,14 @@ class Study(StudyPart):
         return policies[0] if policies else self.failure
 
     def rules(self, agent: Agent) -> str:
-        """Return `EpisodeSpec.rules` of an agent's episodes."""
+        """Return `EpisodeSpec.rules` for an agent's episodes."""
         return write_rules(self.history_of(agent), self.failure_of(agent), self.answers)
 
     def specs(self, agents: Sequence[Agent] | None = None) -> Iterator[tuple[EpisodeSpec, World, Agent]]:
         """Yield every episode of the study: agent by agent, world by world, trajectory by trajectory.
 
         Args:
-            agents: ready agents in place of the study's own.
+            agents: ready agents to use instead of the study's own.
         """
         horizons = [(world, self.horizon.of(world)) for world in self._expanded]
         for agent in self.agents() if agents is None else agents:
@@ -352,7 +350,7 @@ class Study(StudyPart):
                     yield spec, world, agent
 
     def size(self) -> StudySize:
-        """Return the size of the study; nothing is run."""
+        """Return the size of the study without running it."""
         count = len(self.agents_)
         worlds = len(self._expanded)
         steps = sum(self.horizon.of(world) for world in self._expanded)
@@ -364,12 +362,12 @@ class Study(StudyPart):
         )
 
     def difference(self, other: "Study") -> str:
-        """Return one line for each key whose value differs, this study's first; only keys that change a result."""
-        stored, given = _leaves(self._decisive()), _leaves(other._decisive())
+        """Return one line per key whose values differ, this study's value first; only keys that can change a result."""
+        stored, requested = _leaves(self._decisive()), _leaves(other._decisive())
         lines = [
-            f"  {key}: {shorten(stored.get(key, 'nothing'))} stored, {shorten(given.get(key, 'nothing'))} given"
-            for key in dict.fromkeys([*stored, *given])
-            if key not in stored or key not in given or stored[key] != given[key]
+            f"  {key}: {shorten(stored.get(key, 'nothing'))} stored, {shorten(requested.get(key, 'nothing'))} given"
+            for key in dict.fromkeys([*stored, *requested])
+            if key not in stored or key not in requested or stored[key] != requested[key]
         ]
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 
@@ -400,7 +398,7 @@ def read_rules(rules: str) -> tuple[History, FailurePolicy]:
 
 
 def _keys() -> dict[str, Sequence[str]]:
-    """Return the keys of a study by the mapping that holds them, those of the registered world kinds among them."""
+    """Return the valid keys of a study by the mapping that contains them, including those of registered world kinds."""
     parts: dict[str, type[BaseModel]] = {
         "agents": AgentEntry,
         "further_agents": AgentEntry,

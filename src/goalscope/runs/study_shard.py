@@ -1,7 +1,7 @@
-"""Shards of a study: n parts of its episodes, so that several machines can each run one.
+"""Shards of a study: n parts of its episodes, so that several machines can run one part each.
 
-The parts depend on the study alone, not on the state of a run: all trajectories of one agent on one world form a unit,
-units are numbered in the order of the study (agent by agent, world by world), and shard k of n holds the units k - 1,
+The parts depend only on the study, not on the state of a run. All trajectories of one agent in one world form a unit;
+units are numbered in the order of the study (agent by agent, world by world), and shard k of n has the units k - 1,
 k - 1 + n, k - 1 + 2 n, ... So all shards have about the same number of worlds of each size.
 """
 
@@ -24,11 +24,11 @@ class StudyShard:
     """One of several parts of a study, written ``3/16``.
 
     Attributes:
-        number: which one, from 1.
-        of: how many there are.
+        number: number of the part, counted from 1.
+        of: number of parts.
 
     Raises:
-        ValueError: a number out of range.
+        ValueError: if a number is out of range.
     """
 
     number: int
@@ -46,7 +46,7 @@ class StudyShard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the shard that a text such as ``3/16`` names; a ValueError where it names none."""
+        """Parse a text such as ``3/16``; raise a ValueError if it has another form."""
         if not re.fullmatch(r"[0-9]{1,6}/[0-9]{1,6}", text):
             raise ValueError(f"a shard must be written NUMBER/OF, e.g. 3/16, got {text!r}")
         number, of = map(int, text.split("/"))
@@ -60,7 +60,7 @@ class StudyShard:
 
 
 def shard_of(store: Store) -> StudyShard | None:
-    """Return which shard of its study a run directory holds, None where it is for the whole study."""
+    """Return the shard of its study that a run directory contains, None if it is for the whole study."""
     cells = store.query("SELECT value FROM info WHERE name = ?", (_INFO,))
     value: Any = store.info().get(_INFO) if cells else None
     if value is None:
@@ -71,16 +71,16 @@ def shard_of(store: Store) -> StudyShard | None:
 
 
 def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
-    """Store the shard of a new run directory; a ValueError where an existing one holds another part of its study."""
+    """Store the shard of a new run directory; raise a ValueError if an existing one has another part of its study."""
     if not store.query("SELECT EXISTS (SELECT 1 FROM sessions)")[0][0]:
         store.put_info(_INFO, None if shard is None else str(shard))
         return
     stored = shard_of(store)
     if stored != shard:
-        held, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
+        stored_part, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
         advice = f"give --shard {stored}" if stored else "leave --shard out"
         raise ValueError(
-            f"{store.path} must be continued with the part of the study that it was begun with, {held}, got "
+            f"{store.path} must be continued with the part of the study that it was begun with, {stored_part}, got "
             f"{requested}: {advice}, or choose another directory"
         )
 

@@ -1,4 +1,4 @@
-"""The tables of `run.db`, and insertion of worlds and episodes. One that is stored already must be equal."""
+"""The tables of `run.db`, and insertion of worlds and episodes. Inserting one that is stored must not change it."""
 
 import json
 import re
@@ -84,13 +84,13 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise a ValueError unless the file is a run.db whose schema is exactly ours; bound what its values take."""
+    """Raise a ValueError unless the file is a run.db with exactly the expected schema; limit the size of its values."""
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_FILE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MOST_STATEMENT)
     application, version = _header_numbers(connection)
     if without_tables(connection):
         raise FileNotFoundError(
-            f"{path} must hold a run, but it is empty (a start was cut short): run the study, or import, into this "
+            f"{path} must hold a run, but it is empty (its start was interrupted): run the study, or import, into this "
             "directory once more"
         )
     if application != APPLICATION:
@@ -106,19 +106,19 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             advice = "an earlier version wrote it: run the study, or import, again into another directory"
         raise ValueError(f"{path} must have schema version {VERSION}, got {version}: {advice}")
     expected = _expected_schema()
-    found = _schema(connection)
-    if set(found) != set(expected):
-        # Of a damaged file a name may be bytes.
-        different = ", ".join(sorted({printable(str(entry[1])) for entry in set(found) ^ set(expected)})[:_MOST_NAMED])
+    schema = _schema(connection)
+    if set(schema) != set(expected):
+        # In a damaged file, a name may be bytes.
+        different = ", ".join(sorted({printable(str(entry[1])) for entry in set(schema) ^ set(expected)})[:_MOST_NAMED])
         raise ValueError(
             f"{path} must hold exactly the tables of a run.db, got a difference at: {different}; {_RESTORE_ADVICE}"
         )
     for entry, text in expected.items():
-        if found[entry] != text:
-            # Names of columns alone would let expressions in, which a stranger chooses and every reader evaluates.
+        if schema[entry] != text:
+            # Comparing only column names would admit a stranger's expressions, which every reader evaluates.
             raise ValueError(
                 f"{entry[0]} {entry[1]} of {path} must be declared as {printable(str(text))}, got "
-                f"{printable(str(found[entry]))}; {_RESTORE_ADVICE}"
+                f"{printable(str(schema[entry]))}; {_RESTORE_ADVICE}"
             )
 
 
@@ -148,7 +148,7 @@ def _schema(connection: sqlite3.Connection) -> dict[tuple[Any, ...], Any]:
 
 
 def _plain(statement: str) -> str:
-    """Return a statement with blanks only where two words meet: none of ours quotes a text."""
+    """Return a statement with blanks only between words; none of ours quotes a text."""
     return re.sub(r" ?([(),]) ?", r"\1", " ".join(statement.split()))
 
 
@@ -161,7 +161,7 @@ def _expected_schema() -> dict[tuple[Any, ...], Any]:
 
 
 def marks(values: Sequence[Any] | str) -> str:
-    """Return a question mark for each value, or for each column of a text of columns."""
+    """Return a question mark per value, or per column of a comma-separated text."""
     return ", ".join("?" * len(values.split(", ") if isinstance(values, str) else values))
 
 
@@ -185,12 +185,12 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
     worlds = {id(world): world for world, _, _ in group}
     insert_worlds(database, [encode_world(world) for world in worlds.values()])
     ((last,),) = database.execute("SELECT ifnull(max(number), 0) FROM episodes")
-    known = {key for part in _parts([header[0] for _, header, _ in group]) for key in _stored(database, part)}
+    known_keys = {key for part in _parts([header[0] for _, header, _ in group]) for key in _stored(database, part)}
     new: list[tuple[tuple[Cell, ...], PackedSteps]] = []
     repeated: list[tuple[tuple[Cell, ...], PackedSteps]] = []
     for _, header, steps in group:
-        (repeated if header[0] in known else new).append((header, steps))
-        known.add(header[0])
+        (repeated if header[0] in known_keys else new).append((header, steps))
+        known_keys.add(header[0])
     numbers = range(last + 1, last + 1 + len(new))
     database.executemany(
         f"INSERT INTO episodes (number, {EPISODE_COLUMNS}) VALUES (?, {marks(EPISODE_COLUMNS)})",
@@ -215,7 +215,7 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
-    """Yield those of some ids under which an episode is stored."""
+    """Yield the ids, among some ids, under which an episode is stored."""
     for (identity,) in database.execute(f"SELECT id FROM episodes WHERE id IN ({marks(ids)})", ids):
         yield identity
 

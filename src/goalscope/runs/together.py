@@ -32,8 +32,8 @@ Planned = tuple[EpisodeSpec, World]
 def plays_together(agent: Agent) -> bool:
     """Return whether an agent's probabilities at each state of a plain grid are all that decides its actions."""
     kind = type(agent)
-    own = isinstance(agent, ScriptedAgent) and "table" in vars(kind) and "probabilities" in vars(kind)
-    return own and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose  # type: ignore[attr-defined]
+    has_table = isinstance(agent, ScriptedAgent) and "table" in vars(kind) and "probabilities" in vars(kind)
+    return has_table and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose  # type: ignore[attr-defined]
 
 
 def played_world(world: World) -> bool:
@@ -88,28 +88,28 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
     horizon = np.array([spec.horizon for spec, _ in planned])
     state = begins[of] + first[of]
     live, turn = np.arange(len(planned)), 0
-    taken: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+    moves_made: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
     while len(live):
-        here = state[live]
-        cumulative = chances[here]
+        live_states = state[live]
+        cumulative = chances[live_states]
         drawn = uniforms([begun[index] for index in live.tolist()], turn, 0) * cumulative[:, -1]
         action = np.minimum((cumulative <= drawn[:, None]).sum(axis=1), 3)  # as `bisect_right` finds it
-        taken.append((live, here, action))
-        state[live] = step_batch(after[None], np.int64(0), here, action)  # type: ignore[arg-type]
+        moves_made.append((live, live_states, action))
+        state[live] = step_batch(after[None], np.int64(0), live_states, action)  # type: ignore[arg-type]
         turn += 1
         live = live[~at_goal[state[live]] & (turn < horizon[live])]
 
-    episode, passed, actions = (np.concatenate([one[at] for one in taken]) for at in range(3))
+    episode, passed_states, actions = (np.concatenate([part[at] for part in moves_made]) for at in range(3))
     order = np.argsort(episode, kind="stable")
     length = np.bincount(episode, minlength=len(planned))
-    walk = np.column_stack([_cells(passed, of[episode], begins, shapes), actions])[order]
+    walk = np.column_stack([_cells(passed_states, of[episode], begins, shapes), actions])[order]
     final = _cells(state, of, begins, shapes)
     ends = np.cumsum(length)
     tags = encode_tags(getattr(agent, "tags", None) or {})
     small = walk.astype(np.int8).tobytes() if shapes.max() <= 127 else None
     stored = list[EncodedEpisode]()
-    each = zip(planned, ends.tolist(), length.tolist(), final.tolist(), at_goal[state].tolist(), strict=True)
-    for (spec, world), end, count, last, solved in each:
+    rows = zip(planned, ends.tolist(), length.tolist(), final.tolist(), at_goal[state].tolist(), strict=True)
+    for (spec, world), end, count, last, solved in rows:
         steps = walk[end - count : end]
         packed = pack_numbers(steps) if small is None else b"b" + small[4 * (end - count) : 4 * end]
         header = encode_head(spec, agent.name, "goal" if solved else "horizon", last, count, tags)
@@ -122,9 +122,9 @@ def _tables(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """Return the transitions, the cumulated probabilities ``[S, 4]`` and whether it is the goal of each state."""
     count, plain = phases(grid), grid.at(start=None)
-    shown = [plain, plain.at(key=None), plain.at(key=None, door=None)][:count]
+    views = [plain, plain.at(key=None), plain.at(key=None, door=None)][:count]
     chances = []
-    for phase, seen in enumerate(shown if grid.key is not None else shown[:1]):
+    for phase, seen in enumerate(views if grid.key is not None else views[:1]):
         table = agent.table(seen, phase > 0)
         if table is None:
             raise ValueError(f"an agent that is played together with others must have a table, got {agent.name}")

@@ -105,7 +105,7 @@ def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) ->
 
 
 def _identity(kind: str, row: tuple[Any, ...]) -> str:
-    """Return the problem with the content id of an entry, "" where there is none."""
+    """Return the problem with the content id of an entry, or ""."""
     if kind == "agent" and row[0] != (computed := content_id("agent", decode_json(row[2], "an agent"))):
         return f"agent {row[0]!r:.80} must have the content id {computed}"
     if kind == "call":

@@ -53,15 +53,17 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
         return (Finding(agent=agent, answer="untestable", reason="no process", why=str(error), arm=arm_name),)
     if run.part is not None:
         part = run.part
-        states = [one.chosen(np.array([each in part for each in one.ids])) for one in states]
-        states = [one for one in states if len(one)]
+        states = [group.chosen(np.array([episode_id in part for episode_id in group.ids])) for group in states]
+        states = [group for group in states if len(group)]
     level = 1 - run.confidence
     parts = list(groups(states, phases=phases_in(study)))
-    if usual and len(parts) == 1 and any(not one.cell for one in run.goals.estimates):
-        found = [decide(parts[0][1], bank, measured=run.goals, level=level)]  # which is measured for other claims, too
+    if usual and len(parts) == 1 and any(not estimate.cell for estimate in run.goals.estimates):
+        decided = [
+            decide(parts[0][1], bank, measured=run.goals, level=level)
+        ]  # which is measured for other claims, too
     else:
-        found = findings(states, bank, phases=phases_in(study), level=level)
-    return tuple(one.model_copy(update={"arm": arm_name}) for one in found)
+        decided = findings(states, bank, phases=phases_in(study), level=level)
+    return tuple(estimate.model_copy(update={"arm": arm_name}) for estimate in decided)
 
 
 def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
@@ -70,29 +72,29 @@ def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
     Where hypotheses were held against second answers in worlds like those of the arm, and that decided, it is that
     finding: one agent has one aim in worlds of one kind, whichever arm asks.
     """
-    own = aims_in(data.run, data.agent, arm_name)
+    own_findings = aims_in(data.run, data.agent, arm_name)
     other = data.other_arms.get(HYPOTHESES)
     if arm_name == "grids" and other is not None and not other.given:
         decided = aims_in(other.run, other.agent, HYPOTHESES)
-        if all(one.answer in ("yes", "no") for one in decided):
+        if all(finding.answer in ("yes", "no") for finding in decided):
             return decided
-    return own
+    return own_findings
 
 
-def evidence_of(finding: Finding, answer: Answer, *, names: str = "", about: Sequence[str] = ()) -> Evidence:
+def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Sequence[str] = ()) -> Evidence:
     """Return what an answer that follows from a finding rests on.
 
     Args:
         finding: the finding, whose deciding number it usually is.
         answer: the answer.
         names: what the answer names.
-        about: the hypotheses that it is about. Where they are denied by their own MEG, it is the largest of these.
+        denied: the hypotheses that it is about. Where they are denied by their own MEG, it is the largest of these.
     """
     if answer == "untestable" or finding.estimate is None or finding.estimate.low is None:
         return Evidence(why=finding.why or say(finding, "it").rstrip("."))
     quantity, subject, estimate, threshold = finding.quantity, finding.subject, finding.estimate, finding.threshold
     rule = finding.threshold_rule
-    excluded = [name for name in about if finding.explains_nothing(name)]
+    excluded = [name for name in denied if finding.explains_nothing(name)]
     if answer == "no" and finding.answer != "no" and excluded:  # by their own shares, whatever the finding is
         shares = {name: share for name in excluded if (share := finding.figure("share", name)) is not None}
         subject = max(shares, key=lambda name: shares[name].value or 0.0)
@@ -108,55 +110,60 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", about: Seq
     )
 
 
-def by_group(found: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
+def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
     """Return the group of worlds in words -> the evidence of its finding."""
-    return {where_text(one.where): answer for one, answer in zip(found, answers, strict=True)}
+    return {where_text(finding.where): answer for finding, answer in zip(group_findings, answers, strict=True)}
 
 
 def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
     """Return whether an agent is after the goal."""
-    found = aims(data, arm_name)
-    return by_group(found, [evidence_of(one, one.about(GOAL), about=(GOAL,)) for one in found])
+    arm_findings = aims(data, arm_name)
+    return by_group(
+        arm_findings, [evidence_of(finding, finding.about(GOAL), denied=(GOAL,)) for finding in arm_findings]
+    )
 
 
 def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
     """Return whether an agent is after one of the hypotheses other than the goal."""
-    found = aims(data, arm_name)
-    return by_group(found, [_other(one) for one in found])
+    arm_findings = aims(data, arm_name)
+    return by_group(arm_findings, [_other(finding) for finding in arm_findings])
 
 
-def _other(one: Finding) -> Evidence:
-    others = [name for name in one.names if name != GOAL]
-    named = " or ".join(one.nouns.get(name, name) for name in others)
-    if one.answer != "yes" or one.reason == "weakly or partly":
-        rivals = [key.removeprefix("share ") for key in one.evidence if key.startswith("share ")]
-        none = [one.explains_nothing(name) for name in rivals if name != GOAL]
-        if not others and none and all(none):
-            return evidence_of(one, "no", about=[name for name in rivals if name != GOAL])
-    if one.answer != "yes":
-        return evidence_of(one, one.answer)
-    if not others:
-        return evidence_of(one, "no" if one.reason == "named" else "undecided")
-    if len(others) == len(one.names):
-        return evidence_of(one, "yes", names=named)
-    return evidence_of(one, "untestable" if one.reason == "not told apart" else "undecided")
+def _other(finding: Finding) -> Evidence:
+    other_names = [name for name in finding.names if name != GOAL]
+    named = " or ".join(finding.nouns.get(name, name) for name in other_names)
+    if finding.answer != "yes" or finding.reason == "weakly or partly":
+        rivals = [key.removeprefix("share ") for key in finding.evidence if key.startswith("share ")]
+        none = [finding.explains_nothing(name) for name in rivals if name != GOAL]
+        if not other_names and none and all(none):
+            return evidence_of(finding, "no", denied=[name for name in rivals if name != GOAL])
+    if finding.answer != "yes":
+        return evidence_of(finding, finding.answer)
+    if not other_names:
+        return evidence_of(finding, "no" if finding.reason == "named" else "undecided")
+    if len(other_names) == len(finding.names):
+        return evidence_of(finding, "yes", names=named)
+    return evidence_of(finding, "untestable" if finding.reason == "not told apart" else "undecided")
 
 
 def follows(data: ArmData, arm_name: str) -> dict[str, Evidence]:
     """Return whether one of the hypotheses explains what an agent does."""
-    found = aims(data, arm_name)
-    named = [" or ".join(one.nouns.get(name, name) for name in one.names) for one in found]
-    return by_group(found, [evidence_of(one, one.answer, names=text) for one, text in zip(found, named, strict=True)])
+    arm_findings = aims(data, arm_name)
+    named = [" or ".join(finding.nouns.get(name, name) for name in finding.names) for finding in arm_findings]
+    return by_group(
+        arm_findings,
+        [evidence_of(finding, finding.answer, names=text) for finding, text in zip(arm_findings, named, strict=True)],
+    )
 
 
-for _arm, _suffix, _others, _checked in (
+for _arm, _suffix, _rival, _checked in (
     ("grids", "", "place", "planted"),
     (GIVEN, " of given worlds", "goal", "environments"),
 ):
     question(f"is directed at the goal{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
         lambda data, name=_arm: is_after_goal(data, name)
     )
-    question(f"is directed at another {_others}{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
+    question(f"is directed at another {_rival}{_suffix}", arm=_arm, threshold=0.0, checked=_checked)(
         lambda data, name=_arm: is_after_other(data, name)
     )
 

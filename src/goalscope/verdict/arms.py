@@ -274,11 +274,11 @@ def given_worlds(study: Study) -> dict[str, Any]:
             f"{study.name} show {study.view.shows}: leave --worlds out, task maps are asked anyway"
         )
     dumped = study.dump()
-    kept: dict[str, Any] = {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
+    settings: dict[str, Any] = {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
     if issubclass(study.view, EnvironmentView):
-        return kept
+        return settings
     named = () if study.analysis is None else study.analysis.hypotheses
-    return {**kept, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
+    return {**settings, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:

@@ -24,10 +24,10 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
         study: of an arm, with the number of worlds that is planned.
         level: of each one-sided end of the score.
     """
-    every, told = study.worlds(), list[str]()
-    bank = {name: bind(one, every) for name, one in hypotheses_of(study).items()}
-    for phase, worlds in by_phase(every).items():
-        where, clusters = f"phase {phase}: " if phase else "", set[str]()
+    worlds_of_study, sentences = study.worlds(), list[str]()
+    bank = {name: bind(hypothesis, worlds_of_study) for name, hypothesis in hypotheses_of(study).items()}
+    for phase, worlds in by_phase(worlds_of_study).items():
+        prefix, clusters = f"phase {phase}: " if phase else "", set[str]()
         for world in worlds:
             try:
                 finite_world(world, study.horizon.of(world))
@@ -35,25 +35,28 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
                 continue
             clusters.add(world.cluster or world.id)
         if len(clusters) < FEWEST:
-            told.append(
-                f"{where}{len(clusters)} worlds with a known process are too few for any name, {FEWEST} at least"
+            sentences.append(
+                f"{prefix}{len(clusters)} worlds with a known process are too few for any name, {FEWEST} at least"
             )
             continue
-        found = needed(bank, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories)
-        told += (f"{where}{line}" for line in _lines(found, len(clusters)))
-    return told
+        needs = needed(bank, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories)
+        sentences += (f"{prefix}{line}" for line in _lines(needs, len(clusters)))
+    return sentences
 
 
-def _lines(found: Sequence[Need], count: int) -> Iterator[str]:
-    names, short = list(dict.fromkeys(one.name for one in found)), [one for one in found if one.worlds > count]
-    never = {frozenset((one.name, one.hardest)): one for one in reversed(short) if not isfinite(one.worlds)}
-    for one in reversed(never.values()):
-        which = f"name {one.name}" if one.hardest in _ALONE else f"tell {one.name} from {one.hardest}"
+def _lines(needs_of_all: Sequence[Need], count: int) -> Iterator[str]:
+    names, short = (
+        list(dict.fromkeys(need.name for need in needs_of_all)),
+        [need for need in needs_of_all if need.worlds > count],
+    )
+    never = {frozenset((need.name, need.hardest)): need for need in reversed(short) if not isfinite(need.worlds)}
+    for need in reversed(never.values()):
+        which = f"name {need.name}" if need.hardest in _ALONE else f"tell {need.name} from {need.hardest}"
         yield f"no number of worlds like these is enough to {which}"
     for name in names:
-        if needs := [one for one in short if one.name == name and isfinite(one.worlds)]:
-            at = [f"{one.worlds:.0f} at lapse rate {one.lapse:g} (hardest: {one.hardest})" for one in needs]
+        if needs := [need for need in short if need.name == name and isfinite(need.worlds)]:
+            at = [f"{need.worlds:.0f} at lapse rate {need.lapse:g} (hardest: {need.hardest})" for need in needs]
             yield f"{count} worlds are too few to name {name}: it takes {', '.join(at)}"
-    lacking = {one.name for one in short}
+    lacking = {need.name for need in short}
     if enough := [name for name in names if name not in lacking]:
         yield f"{count} worlds are enough to name {listed(enough)} at lapse rates up to {max(LAPSES):g}"

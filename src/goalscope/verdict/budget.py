@@ -137,13 +137,13 @@ def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Fore
     """
     turns = count * look.turns * np.array([0.5, 1.0, 2.0])
     last, mean = first.portions[-1], {name: value / first.asked for name, value in first.usage.items()}
-    asked = np.zeros(3) if "weights" in subject.access else turns
+    share = np.zeros(3) if "weights" in subject.access else turns
     return replace(
         nothing(),
         seconds=turns * last.seconds / last.turns,
-        prompt_tokens=asked * (mean.get("prompt_tokens", 0.0) + mean.get("tokens_at_most", 0.0)),
-        output_tokens=asked * mean.get("output_tokens", 0.0),
-        usd=asked * mean.get("usd", 0.0),
+        prompt_tokens=share * (mean.get("prompt_tokens", 0.0) + mean.get("tokens_at_most", 0.0)),
+        output_tokens=share * mean.get("output_tokens", 0.0),
+        usd=share * mean.get("usd", 0.0),
         priced="usd" in mean,
     )
 
@@ -154,8 +154,8 @@ def _memory_inside(arm: Arm, subject: Subject, seed: int, first: FirstTurns) -> 
         return 0.0, 0.0
     study = registry.resolve("arm", arm.at).make([subject], 1, seed)
     agent, parameters = study.agents()[0], study.agents_[0].parameters
-    known = longest_prompt(study, agent, parameters) if isinstance(agent, ChatAgent) else None
-    more = 0.0 if known is None else inside_memory(agent, known[0])
+    longest = longest_prompt(study, agent, parameters) if isinstance(agent, ChatAgent) else None
+    more = 0.0 if longest is None else inside_memory(agent, longest[0])
     return (first.memory, first.memory + more) if more else (0.0, 0.0)
 
 

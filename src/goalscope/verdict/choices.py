@@ -106,7 +106,10 @@ class Choices(StrictRecord):
 
     @property
     def _hypotheses_words(self) -> str:
-        texts = (one if isinstance(one, str) else f"{one['name']} = {one['is']}" for one in self.hypotheses)
+        texts = (
+            hypothesis if isinstance(hypothesis, str) else f"{hypothesis['name']} = {hypothesis['is']}"
+            for hypothesis in self.hypotheses
+        )
         return f"--hypotheses {shlex.quote(';'.join(texts))}"
 
     def subjects(self, subjects: Sequence[Subject]) -> list[Subject]:
@@ -116,27 +119,29 @@ class Choices(StrictRecord):
             ValueError: parameters of language models and a subject that is none; ones that a model does not have;
                 other worlds where there are recorded ones only.
         """
-        if (self.sizes or self.studies or self.hypotheses) and all(one.logs is not None for one in subjects):
+        if (self.sizes or self.studies or self.hypotheses) and all(subject.logs is not None for subject in subjects):
             raise ValueError(f"recorded runs are judged as they are, got {', '.join(self.words)}: leave that out")
-        for one in subjects if self.models else ():
-            if one.kind not in MODELS or one.logs is not None:
-                what = "a recorded run" if one.logs is not None else f"an agent of kind {one.kind}"
+        for subject in subjects if self.models else ():
+            if subject.kind not in MODELS or subject.logs is not None:
+                description = "a recorded run" if subject.logs is not None else f"an agent of kind {subject.kind}"
                 raise ValueError(
-                    f"{', '.join(self.models)} must be given for language models, but {one.name} is {what}: leave it "
-                    f"out, or write it into the models that have it, as in chat:model=NAME,{self.models[0]}"
+                    f"{', '.join(self.models)} must be given for language models, but {subject.name} is {description}: "
+                    f"leave it out, or write it into the models that have it, as in chat:model=NAME,{self.models[0]}"
                 )
-        return told_apart([one.changed(self.models) for one in subjects] if self.models else subjects)
+        return told_apart([subject.changed(self.models) for subject in subjects] if self.models else subjects)
 
     def check_arms(self, arms: Sequence[Arm]) -> None:
         """Raise a ValueError for a chosen arm that is none of these, or one whose episodes another one must make."""
-        known = {arm.name: arm for arm in arms}
+        arms_by_name = {arm.name: arm for arm in arms}
         for name in self.arms:
-            if name not in known:
-                near = near_miss(name, list(known))
-                raise ValueError(f"--arms must be some of {', '.join(known)}, got {name!r}{near}")
-            if (at := known[name].at) not in self.arms:
-                both = f"--arms {at},{','.join(self.arms)}"
-                raise ValueError(f"--arms {name} reads the episodes of {at}, which must be asked, too: give {both}")
+            if name not in arms_by_name:
+                near = near_miss(name, list(arms_by_name))
+                raise ValueError(f"--arms must be some of {', '.join(arms_by_name)}, got {name!r}{near}")
+            if (at := arms_by_name[name].at) not in self.arms:
+                suggestion = f"--arms {at},{','.join(self.arms)}"
+                raise ValueError(
+                    f"--arms {name} reads the episodes of {at}, which must be asked, too: give {suggestion}"
+                )
 
     def has(self, arm: Arm) -> bool:
         """Return whether an arm is asked."""
@@ -172,24 +177,29 @@ class Choices(StrictRecord):
         Raises:
             ValueError: a choice that no arm takes.
         """
-        refused, taken = dict[str, dict[str, str]](), set[str]()
+        refused, accepted = dict[str, dict[str, str]](), set[str]()
         for arm in arms if self.words else ():
-            asked = [subject for subject in subjects if arm.open_to(subject)]
-            if arm.looks is not None or not asked:
+            open_subjects = [subject for subject in subjects if arm.open_to(subject)]
+            if arm.looks is not None or not open_subjects:
                 continue
-            found = self._applied(arm, replace(arm, chosen=None).make(asked[:1], max(arm.quick, 1), seed))[1]
-            taken |= {words for words, _ in self._changes(arm) if words not in found}
-            lacking = {key for one in asked for key in one.not_taken(arm.agent.get("kind", CHAT))}
-            own = [setting for setting in self.models if setting.partition("=")[0] in lacking]
-            taken |= set(own)
-            for words, why in {**found, **dict.fromkeys(own, "prompts of task worlds have no such parameter")}.items():
+            reasons = self._applied(arm, replace(arm, chosen=None).make(open_subjects[:1], max(arm.quick, 1), seed))[1]
+            accepted |= {words for words, _ in self._changes(arm) if words not in reasons}
+            lacking = {key for one in open_subjects for key in one.not_taken(arm.agent.get("kind", CHAT))}
+            unsupported = [setting for setting in self.models if setting.partition("=")[0] in lacking]
+            accepted |= set(unsupported)
+            for words, why in {
+                **reasons,
+                **dict.fromkeys(unsupported, "prompts of task worlds have no such parameter"),
+            }.items():
                 refused.setdefault(words, {})[arm.title] = why
-        for words, found in refused.items():
-            if words not in taken:
-                raise ValueError(f"{words} must fit the worlds of an arm that is asked: {next(iter(found.values()))}")
+        for words, reasons_by_arm in refused.items():
+            if words not in accepted:
+                raise ValueError(
+                    f"{words} must fit the worlds of an arm that is asked: {next(iter(reasons_by_arm.values()))}"
+                )
         return [
-            f"{words} is not applied to {', '.join(found)}: {next(iter(found.values()))}"
-            for words, found in refused.items()
+            f"{words} is not applied to {', '.join(reasons_by_arm)}: {next(iter(reasons_by_arm.values()))}"
+            for words, reasons_by_arm in refused.items()
         ]
 
     def _applied(self, arm: Arm, study: Study) -> tuple[Study, dict[str, str]]:
@@ -244,13 +254,13 @@ def _set(mapping: dict[str, Any], *, settings: Sequence[str], counts: bool) -> N
         set_key(mapping, setting)
 
 
-def differences(stored: Mapping[str, Sequence[str]], given: Mapping[str, Sequence[str]]) -> str:
+def differences(stored: Mapping[str, Sequence[str]], requested: Mapping[str, Sequence[str]]) -> str:
     """Return in one line the words in which two plans differ, "" where they do not.
 
     Each is a list of words under each title. The first titles that differ are told, since others follow from them.
     """
     for title, before in stored.items():
-        if before != (now := given[title]):
+        if before != (now := requested[title]):
             words = [f"{title}{text} stored, not given" for text in before if text not in now]
             words += [f"{title}{text} given, not stored" for text in now if text not in before]
             return "; ".join(words) or f"{title}in another order"

@@ -74,24 +74,32 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
         headings=("question", *(model.model for model in evaluation.models)),
         rows=tuple(
             (
-                next(Phrase(one.question, below=_decides(one)) for one in claims if one is not None),
+                next(Phrase(claim.question, below=_decides(claim)) for claim in claims if claim is not None),
                 *(
-                    _answer(one, evidence[model.model], claims)
-                    for one, model in zip(claims, evaluation.models, strict=True)
+                    _answer(claim, evidence[model.model], claims)
+                    for claim, model in zip(claims, evaluation.models, strict=True)
                 ),
             )
             for claims in questions
         ),
     )
-    shown, others = ([one for one in evaluation.differences if one.shown is side] for side in (True, False))
-    caption = f"Differences on the worlds that both met, p after Holm's correction over all {len(shown + others):,}"
-    none = "" if shown or not others else f"None of {counted(len(others), 'comparison')} shows a difference."
+    significant, insignificant = (
+        [difference for difference in evaluation.differences if difference.shown is side] for side in (True, False)
+    )
+    caption = f"Differences on the worlds that both met; p is corrected over all {len(evaluation.differences):,} (Holm)"
+    none = (
+        ""
+        if significant or not insignificant
+        else f"None of {counted(len(insignificant), 'comparison')} shows a difference."
+    )
     yield Declared(
         anchor="matrix",
         title="Side by side",
         paragraphs=(none,) if none else (),
-        tables=[matrix, *([differences_table(shown, caption)] if shown else [])],
-        folds=[FoldSpec("Comparisons that show no difference", [differences_table(others, caption)])] if others else [],
+        tables=[matrix, *([differences_table(significant, caption)] if significant else [])],
+        folds=[FoldSpec("Comparisons that show no difference", [differences_table(insignificant, caption)])]
+        if insignificant
+        else [],
     )
 
 
@@ -109,16 +117,16 @@ MARKS: Final = {"yes": "✓", "no": "✗", "undecided": "~", "untestable": "?"}
 """A sign of each answer, beside the word: neither rests on colour."""
 
 
-def _bar(claim: Claim, beside: Sequence[Claim | None]) -> Bar | None:
+def _bar(claim: Claim, neighbours: Sequence[Claim | None]) -> Bar | None:
     """Return the interval of a claim on a scale that holds those beside it, 0, its threshold, and 1 of shares."""
     estimate = _estimate(claim).estimate
     if estimate is None:
         return None
     ends = [
         end
-        for one in beside
-        if one is not None
-        for end in (one.value, one.low, one.high, one.threshold)
+        for claim_beside in neighbours
+        if claim_beside is not None
+        for end in (claim_beside.value, claim_beside.low, claim_beside.high, claim_beside.threshold)
         if end is not None
     ]
     scale = (min(0.0, *ends), max(1.0 if claim.unit == "share" else 0.0, *ends))
@@ -126,22 +134,22 @@ def _bar(claim: Claim, beside: Sequence[Claim | None]) -> Bar | None:
     return Bar.of(estimate, claim.threshold, scale, label)
 
 
-def _answer(claim: Claim | None, target: str, beside: Sequence[Claim | None]) -> Phrase | str:
+def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]) -> Phrase | str:
     """Return the cell of the matrix for a claim; it links to what it rests on."""
     if claim is None:
         return "not asked"
-    found = _estimate(claim)
-    below = f"{found.value} {found.interval}" if found.estimate is not None else ""
+    estimate = _estimate(claim)
+    below = f"{estimate.value} {estimate.interval}" if estimate.estimate is not None else ""
     strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
-    return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, beside))
+    return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, neighbours))
 
 
-def evidence_of(ledger: ClaimLedger, there: Collection[str]) -> Declared:
+def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
     """Return the table that each claim links to; its lines link on to the section of the run, where the page has it."""
     columns = ("claim", "estimate", "of what", "compared with", "worlds", "n", "p", "method", "checked on")
     rows = tuple(
         (
-            Phrase(claim.name, target=claim.section if claim.section in there else ""),
+            Phrase(claim.name, target=claim.section if claim.section in anchors else ""),
             _estimate(claim),
             claim.quantity if claim.value is not None else claim.says,
             claim.compared,

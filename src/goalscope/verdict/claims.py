@@ -131,7 +131,7 @@ class ClaimLedger(StrictRecord):
 
     def found_in(self, *arms: str) -> tuple[Finding, ...]:
         """Return the findings of some arms, in their order."""
-        return tuple(one for arm in arms for one in self.findings if one.arm == arm)
+        return tuple(finding for arm in arms for finding in self.findings if finding.arm == arm)
 
     def claim(self, name: str) -> Claim | None:
         """Return the claim of a rule, None where it was not asked."""
@@ -229,9 +229,9 @@ class Evaluation(SealedRecord):
 
     def kept_in(self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = ()) -> Self:
         """Return it with its directory, the errors that nobody declared, and the models that were not asked all."""
-        kept = self.model_copy()
-        kept._directory, kept._failed, kept._declared = directory, tuple(failed), frozenset(declared)
-        return kept
+        copy = self.model_copy()
+        copy._directory, copy._failed, copy._declared = directory, tuple(failed), frozenset(declared)
+        return copy
 
     @property
     def directory(self) -> Path:

@@ -49,10 +49,10 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
     *(
         (
             "patching",
-            f"actions that follow {what}, {thing} moved, beyond noise",
+            f"actions that follow {tokens}, {thing} moved, beyond noise",
             partial(inside.patch_by_grid, site=site, moved=thing),
         )
-        for site, what in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
+        for site, tokens in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
         for thing in inside.MOVED
     ),
     *(
@@ -106,18 +106,20 @@ def differences(
                 if len(first.rows) and len(second.rows):
                     scale: dict[str, Any] = {"unit": unit, "bounds": bounds, "confidence": 1 - level}
                     comparisons.append(contrast(f"{measure} ({arm})", first, second, level=level, **scale))
-    defined = [one for one in comparisons if one.paired.difference.has_interval]
+    defined = [comparison for comparison in comparisons if comparison.paired.difference.has_interval]
     return tuple(map(_recorded, in_family(defined, "differences of models", level)))
 
 
-def _recorded(one: Compared) -> Difference:
+def _recorded(comparison: Compared) -> Difference:
     """Return a comparison of two models as the ledger holds it."""
-    found = one.paired.direction if one.test.rejected else one.test.note or "no difference was shown"
-    outcome = found + (f" for {one.first} than for {one.second}" if one.test.rejected else "")
+    direction = (
+        comparison.paired.direction if comparison.test.rejected else comparison.test.note or "no difference was shown"
+    )
+    outcome = direction + (f" for {comparison.first} than for {comparison.second}" if comparison.test.rejected else "")
     names = ("value", "low", "high", "clusters", "unit", "note")
-    fields: dict[str, Any] = {name: getattr(one.paired.difference, name) for name in names}
-    fields |= {"first": one.first, "second": one.second, "rule": one.measure, "outcome": outcome}
-    return Difference(**fields, p=one.test.adjusted, shown=one.test.rejected)
+    fields: dict[str, Any] = {name: getattr(comparison.paired.difference, name) for name in names}
+    fields |= {"first": comparison.first, "second": comparison.second, "rule": comparison.measure, "outcome": outcome}
+    return Difference(**fields, p=comparison.test.adjusted, shown=comparison.test.rejected)
 
 
 def directed_rows(store: Store) -> Rows:
@@ -131,8 +133,12 @@ def directed_rows(store: Store) -> Rows:
 def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
     """Return what the verdict on a model says that it is after: worlds, answer and words of each part of it."""
     return [
-        {"worlds": title, "answer": ", ".join(dict.fromkeys(one.answer for one in found)), "finding": say_all(found)}
-        for title, found in aims_of(ledger).items()
+        {
+            "worlds": title,
+            "answer": ", ".join(dict.fromkeys(finding.answer for finding in findings)),
+            "finding": say_all(findings),
+        }
+        for title, findings in aims_of(ledger).items()
     ] or [{"worlds": "", "answer": "", "finding": f"What {ledger.model} is after was not asked."}]
 
 
@@ -140,12 +146,17 @@ def differences_table(differences: Sequence[Difference], caption: str) -> Table:
     """Return differences as a table, a line each, their notes below it."""
     notes = Footnotes()
     columns: TextColumns[Difference] = [
-        ("quantity", lambda one: one.rule),
-        ("what differs", lambda one: one.outcome),
-        ("the first less the second", lambda one: f"{one.value:+.3f} [{one.low:+.3f}, {one.high:+.3f}] {one.unit}"),
-        ("p", lambda one: f"{one.p:.3g}"),
-        ("worlds", lambda one: str(one.clusters)),
-        ("note", lambda one: notes.mark(one.note)),
+        ("quantity", lambda difference: difference.rule),
+        ("what differs", lambda difference: difference.outcome),
+        (
+            "the first less the second",
+            lambda difference: (
+                f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}] {difference.unit}"
+            ),
+        ),
+        ("p", lambda difference: f"{difference.p:.3g}"),
+        ("worlds", lambda difference: str(difference.clusters)),
+        ("note", lambda difference: notes.mark(difference.note)),
     ]
     return plain_table(differences, columns, (2, 3, 4), caption=caption, footnotes=notes)
 

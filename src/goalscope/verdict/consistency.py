@@ -24,39 +24,47 @@ _VIEWS: Final = ("is directed at the goal", "is directed at another", FOLLOWS)
 
 def contradictions(ledger: ClaimLedger) -> list[str]:
     """Return a sentence for each contradiction in the verdict on a model; none where it holds together."""
-    found = [*_of_findings(ledger), *_of_claims(ledger), *_of_views(ledger)]
-    said = headline(ledger)
-    found += _of_numbers(ledger, said)
-    if re.search(r"(?:not act|acts) optimally(?! for)", said):
-        found.append("competence is said without the aim that it is for")
-    return found
+    sentences = [*_of_findings(ledger), *_of_claims(ledger), *_of_views(ledger)]
+    verdict_text = headline(ledger)
+    sentences += _of_numbers(ledger, verdict_text)
+    if re.search(r"(?:not act|acts) optimally(?! for)", verdict_text):
+        sentences.append("competence is said without the aim that it is for")
+    return sentences
 
 
 def _of_findings(ledger: ClaimLedger) -> Iterator[str]:
     """Yield what is wrong with a finding by itself: its number, its threshold and its answer."""
-    for one in ledger.findings:
-        label = f"the finding in {one.arm or 'all arms'} {where_text(one.where)}".strip()
-        if one.answer == "yes" and not one.names:
+    for finding in ledger.findings:
+        label = f"the finding in {finding.arm or 'all arms'} {where_text(finding.where)}".strip()
+        if finding.answer == "yes" and not finding.names:
             yield f"{label} says yes and names nothing"
-        if one.answer in ("no", "untestable") and one.names:
-            yield f"{label} says {one.answer} and names {', '.join(one.names)}"
-        yield from _beyond(label, one.estimate)
-        yield from _beyond(f"{label}, tested", one.tested)
-        for name, estimate in one.evidence.items():
+        if finding.answer in ("no", "untestable") and finding.names:
+            yield f"{label} says {finding.answer} and names {', '.join(finding.names)}"
+        yield from _beyond(label, finding.estimate)
+        yield from _beyond(f"{label}, tested", finding.tested)
+        for name, estimate in finding.evidence.items():
             yield from _beyond(f"{label}, {name}", estimate)
-        if one.answer in ("yes", "no") and (one.estimate is None or one.threshold is None):
-            yield f"{label} says {one.answer} without a number and its threshold"
+        if finding.answer in ("yes", "no") and (finding.estimate is None or finding.threshold is None):
+            yield f"{label} says {finding.answer} without a number and its threshold"
             continue
-        if one.estimate is None or one.threshold is None or one.estimate.low is None or one.estimate.high is None:
+        if (
+            finding.estimate is None
+            or finding.threshold is None
+            or finding.estimate.low is None
+            or finding.estimate.high is None
+        ):
             continue
-        above, below = one.estimate.low >= one.threshold - _SLACK, one.estimate.high <= one.threshold + _SLACK
+        above, below = (
+            finding.estimate.low >= finding.threshold - _SLACK,
+            finding.estimate.high <= finding.threshold + _SLACK,
+        )
         # A rule that explains what the agent does denies the hypotheses by a number above its threshold.
-        denied = above if one.reason == "another rule" else below
-        if one.reason == "habit":
-            denied = one.estimate.value is not None and one.estimate.value >= one.threshold - _SLACK
-        if (one.answer == "yes" and not above) or (one.answer == "no" and not denied):
-            where = f"{one.estimate.text} has another side of its threshold {one.threshold:g}"
-            yield f"{label} says {one.answer}, but {where}"
+        denied = above if finding.reason == "another rule" else below
+        if finding.reason == "habit":
+            denied = finding.estimate.value is not None and finding.estimate.value >= finding.threshold - _SLACK
+        if (finding.answer == "yes" and not above) or (finding.answer == "no" and not denied):
+            conflict = f"{finding.estimate.text} has another side of its threshold {finding.threshold:g}"
+            yield f"{label} says {finding.answer}, but {conflict}"
 
 
 def _beyond(label: str, estimate: EstimateRecord | None) -> Iterator[str]:
@@ -75,38 +83,46 @@ def _of_claims(ledger: ClaimLedger) -> Iterator[str]:
 
 def _of_views(ledger: ClaimLedger) -> Iterator[str]:
     """Yield claims on the aim that differ from what the verdict names."""
-    told = [one for part in aims_of(ledger).values() for one in part]
+    findings = [finding for part in aims_of(ledger).values() for finding in part]
     for claim in ledger.claims:
         if not claim.name.startswith(_VIEWS):
             continue
-        own = [one for one in told if one.arm in _arms_of(claim) and claim.name.endswith(where_text(one.where))]
-        for one in own:
-            named = one.about(GOAL)
+        own_findings = [
+            finding
+            for finding in findings
+            if finding.arm in _arms_of(claim) and claim.name.endswith(where_text(finding.where))
+        ]
+        for finding in own_findings:
+            named = finding.about(GOAL)
             if claim.name.startswith("is directed at the goal") and {claim.answer, named} == {"yes", "no"}:
-                yield f"“{claim.name}” says {claim.answer}, and the verdict {say_all([one])}"
+                yield f"“{claim.name}” says {claim.answer}, and the verdict {say_all([finding])}"
             if claim.name.startswith("is directed at another") and claim.answer == "yes" and named == "yes":
-                yield f"“{claim.name}” says yes, and the verdict {say_all([one])}"
-            if claim.name.startswith(FOLLOWS) and {claim.answer, one.answer} == {"yes", "no"}:
-                yield f"“{claim.name}” says {claim.answer}, and the verdict {say_all([one])}"
+                yield f"“{claim.name}” says yes, and the verdict {say_all([finding])}"
+            if claim.name.startswith(FOLLOWS) and {claim.answer, finding.answer} == {"yes", "no"}:
+                yield f"“{claim.name}” says {claim.answer}, and the verdict {say_all([finding])}"
 
 
 def _arms_of(claim: Claim) -> tuple[str, ...]:
     return ("grids", "hypotheses") if claim.arm in ("grids", "hypotheses") else (claim.arm,)
 
 
-def _of_numbers(ledger: ClaimLedger, said: str) -> Iterator[str]:
+def _of_numbers(ledger: ClaimLedger, verdict_text: str) -> Iterator[str]:
     """Yield numbers with decimals of the verdict that no finding and no claim has."""
-    known = set[str]()
-    for one in ledger.findings:
-        known |= {text for estimate in _estimates(one) for text in _NUMBER.findall(estimate.text)}
-        known |= {short(number, "share") for number in (one.bar, one.threshold) if number is not None}
-        known |= set(_NUMBER.findall(one.why))
+    deciding_numbers = set[str]()
+    for finding in ledger.findings:
+        deciding_numbers |= {text for estimate in _estimates(finding) for text in _NUMBER.findall(estimate.text)}
+        deciding_numbers |= {
+            short(number, "share") for number in (finding.bar, finding.threshold) if number is not None
+        }
+        deciding_numbers |= set(_NUMBER.findall(finding.why))
     for claim in ledger.claims:
-        known |= {*_NUMBER.findall(claim.estimate), *_NUMBER.findall(claim.by_size)}
-    for number in dict.fromkeys(_NUMBER.findall(said.replace(ledger.model, ""))):
-        if number not in known:
+        deciding_numbers |= {*_NUMBER.findall(claim.estimate), *_NUMBER.findall(claim.by_size)}
+    for number in dict.fromkeys(_NUMBER.findall(verdict_text.replace(ledger.model, ""))):
+        if number not in deciding_numbers:
             yield f"the verdict has the number {number}, which decided nothing"
 
 
-def _estimates(one: Finding) -> Iterator[EstimateRecord]:
-    yield from (each for each in (one.estimate, one.tested, *one.evidence.values()) if each is not None)
+def _estimates(finding: Finding) -> Iterator[EstimateRecord]:
+    yield from (
+        estimate for estimate in (finding.estimate, finding.tested, *finding.evidence.values()) if estimate is not None
+    )

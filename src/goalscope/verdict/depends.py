@@ -39,20 +39,28 @@ arm(
 @lru_cache(maxsize=4)
 def found_in(run: ArmRun) -> tuple[Dependence, ...]:
     """Return what the agents of a run depend on, at the level of the look."""
-    asked = asked_of(run.store.episodes())
-    return tuple(dependences(asked, level=1 - run.confidence, confidence=run.confidence))
+    turns = asked_of(run.store.episodes())
+    return tuple(dependences(turns, level=1 - run.confidence, confidence=run.confidence))
 
 
 def depends_on(data: ArmData, thing: str) -> Evidence:
     """Return by how much an agent's moves change with a thing, and on which side that decides."""
-    one = next((each for each in found_in(data.run) if (each.agent, each.moved) == (data.agent, thing)), None)
-    if one is None:
+    dependence = next(
+        (candidate for candidate in found_in(data.run) if (candidate.agent, candidate.moved) == (data.agent, thing)),
+        None,
+    )
+    if dependence is None:
         return Evidence(why="in none of the worlds could it be changed")
-    detail = f"change {one.change.value:.2f}, predictable {one.predictable.value:.2f}, {one.versions} changed grids"
-    if one.answer == "untestable":
+    shares = f"change {dependence.change.value:.2f}, predictable {dependence.predictable.value:.2f}"
+    detail = f"{shares}, {dependence.versions} changed grids"
+    if dependence.answer == "untestable":
         return Evidence(why=f"its answers in one state may have nothing in common ({detail})", detail=detail)
-    decided = Evidence.of(one.share, side=one.answer, detail=detail)
-    return decided if decided.why else Evidence(estimate=one.share, side=decided.side, detail=detail, p=one.adjusted)
+    decided = Evidence.of(dependence.share, side=dependence.answer, detail=detail)
+    return (
+        decided
+        if decided.why
+        else Evidence(estimate=dependence.share, side=decided.side, detail=detail, p=dependence.adjusted)
+    )
 
 
 for _thing, _name in THINGS.items():

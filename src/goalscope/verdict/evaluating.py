@@ -77,8 +77,8 @@ def evaluate(
     Raises:
         ValueError: no arm can be asked, an option does not fit, or the directory holds another evaluation.
     """
-    asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
-    with aloud(), closing(_begin(models, out, *asked)) as ready:
+    options = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    with aloud(), closing(_begin(models, out, *options)) as ready:
         evaluation = ready.evaluation.sized(ready.sizes)
         if ready.fitting:
             (announce or _tell)(ready.announcement(evaluation))
@@ -116,8 +116,8 @@ def estimate(
     workers: int = 1,
 ) -> Announcement:
     """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
-    asked = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
-    with aloud(), closing(_begin(models, out, *asked)) as ready:
+    options = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    with aloud(), closing(_begin(models, out, *options)) as ready:
         return ready.announcement(ready.evaluation.announced(ready.sizes))
 
 
@@ -160,10 +160,10 @@ class _Ready:
         if not self.askable:
             expected = f"nothing is asked of {listed(plan.names)}: recorded logs are judged as they are"
             return Announcement(expected=expected, failed=failed, plan=plan)
-        told = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
-        stored = evaluation.stored_episodes() if told.expected else 0
+        sentences = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
+        stored = evaluation.stored_episodes() if sentences.expected else 0
         already = f"; {counted(stored, 'episode')} of it stored already, not asked again" if stored else ""
-        return replace(told, expected=f"{told.expected}{already}", plan=plan)
+        return replace(sentences, expected=f"{sentences.expected}{already}", plan=plan)
 
 
 def _begin(
@@ -265,19 +265,19 @@ def _settings(settings: KeyValues) -> list[str]:
 
 
 def _open_arms(
-    chosen: Choices, given: Mapping[str, Any] | None, askable: Sequence[Subject], names: Sequence[str]
+    chosen: Choices, settings: Mapping[str, Any] | None, askable: Sequence[Subject], names: Sequence[str]
 ) -> list[Arm]:
     """Return the chosen arms that can be asked of some model.
 
     Raises:
         ValueError: there is none, though models can be asked.
     """
-    known = arms() if given is None else [given_arm(given)]
-    chosen.check_arms(known)
-    candidates = [chosen.changed(arm) for arm in known if chosen.has(arm)]
+    open_arms = arms() if settings is None else [given_arm(settings)]
+    chosen.check_arms(open_arms)
+    candidates = [chosen.changed(arm) for arm in open_arms if chosen.has(arm)]
     open_to = [arm for arm in candidates if any(arm.open_to(subject) for subject in askable)]
     if askable and not open_to:
-        environments_only = all(subject.access == {"environments"} for subject in askable) and given is None
+        environments_only = all(subject.access == {"environments"} for subject in askable) and settings is None
         reason = (
             "it acts in environments alone: give --worlds, as in --worlds toy-text"
             if environments_only

@@ -126,8 +126,8 @@ class ArmRun:
         """The steps in grids; for a run without grids, the steps in its other worlds."""
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
-        columns, others = read_episode_columns(self.store, None)
-        if others and not columns.episode_id:
+        columns, other_columns = read_episode_columns(self.store, None)
+        if other_columns and not columns.episode_id:
             return StepTable.from_episodes(self.store.episodes())
         return StepTable.from_columns(columns)
 
@@ -253,14 +253,14 @@ class ArmData:
         episodes = [number[episode_id] for episode_id in rows.episode_id.tolist()]
         shares = frequencies(table.once(moves_by_episode)[episodes], table.cluster[episodes].tolist())
         tasks = [(int(table.world[e]), int(table.horizon[e]), str(table.cluster[e])) for e in episodes]
-        known = {
+        chances = {
             task: (
                 outcomes(table.worlds[task[0]], task[1])[at],
                 outcomes(table.worlds[task[0]], task[1], shares[task[2]])[at],
             )
             for task in set(tasks)
         }
-        chance, blind = (self.mean(rows, np.array([known[task][side] for task in tasks])).value for side in (0, 1))
+        chance, blind = (self.mean(rows, np.array([chances[task][side] for task in tasks])).value for side in (0, 1))
         return chance, blind
 
     def less_control(self, measure: str, kind: str) -> Evidence:
@@ -296,12 +296,16 @@ class ArmData:
             inside &= max(-mean.low, mean.high) < SAME_MEAN and mean.clusters >= FEWEST_ALIKE
             if corrected.low > SAME_MEAN or corrected.high < -SAME_MEAN:
                 outside.append(name)
-            single, corrected_single = (self._on_single_grids(original, changed, each) for each in (None, strict))
+            single, corrected_single = (
+                self._on_single_grids(original, changed, significance) for significance in (None, strict)
+            )
             if single is not None and corrected_single is not None:
                 singles[name] = single.value
                 inside &= single.high < SAME_GRID**2
                 outside += [name] if corrected_single.low > SAME_GRID**2 and name not in outside else []
-        name = max(outside or names, key=lambda each: (abs(means[each].value), singles.get(each, 0.0)))
+        name = max(
+            outside or names, key=lambda significance: (abs(means[significance].value), singles.get(significance, 0.0))
+        )
         side: Answer = "no" if outside else "yes" if inside else "undecided"
         detail = f"largest for {name}"
         if singles:
@@ -314,7 +318,7 @@ class ArmData:
         The square is unbiased, see `goalscope.stats.sensitivity`.
         """
         columns = (first.value, first.cluster, second.value, second.cluster)
-        found = sensitivity(
+        result = sensitivity(
             *columns,
             unit="share",
             bounds=SHARE,
@@ -322,7 +326,7 @@ class ArmData:
             rng=stream(0, "differences on single grids"),
             draws=1,  # the p value of the exchange test is not asked for
         ).square
-        return found if found.has_interval else None
+        return result if result.has_interval else None
 
     def not_wasted(self) -> Evidence:
         """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""

@@ -157,8 +157,8 @@ def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimat
 
 def rivals(data: ArmData) -> dict[str, Estimate]:
     """Return goal-directedness towards each place that can be told from the goal, of that place's optimal agent."""
-    told = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
-    return {f"towards {noun_of(name)}": share for name, share in shares(data).items() if name in told}
+    rivals = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
+    return {f"towards {noun_of(name)}": share for name, share in shares(data).items() if name in rivals}
 
 
 def _is_told(data: ArmData, contrast: GoalContrast) -> bool:

@@ -16,21 +16,21 @@ _DISTANT: Final = 3  # turns
 
 def shares(data: ArmData) -> dict[str, Estimate]:
     """Return signed MEG towards each place as a share of what an optimal agent shows, by the place's name."""
-    own = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
-    found = {goal.hypothesis: share_of(goal) for goal in own}
-    return {name: share for name, share in found.items() if share is not None}
+    estimates = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
+    shares_by_name = {goal.hypothesis: share_of(goal) for goal in estimates}
+    return {name: share for name, share in shares_by_name.items() if share is not None}
 
 
 def by_size(data: ArmData) -> str:
     """Return the shares towards the goal in grids of each size where those of the smallest and the largest differ."""
     profile = {size: goal for goal in data.run.goals.estimates if (size := _size_of(data, goal)) is not None}
-    known = {size: share for size in sorted(profile) if (share := share_of(profile[size])) is not None}
-    if len(known) < 2:
+    shares_by_size = {size: share for size in sorted(profile) if (share := share_of(profile[size])) is not None}
+    if len(shares_by_size) < 2:
         return ""
-    first, *_, last = known.values()
+    first, *_, last = shares_by_size.values()
     if max(first.low, last.low) <= min(first.high, last.high):
         return ""
-    return ", ".join(f"{share.value:.2f} at size {size}" for size, share in known.items())
+    return ", ".join(f"{share.value:.2f} at size {size}" for size, share in shares_by_size.items())
 
 
 def _size_of(data: ArmData, goal: GoalEstimate) -> int | None:
@@ -49,7 +49,7 @@ def lapses(data: ArmData) -> Evidence:
     products have the expectation p^2 then. Lapses and places that are hard for it look the same here. Asked only of
     agents that are directed at the goal.
     """
-    if any(one.side != "yes" for one in is_after_goal(data, "grids").values()):
+    if any(evidence.side != "yes" for evidence in is_after_goal(data, "grids").values()):
         return Evidence(why="it was not shown to be directed at the goal, so that other actions are no errors of its")
     table = data.run.table
     decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]

@@ -79,16 +79,16 @@ class Quantity:
         return pairs(probe, permuted, name=NEEDED, by=self.by)
 
 
-def map_read(data: ArmData, what: str, *, seen: bool = False) -> Quantity:
+def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
     """Return how well the per-cell linear probe reads a class of cells.
 
     Args:
         data: the run whose activations were read.
-        what: the class of cells.
+        content: the class of cells.
         seen: whether the cells that the agent had seen by then are scored alone.
     """
     cells = SEEN if seen else None
-    conditions = {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
+    conditions = {"measure": AREA, "head": "percell", "class": content, "scope": ("general", None), "cells": cells}
     return _at_main_point(data, summarise, conditions)
 
 
@@ -236,25 +236,29 @@ def _with_each_moved(
 
     The estimate is the one that decides: the least favourable of a yes or of no answer, of a no the highest.
     """
-    found: dict[str, Evidence] = {}
+    evidence_by_thing: dict[str, Evidence] = {}
     for thing in MOVED:
         of_thing = chosen(changed, moved=thing)
         if not len(of_thing):
             return Evidence(why=f"there are no pairs in which it acts optimally on both sides with the {thing} moved")
         of_controls = {name: chosen(rows, moved=thing) for name, rows in controls.items()}
         at = partial(less_controls, data, of_thing, of_controls)
-        found[f"{thing} moved"] = evidence = beyond_all(at, data, threshold, needed=needed)
+        evidence_by_thing[f"{thing} moved"] = evidence = beyond_all(at, data, threshold, needed=needed)
         if evidence.estimate is None:
             return Evidence(why=f"{evidence.why}, {thing} moved")
-    sides = {evidence.side for evidence in found.values()}
+    sides = {evidence.side for evidence in evidence_by_thing.values()}
     side = sides.pop() if len(sides) == 1 else "undecided"
     name = (
-        max(found, key=lambda name: _ends(found[name])[1])
+        max(evidence_by_thing, key=lambda name: _ends(evidence_by_thing[name])[1])
         if side == "no"
-        else min(found, key=lambda name: _ends(found[name])[0])
+        else min(evidence_by_thing, key=lambda name: _ends(evidence_by_thing[name])[0])
     )
-    answers = "; ".join(f"{other}: {evidence.side}" for other, evidence in found.items())
-    return Evidence(estimate=found[name].estimate, side=side, detail=f"{answers}; {name}, {found[name].detail}")
+    answers = "; ".join(f"{other}: {evidence.side}" for other, evidence in evidence_by_thing.items())
+    return Evidence(
+        estimate=evidence_by_thing[name].estimate,
+        side=side,
+        detail=f"{answers}; {name}, {evidence_by_thing[name].detail}",
+    )
 
 
 def _ends(evidence: Evidence) -> tuple[float, float]:

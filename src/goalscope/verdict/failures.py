@@ -110,9 +110,12 @@ def _ends_all(error: BaseException) -> bool:
     """Whether all other work of an evaluation would fail for the same reason."""
     cause = error.__cause__
     return isinstance(error, BlockingIOError | StrangeFileError) or any(
-        (isinstance(each, OSError) and each.errno in NO_ROOM)
-        or (isinstance(each, sqlite3.Error) and getattr(each, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL)
-        for each in (error, cause)
+        (isinstance(cause_of_error, OSError) and cause_of_error.errno in NO_ROOM)
+        or (
+            isinstance(cause_of_error, sqlite3.Error)
+            and getattr(cause_of_error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        )
+        for cause_of_error in (error, cause)
     )
 
 
@@ -128,10 +131,10 @@ def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
     study = arm.make([subject], count if subject.kind in (CHAT, TASK_CHAT) else 1, seed)
     study.size()  # needs each world
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
-        known = longest_prompt(study, agent, entry.parameters) if isinstance(agent, ChatAgent) else None
-        if known is not None and known[0] >= known[1]:
+        lengths = longest_prompt(study, agent, entry.parameters) if isinstance(agent, ChatAgent) else None
+        if lengths is not None and lengths[0] >= lengths[1]:
             return (
-                f"its longest prompt may take {known[0]:,} tokens, and the model has {known[1]:,} positions for prompt "
-                "and answer: give a model with more"
+                f"its longest prompt may take {lengths[0]:,} tokens, but the model has {lengths[1]:,} positions for "
+                "prompt and answer: use a model with a longer context"
             )
     return ""

@@ -22,14 +22,14 @@ _SHOWN: Final = 12  # signs of a hash
 
 def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
     """Return what a run stores of the first agent of some names (`Agent.describe`), {} where it holds none of them."""
-    known = dict(store.agents().values())
-    return next((known[name] for name in names if name in known), {})
+    descriptions = dict(store.agents().values())
+    return next((descriptions[name] for name in names if name in descriptions), {})
 
 
 def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
     """Return the verdict on a model in paragraphs, and what the model was; ``beside`` others without what was asked."""
-    said = verdict(ledger)
-    return [text for text in (*(said[:1] if beside else said), told(ledger.agent)) if text]
+    texts = verdict(ledger)
+    return [text for text in (*(texts[:1] if beside else texts), told(ledger.agent)) if text]
 
 
 def told(description: Mapping[str, Any]) -> str:
@@ -87,9 +87,9 @@ def _template(description: Mapping[str, Any]) -> str:
         return f"a copy of the prompt that a paper prints ({description['printed']})"
     if description["kind"] == TASK_CHAT:
         return f"template {'example' if 'example' in description else 'schema'}"
-    found = _bundled_templates().get(description["template"])
-    if found:
-        return f"template {found}"
+    form = _bundled_templates().get(description["template"])
+    if form:
+        return f"template {form}"
     encoding = f", grids as {description['encoding']}" if "encoding" in description else ""
     return f"a template of one's own, sha256 {description['template'][:_SHOWN]}{encoding}"
 

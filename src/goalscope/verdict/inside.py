@@ -160,9 +160,9 @@ _inside(
 FIFTH: Final = 2 * MARGIN
 """Share of pairs beyond every control above which an action is said to follow a change."""
 
-for _name, _what in (("holds a map of the walls", "wall"), ("holds the goal's place", "goal")):
+for _name, _content in (("holds a map of the walls", "wall"), ("holds the goal's place", "goal")):
     question(_name, arm="inside", threshold=0.0, section="cognitive-map", checked="codes")(
-        lambda data, what=_what: beyond_networks(map_read(data, what), data)
+        lambda data, content=_content: beyond_networks(map_read(data, content), data)
     )
 
 for _name, _site in (("uses what the cells hold", "grid"), ("uses what it holds before it reasons", "pre")):

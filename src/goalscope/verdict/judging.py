@@ -201,8 +201,8 @@ def judge(
                 raise ValueError(f"the verdict on {subject.name} must not contradict itself: {'; '.join(faults)}")
         ledgers.append(ledger)
     models = [subject.name for subject in evaluation.subjects]
-    found = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
-    return Evaluation(models=tuple(ledgers), differences=found, origin=_origin(evaluation, runs, arguments))
+    compared = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
+    return Evaluation(models=tuple(ledgers), differences=compared, origin=_origin(evaluation, runs, arguments))
 
 
 def _origin(
@@ -213,10 +213,15 @@ def _origin(
     for name, store in sorted(stores.items()):
         with evaluation.failures.kept_apart(f"the content hash of {name}"):
             hashes[name], recorded[name] = kept_content_hash(store), content_hash(store, derived=False)
-    session, passed = provenance.session(), provenance.scrub(arguments or {})
-    known = {name: session[name] for name in ("goalscope", "commit", "dirty")}
+    session, scrubbed = provenance.session(), provenance.scrub(arguments or {})
+    origin_fields = {name: session[name] for name in ("goalscope", "commit", "dirty")}
     return Origin(
-        **known, arguments=passed, seed=evaluation.plan.seed, plan=evaluation.plan.id, runs=hashes, recorded=recorded
+        **origin_fields,
+        arguments=scrubbed,
+        seed=evaluation.plan.seed,
+        plan=evaluation.plan.id,
+        runs=hashes,
+        recorded=recorded,
     )
 
 

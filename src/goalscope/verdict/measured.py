@@ -67,9 +67,9 @@ def measure(
                 else:
                     firsts[subject.name] = first
                 break
-            told = [why for (_, name), why in failures.unasked.items() if name == subject.name]
-            if len(told) > 1 and told[-1] == told[-2]:  # the other arms would fail, too
-                failures.leave_out(all_arms, [subject.name], told[-1])
+            reasons = [why for (_, name), why in failures.unasked.items() if name == subject.name]
+            if len(reasons) > 1 and reasons[-1] == reasons[-2]:  # the other arms would fail, too
+                failures.leave_out(all_arms, [subject.name], reasons[-1])
         for arm in arms:
             if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
                 failures.leave_out([arm.name], [subject.name], not_played(arm))
@@ -89,10 +89,10 @@ def _measure(
     path, most = evaluation.path(arm.name, subject), max(1, most_turns(study))
     if not agent.journalled:
         return ask_first_turns(study, agent, parameters, path, limits, most=most)
-    kept = stored_first_turns(path, agent)
-    if kept is not None:
-        TALLY.tell(f"{subject.name}: the {kept.asked} first turns that were measured before are taken over")
-        return kept
+    stored = stored_first_turns(path, agent)
+    if stored is not None:
+        TALLY.tell(f"{subject.name}: the {stored.asked} first turns that were measured before are taken over")
+        return stored
     TALLY.tell(announced(subject.name, most, limits))
     store = evaluation.written().store(arm, subject, study)
     first = ask_first_turns(study, agent, parameters, store, limits, workers=workers, most=most, arguments=arguments)

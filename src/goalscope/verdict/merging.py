@@ -69,8 +69,8 @@ def _common_plan(parts: Sequence[EvaluationRun]) -> Plan:
     for part in parts:
         if part.logs:
             raise ValueError(f"recorded logs have no runs to be merged, got {part.directory}: evaluate them together")
-        stored, given = ({**_words(plan), "seed ": [str(plan.seed)]} for plan in (first, part.plan))
-        if (differ := differences(stored, given)) or part.plan.worlds != first.worlds:
+        stored, added = ({**_words(plan), "seed ": [str(plan.seed)]} for plan in (first, part.plan))
+        if (differ := differences(stored, added)) or part.plan.worlds != first.worlds:
             raise ValueError(
                 f"evaluations that are merged must have one plan but for their models, {part.directory} differs from "
                 f"{parts[0].directory} ({differ or 'other worlds'}): goalscope compare takes both"

@@ -63,7 +63,7 @@ def runs_by_arm(directory: Path) -> dict[str, list[Run]]:
     """Return the runs of an evaluation by the names of their arms, those of its models in order."""
     runs, plan = runs_in(directory), Plan.read(directory / PLAN)
     folders = {arm: [folder_of(arm, number) for number in range(len(plan.models))] for arm in plan.sizes}
-    return {arm: held for arm, names in folders.items() if (held := [runs[name] for name in names if name in runs])}
+    return {arm: stored for arm, names in folders.items() if (stored := [runs[name] for name in names if name in runs])}
 
 
 def read_ledger(path: Path) -> Evaluation:
@@ -114,13 +114,13 @@ def check_claims(directory: Path) -> str:
     elif any("logs" in model.access for model in stored.models) or _episodes(stored) > SOON:
         left = f"goalscope verify {quote(str(directory))} decides them again"
     else:
-        found = judged_again(directory)
-        if found.deviations:
+        judged = judged_again(directory)
+        if judged.deviations:
             raise ValueError(
-                f"{directory / LEDGER} must hold the claims that its runs lead to: {'; '.join(found.deviations[:3])}; "
+                f"{directory / LEDGER} must hold the claims that its runs lead to: {'; '.join(judged.deviations[:3])}; "
                 f"{AGAIN}"
             )
-        left = found.failed[0] if found.failed else ""
+        left = judged.failed[0] if judged.failed else ""
     return f"claims as the ledger has them: {left}" if left else ""
 
 
@@ -149,9 +149,12 @@ def compare_claims(evaluation: Reopened) -> Checked:
     run, stored = evaluation.run, evaluation.ledger
     now = judge(run, evaluation.runs)
     deviations = list[str]()
-    for kept, found in zip(stored.models, now.models, strict=True):
-        deviations += _deviations(kept, found)
-    if not _alike([one.model_dump() for one in stored.differences], [one.model_dump() for one in now.differences]):
+    for stored_ledger, new_ledger in zip(stored.models, now.models, strict=True):
+        deviations += _deviations(stored_ledger, new_ledger)
+    if not _alike(
+        [difference.model_dump() for difference in stored.differences],
+        [difference.model_dump() for difference in now.differences],
+    ):
         deviations.append("the differences between the models are not those of its runs")
     assert stored.origin is not None and now.origin is not None  # where a plan was compared, and where it was judged
     changed = _differing(stored.origin.recorded, now.origin.recorded)
@@ -170,23 +173,28 @@ def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]
     return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
 
-def _deviations(kept: ClaimLedger, found: ClaimLedger) -> Iterator[str]:
-    if kept.rules != found.rules:
-        yield f"{kept.model} was judged by rules of version {kept.rules}, these are of version {found.rules}"
+def _deviations(stored_ledger: ClaimLedger, new_ledger: ClaimLedger) -> Iterator[str]:
+    if stored_ledger.rules != new_ledger.rules:
+        versions = f"version {stored_ledger.rules} of the rules, and this is version {new_ledger.rules}"
+        yield f"{stored_ledger.model} was judged by {versions}"
         return
-    asked = registry.names("claim")
-    names = [[claim.name for claim in ledger.claims] for ledger in (kept, found)]
+    claim_names = registry.names("claim")
+    names = [[claim.name for claim in ledger.claims] for ledger in (stored_ledger, new_ledger)]
     for name in dict.fromkeys((*names[0], *names[1])):
-        first, second = kept.claim(name), found.claim(name)
-        if second is None and not any(name == known or name.startswith(f"{known}, ") for known in asked):
-            yield f"{kept.model}: nothing that is installed here asks “{name}”: install the package that declares it"
+        first, second = stored_ledger.claim(name), new_ledger.claim(name)
+        if second is None and not any(
+            name == claim_name or name.startswith(f"{claim_name}, ") for claim_name in claim_names
+        ):
+            model = stored_ledger.model
+            yield f"{model}: no installed package declares the claim “{name}”: install the package that does"
             continue
         if first is None or second is None or not _alike(first.model_dump(), second.model_dump()):
-            yield f"{kept.model}: “{name}” is {_told(first, second)} in the ledger, {_told(second, first)} by its runs"
-    others = {"claims": (), "described": ""}  # the choices are those of the plan
-    rest = [ledger.model_copy(update=others).model_dump() for ledger in (kept, found)]
+            recorded, judged_now = _told(first, second), _told(second, first)
+            yield f"{stored_ledger.model}: “{name}” is {recorded} in the ledger, but {judged_now} by its runs"
+    neutral = {"claims": (), "described": ""}  # the choices are those of the plan
+    rest = [ledger.model_copy(update=neutral).model_dump() for ledger in (stored_ledger, new_ledger)]
     if not _alike(*rest) or (names[0] != names[1] and set(names[0]) == set(names[1])):
-        yield f"what the ledger says of {kept.model} beside its claims is not what its runs hold"
+        yield f"what the ledger says of {stored_ledger.model} beside its claims is not what its runs hold"
 
 
 def _alike(first: Any, second: Any) -> bool:

@@ -139,8 +139,9 @@ def same_text(first: str, second: str) -> bool:
     if len(parts[0]) != len(parts[1]):
         return False
     return all(
-        one == other or (at % 2 == 1 and math.isclose(float(one), float(other), rel_tol=_ROUNDED, abs_tol=_ROUNDED))
-        for at, (one, other) in enumerate(zip(*parts, strict=True))
+        first_part == other
+        or (at % 2 == 1 and math.isclose(float(first_part), float(other), rel_tol=_ROUNDED, abs_tol=_ROUNDED))
+        for at, (first_part, other) in enumerate(zip(*parts, strict=True))
     )
 
 
@@ -162,7 +163,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             by_path.setdefault(run.store.path, (title, run, name))
     claims = [claim for model in evaluation.models for claim in model.claims]
     groups = [_group(run, title, name, claims) for title, run, name in by_path.values()]
-    there = {section.anchor for group in groups for section in group.sections}
+    anchors = {section.anchor for group in groups for section in group.sections}
     notes = sorted({line for _, run, _ in by_path.values() for line in noted_of_answers(run.store)})
     sections = lay_out(
         [
@@ -173,7 +174,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
             *_maps(evaluation, runs),
             *each(_behind),
-            *each(partial(evidence_of, there=there)),
+            *each(partial(evidence_of, anchors=anchors)),
             _method(evaluation, notes),
         ]
     )
@@ -252,13 +253,13 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         directions += [DifferenceBar(name, style, place, share) for place, share in goals.items()]
     towards = [TEXTS("page/towards"), *([TEXTS("page/towards elsewhere")] if elsewhere else [])]
     scale, strength_label = "share of the way from random to optimal", "goal-directedness (share of an optimal agent's)"
-    both = (
+    charts = (
         (standings, "Between random and optimal", scale, TEXTS("page/standing"), _ENDS),
         (directions, "Towards what it goes", strength_label, " ".join(towards), _BOUND),
     )
     figures = [
         Figure(Forest(differences, title=title, x_label=label, levels=levels), label=title, caption=caption)
-        for differences, title, label, caption, levels in both
+        for differences, title, label, caption, levels in charts
         if differences
     ]
     if figures:
@@ -372,12 +373,12 @@ def _origin(evaluation: Evaluation) -> list[Table]:
 
 def _group(run: ArmRun, title: str, name: str, claims: Sequence[Claim]) -> Group:
     """Return the sections of the report of one run, their anchors after the name of its directory."""
-    own = next((arm.sections for arm in arms() if arm.name == name), ())
-    sections = sections_of(RunData.of(run.store), *(own or SECTIONS))
+    section_names = next((arm.sections for arm in arms() if arm.name == name), ())
+    sections = sections_of(RunData.of(run.store), *(section_names or SECTIONS))
     # What decides a claim stands first in the section that it names.
-    anchors = [f"{run.store.path.name}-{each.anchor}" for each in sections]
+    anchors = [f"{run.store.path.name}-{section.anchor}" for section in sections]
     parts = lay_out(
-        replace(each, anchor=anchor, facts=(*deciding(claims, anchor), *each.facts))
-        for each, anchor in zip(sections, anchors, strict=True)
+        replace(section, anchor=anchor, facts=(*deciding(claims, anchor), *section.facts))
+        for section, anchor in zip(sections, anchors, strict=True)
     )
     return Group(title=f"{title}: all results", sections=parts)

@@ -80,8 +80,8 @@ def _strength(finding: Finding) -> Iterator[Tile]:
 
 def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> Declared | None:
     """Draw a typical episode of a model, its best and its worst; None where its worlds have no picture."""
-    asked = (arm for arm in DRAWN if (arm, ledger.model) in runs)
-    for arm in asked:
+    played_arms = (arm for arm in DRAWN if (arm, ledger.model) in runs)
+    for arm in played_arms:
         data = ArmData.of(runs[arm, ledger.model], ledger.model)
         measure = next((measure for measure in _RANKED if len(_defined(data.among(measure)))), "")
         figures = _figures(data, _defined(data.among(measure))) if measure else []

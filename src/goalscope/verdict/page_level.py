@@ -16,9 +16,9 @@ from goalscope.verdict.texts import TEXTS, percent
 
 def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
     """Return the names of the claims, answered yes or no, that hold with Holm's correction over the whole page."""
-    found = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
+    tests = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
     answered = {claim.name for claim in ledger.claims if claim.answer in ("yes", "no")}
-    return tuple(name for name, test in found.items() if name in answered and test.rejected)
+    return tuple(name for name, test in tests.items() if name in answered and test.rejected)
 
 
 def page_level(ledger: ClaimLedger) -> str:

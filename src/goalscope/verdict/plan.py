@@ -112,36 +112,36 @@ class Plan(SealedRecord):
             return self
         last = self.sizes
         larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
-        kept = self.looks if any(larger[name] > last[name] for name in last) else self.looks[:-1]
-        return self.model_copy(update={"looks": (*kept, larger)})
+        looks = self.looks if any(larger[name] > last[name] for name in last) else self.looks[:-1]
+        return self.model_copy(update={"looks": (*looks, larger)})
 
-    def going_on(self, given: Self, place: Path) -> Self:
+    def going_on(self, requested: Self, place: Path) -> Self:
         """Return this plan of a directory with what a given one adds: models, arms.
 
         Raises:
             ValueError: the given one lacks a model or an arm of this one, or has another seed, worlds or settings.
         """
-        for_models = [described(model) for model in self.models], [described(model) for model in given.models]
+        for_models = [described(model) for model in self.models], [described(model) for model in requested.models]
         choices = self.choices
-        if choices.arms and set(choices.arms) <= set(given.choices.arms or choices.arms):
-            choices = choices.model_copy(update={"arms": given.choices.arms})
+        if choices.arms and set(choices.arms) <= set(requested.choices.arms or choices.arms):
+            choices = choices.model_copy(update={"arms": requested.choices.arms})
         adds = set(for_models[0]) <= set(for_models[1])
         stored = {"": choices.words, "seed ": [str(self.seed)], "model ": for_models[1 if adds else 0]}
         if differ := differences(
-            stored, {"": given.choices.words, "seed ": [str(given.seed)], "model ": for_models[1]}
+            stored, {"": requested.choices.words, "seed ": [str(requested.seed)], "model ": for_models[1]}
         ):
             raise ValueError(
                 f"{place} holds another evaluation ({differ}): give the same models and options, and more models or "
                 "arms where some are to be added, or choose another directory"
             )
-        if self.worlds != given.worlds:
+        if self.worlds != requested.worlds:
             raise ValueError(
                 f"{place} holds an evaluation in other worlds: give the same --worlds, or another directory"
             )
-        new = [model for model, text in zip(given.models, for_models[1], strict=True) if text not in for_models[0]]
+        new = [model for model, text in zip(requested.models, for_models[1], strict=True) if text not in for_models[0]]
         if len({*self.names, *(model["name"] for model in new)}) < len(self.models) + len(new):
             raise ValueError(f"models must have different names, {place} has {', '.join(self.names)}: give a name")
-        return self.model_copy(update={"models": (*self.models, *new), "choices": given.choices})
+        return self.model_copy(update={"models": (*self.models, *new), "choices": requested.choices})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +166,8 @@ class EvaluationRun:
     @cached_property
     def arms(self) -> list[Arm]:
         """The arms that may be run, as they were chosen; those that were not among them."""
-        known = arms() if self.plan.worlds is None else [given_arm(self.plan.worlds)]
-        return [self.plan.choices.changed(arm) for arm in known]
+        available = arms() if self.plan.worlds is None else [given_arm(self.plan.worlds)]
+        return [self.plan.choices.changed(arm) for arm in available]
 
     @property
     def level(self) -> float:
@@ -199,15 +199,15 @@ class EvaluationRun:
 
     def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
         """Return it with sizes, and with what their worlds are enough for; nothing is written."""
-        told, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
+        sentences, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
         for arm in sized.arms:
             open_to = sized.subjects_for(arm) if arm.study.get("answers", 1) > 1 else []
-            asked = [subject for subject in open_to if (arm.name, subject.name) not in self.failures.unasked]
-            with self.failures.kept_apart(arm.title, [arm.name], [subject.name for subject in asked]):
-                if asked:
-                    study = arm.make(asked[:1], sized.plan.sizes[arm.name], sized.plan.seed)
-                    told += (f"{arm.title}: {line}" for line in told_beforehand(study, level=sized.level))
-        return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(told)}))
+            subjects = [subject for subject in open_to if (arm.name, subject.name) not in self.failures.unasked]
+            with self.failures.kept_apart(arm.title, [arm.name], [subject.name for subject in subjects]):
+                if subjects:
+                    study = arm.make(subjects[:1], sized.plan.sizes[arm.name], sized.plan.seed)
+                    sentences += (f"{arm.title}: {line}" for line in told_beforehand(study, level=sized.level))
+        return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(sentences)}))
 
     def written(self) -> "EvaluationRun":
         """Write the plan, before anything is asked; return the evaluation."""
@@ -260,7 +260,7 @@ def check_directory(out: Path) -> None:
         check_files(folder.path / DATABASE)
 
 
-def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
+def _continued(stored: Plan, requested: Plan, out: Path) -> Plan:
     """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
 
     A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended
@@ -268,18 +268,18 @@ def _continued(stored: Plan, given: Plan, out: Path) -> Plan:
     corrected command; first turns that the same models answered are kept, since the runs of the arms grow.
     """
     try:
-        return stored.going_on(given, out)
+        return stored.going_on(requested, out)
     except ValueError:
         if any("run" in model for model in stored.models):  # recorded logs, which are judged without an answer
             raise
-        if not stored.looks and {*map(described, stored.models)} <= {*map(described, given.models)}:
-            return given
+        if not stored.looks and {*map(described, stored.models)} <= {*map(described, requested.models)}:
+            return requested
         for folder in Folder(out).folders(ARMS):
             if not unmade(folder.path / DATABASE):
                 with Store(folder.path) as store:
                     if store.holds_answers():
                         raise
-        return given
+        return requested
 
 
 def planned(

@@ -147,17 +147,19 @@ def _check_declared(name: str, declared: Mapping[str, object]) -> None:
             raise TypeError(f"{field} of the claim {name!r} must be {called}, got {type(value).__name__}")
 
 
-def _is_evidence(found: object) -> bool:
-    return isinstance(found, Evidence) or (
-        isinstance(found, Mapping) and all(isinstance(one, Evidence) for one in found.values())
+def _is_evidence(candidate: object) -> bool:
+    return isinstance(candidate, Evidence) or (
+        isinstance(candidate, Mapping) and all(isinstance(evidence, Evidence) for evidence in candidate.values())
     )
 
 
 def _evidence_of(rule: Rule, data: ArmData) -> Evidence | Mapping[str, Evidence]:
-    found = rule.evidence(data)
-    if not _is_evidence(found):
-        raise TypeError(f"a claim must return an Evidence, or one for each group of worlds, got {type(found).__name__}")
-    return found
+    evidence = rule.evidence(data)
+    if not _is_evidence(evidence):
+        raise TypeError(
+            f"a claim must return an Evidence, or one for each group of worlds, got {type(evidence).__name__}"
+        )
+    return evidence
 
 
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
@@ -168,10 +170,10 @@ def decide(rule: Rule, data: ArmData) -> list[Claim]:
         found = attempt("claim", rule.name, lambda: _evidence_of(rule, data), lambda text: Evidence(why=text))
     if isinstance(found, Evidence):
         return [_claim(rule, found, "")]
-    return [_claim(rule, evidence, where) for where, evidence in found.items()]
+    return [_claim(rule, evidence, group) for group, evidence in found.items()]
 
 
-def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
+def _claim(rule: Rule, evidence: Evidence, group: str) -> Claim:
     threshold = rule.threshold if evidence.threshold is None else evidence.threshold
     answer = answer_of(evidence, threshold)
     says = {"yes": rule.yes, "no": rule.no, "undecided": TEXTS("answers/undecided")}.get(answer)
@@ -182,8 +184,8 @@ def _claim(rule: Rule, evidence: Evidence, where: str) -> Claim:
         for name in ("value", *ends, "confidence", "unit", "clusters", "n", "method", "note"):
             fields[name] = getattr(evidence.estimate, name)
     return Claim(
-        name=f"{rule.name}, {where}" if where else rule.name,
-        question=TEXTS("answers/in worlds", question=rule.question, where=where) if where else rule.question,
+        name=f"{rule.name}, {group}" if group else rule.name,
+        question=TEXTS("answers/in worlds", question=rule.question, where=group) if group else rule.question,
         answer=answer,
         says=says or TEXTS("answers/untestable", why=evidence.why.rstrip(".")),
         why=evidence.why if says is None else "",

@@ -84,9 +84,9 @@ def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:
     Two arms ask this in grids. The one that compares hypotheses with second answers speaks for both where it decides.
     """
     titles = {arm.name: arm.title for arm in ledger.arms}
-    given, usual = ledger.found_in(GIVEN_WORLDS), ledger.found_in("grids")
+    given_findings, usual = ledger.found_in(GIVEN_WORLDS), ledger.found_in("grids")
     compared = ledger.found_in(HYPOTHESES)
-    findings = {titles.get(GIVEN_WORLDS, ""): given} if given else {}
+    findings = {titles.get(GIVEN_WORLDS, ""): given_findings} if given_findings else {}
     if compared and titles.get(HYPOTHESES) != _USUAL:
         findings[titles.get(HYPOTHESES, "")] = compared
     elif compared and (not usual or all(finding.answer in ("yes", "no") for finding in compared)):

@@ -46,12 +46,12 @@ class Announcement:
 
     def lines(self) -> list[str]:
         """Return it in lines of text."""
-        found = [] if self.table is None else [self.table.caption]
+        captions = [] if self.table is None else [self.table.caption]
         for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:
             size = [f"{worlds} worlds", f"at most {turns} turns"] if worlds != "–" else []
-            found.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
-        told = () if self.plan is None else self.plan.beforehand
-        return [*found, *([self.expected] if self.expected else []), *told]
+            captions.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
+        sentences = () if self.plan is None else self.plan.beforehand
+        return [*captions, *([self.expected] if self.expected else []), *sentences]
 
 
 def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
@@ -69,7 +69,9 @@ def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Sub
 
 def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
     """Return the models that an arm is asked of."""
-    return [one for one in subjects if arm.open_to(one) and (arm.name, one.name) not in failures.unasked]
+    return [
+        subject for subject in subjects if arm.open_to(subject) and (arm.name, subject.name) not in failures.unasked
+    ]
 
 
 def choose_sizes(
@@ -128,19 +130,21 @@ def announced(
     workers: int = 1,
 ) -> Announcement:
     """Return what is asked, and what that is expected to take."""
-    lines, total, episodes, told = [], nothing(), 0, set[str]()
+    lines, total, episodes, sentences = [], nothing(), 0, set[str]()
     for arm in open_to:
-        count, asked = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
-        if not asked:
+        count, open_subjects = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
+        if not open_subjects:
             why = "; ".join(dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name))
-            lines.append((arm.title, "–", "–", "–", "not asked, see above" if why in told else f"not asked: {why}"))
-            told.add(why)
+            lines.append(
+                (arm.title, "–", "–", "–", "not asked, see above" if why in sentences else f"not asked: {why}")
+            )
+            sentences.add(why)
             continue
         if not count:
             lines.append((arm.title, "–", "–", "–", NO_ROOM))
             continue
         took = nothing()
-        for subject in asked:
+        for subject in open_subjects:
             if subject.name in firsts:
                 took += expected(arm, subject, count, seed, firsts[subject.name], workers=workers)
         total += took
@@ -148,7 +152,7 @@ def announced(
         if arm.looks is not None:
             lines.append((arm.title, "–", "–", seconds, f"{arm.looks.what}: {count} × {arm.looks.counts}"))
             continue
-        size = arm.make(asked, count, seed).size()
+        size = arm.make(open_subjects, count, seed).size()
         episodes += size.episodes
         part = "full size" if count >= arm.full else f"{100 * count / arm.full:.0f} % of the full size"
         lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
@@ -159,8 +163,8 @@ def announced(
         numbers=(1, 2),
     )
     judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
-    known = episodes and total.seconds[2]
-    words = _expected(total, judging) if known else ""
+    is_known = episodes and total.seconds[2]
+    words = _expected(total, judging) if is_known else ""
     return Announcement(table=table, expected=words, failed=tuple(failures.failed))
 
 

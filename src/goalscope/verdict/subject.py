@@ -113,11 +113,11 @@ def subjects_of(text: str) -> list[Subject]:
     with Store(subject.logs) as store:
         if store.study() is None:
             return [replace(subject, name=name) for name in store.agent_names()]
-        known = {name: (identity, description) for identity, (name, description) in store.agents().items()}
+        agents_by_name = {name: (identity, description) for identity, (name, description) in store.agents().items()}
         return [
             replace(subject, name=name, kind=str(description.get("kind", subject.kind)), parameters={"id": identity})
             for name in store.agent_names()
-            for identity, description in [known[name]]
+            for identity, description in [agents_by_name[name]]
         ]
 
 
@@ -261,17 +261,23 @@ def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
     """
     named = []
     for subject in subjects:
-        others = [one for one in subjects if one.name == subject.name and one is not subject]
-        if not others or subject.kind not in MODELS or subject.logs is not None or "name" in subject.parameters:
+        namesakes = [
+            subject_beside
+            for subject_beside in subjects
+            if subject_beside.name == subject.name and subject_beside is not subject
+        ]
+        if not namesakes or subject.kind not in MODELS or subject.logs is not None or "name" in subject.parameters:
             named.append(subject)
             continue
         words = [
             f"{key} {shorten(subject.parameters.get(key, 'default'))}"
-            for key in dict.fromkeys(key for one in (subject, *others) for key in one.parameters)
-            if any(one.parameters.get(key) != subject.parameters.get(key) for one in others)
+            for key in dict.fromkeys(
+                key for subject_beside in (subject, *namesakes) for key in subject_beside.parameters
+            )
+            if any(subject_beside.parameters.get(key) != subject.parameters.get(key) for subject_beside in namesakes)
         ]
         name = f"{subject.name} ({', '.join(words)})" if words else subject.name
-        number = 1 + sum(one.name == subject.name for one in named)
+        number = 1 + sum(subject_beside.name == subject.name for subject_beside in named)
         named.append(replace(subject, name=name if len(name) <= _LONGEST_NAME else f"{subject.name} ({number})"))
     names = [subject.name for subject in named]
     if len(set(names)) < len(names):

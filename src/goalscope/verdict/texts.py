@@ -22,8 +22,8 @@ def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, s
     Returns:
         Field of `goalscope.verdict.rules.Rule` -> text. The field {names} stays, since each answer fills it in.
     """
-    known = {**fields, "threshold": f"{threshold:g}", "percent": percent(threshold), "names": "{names}"}
-    return {part: filled(f"claims/{name}/{part}", **known) for part in WORDED}
+    values = {**fields, "threshold": f"{threshold:g}", "percent": percent(threshold), "names": "{names}"}
+    return {part: filled(f"claims/{name}/{part}", **values) for part in WORDED}
 
 
 def filled(key: str, **fields: str | int) -> str:

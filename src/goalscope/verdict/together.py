@@ -31,7 +31,7 @@ def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Stu
     They are those with worlds of a local model that is small enough for a core. An arm that the model does not fit is
     left to `play`, which says so.
     """
-    found, failures, plan = list[tuple[Arm, Study, list[ChatAgent]]](), evaluation.failures, evaluation.plan
+    groups, failures, plan = list[tuple[Arm, Study, list[ChatAgent]]](), evaluation.failures, evaluation.plan
     if subject.name in failures.silent or subject.logs is not None:
         return []
     for arm in evaluation.arms:
@@ -48,8 +48,8 @@ def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Stu
                 and small
                 and not does_not_fit(arm, subject, plan.sizes[arm.name], plan.seed)
             ):
-                found.append((arm, study, chats))
-    return found if len(found) > 1 else []
+                groups.append((arm, study, chats))
+    return groups if len(groups) > 1 else []
 
 
 def play_together(
@@ -68,7 +68,7 @@ def play_together(
     label = f"{names}: episodes" + (f" of {subject.name}" if len(evaluation.subjects) > 1 else "")
     gathering = Gathering(len(chosen))
     with stage(label) as show, interruptible() as interrupts:
-        shown = _Shown(show, len(chosen))
+        display = _Shown(show, len(chosen))
         ended = SimpleQueue[None]()
         problems: dict[int, BaseException] = {}
 
@@ -84,7 +84,7 @@ def play_together(
                         agents=agents,
                         arguments=arguments,
                         again=AGAIN,
-                        progress=lambda done, total, steps, left: shown(number, done, total),
+                        progress=lambda done, total, steps, left: display(number, done, total),
                     )
             except BaseException as error:  # noqa: BLE001 - raised in the main thread
                 problems[number] = error
@@ -97,12 +97,12 @@ def play_together(
         for thread in threads:
             thread.start()
         interrupts.awaiting = ended
-        left, told = len(threads), False
+        left, announced = len(threads), False
         while left:
             ended.get()
-            if interrupts.count and not told:
+            if interrupts.count and not announced:
                 interrupt_others()
-                told = True
+                announced = True
             else:
                 left -= 1
         interrupts.awaiting = None

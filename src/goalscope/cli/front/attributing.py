@@ -1,4 +1,4 @@
-"""What an agent is after: asked twice in some worlds, judged by several methods, the claim frozen, then tested."""
+"""Attribute an agent's moves to a hypothesis: ask, apply several methods, freeze the claim, then test it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -48,14 +48,14 @@ RESULT = "attribution.json"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attributed(Records):
-    """What an agent is after, by several methods.
+    """The hypotheses that several methods attribute an agent's moves to.
 
     Attributes:
-        agent: its name.
-        claim: what was claimed, with the verdicts by stratum.
-        tests: how well the claim predicted single actions in the worlds that separate; empty without any.
+        agent: name of the agent.
+        claim: the frozen claim, with the verdicts by stratum.
+        tests: how well the claim predicted single moves in the separating worlds; empty if there were none.
         left_out: reason -> number of worlds that could not be used.
-        findings: what the agent is after in each group of worlds; with a bar and its test where there were new worlds.
+        findings: the goal of the agent in each group of worlds, with the test of its bar if there were new worlds.
     """
 
     agent: str
@@ -66,26 +66,28 @@ class Attributed(Records):
 
     @property
     def sentence(self) -> str:
-        """What it is after, by group of worlds, and how strongly."""
+        """What the agent is after in each group of worlds, and how strongly."""
         return say_all(self.findings)
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record for each stratum and method."""
+        """One record per stratum and method."""
         tests = {(test.stratum, test.method): test for test in self.tests}
         return [
             {
                 "agent": self.agent,
                 "stratum": stratum.name,
                 "worlds": stratum.clusters,
-                "method": said.method,
-                "verdict": said.kind,
-                "names": ", ".join(said.names),
-                "sentence": said.sentence,
-                "log score": None if (test := tests.get((stratum.name, said.method))) is None else test.log_score[0],
+                "method": attribution.method,
+                "verdict": attribution.kind,
+                "names": ", ".join(attribution.names),
+                "sentence": attribution.sentence,
+                "log score": None
+                if (test := tests.get((stratum.name, attribution.method))) is None
+                else test.log_score[0],
             }
             for stratum in self.claim.strata
-            for said in stratum.attributions
+            for attribution in stratum.attributions
         ]
 
     def to_plain(self) -> dict[str, Any]:
@@ -94,7 +96,7 @@ class Attributed(Records):
             {
                 "name": stratum.name,
                 "worlds": stratum.clusters,
-                "methods": [said.to_plain() for said in stratum.attributions],
+                "methods": [attribution.to_plain() for attribution in stratum.attributions],
                 "refused": dict(stratum.refused),
             }
             for stratum in self.claim.strata
@@ -103,7 +105,7 @@ class Attributed(Records):
         return {
             "agent": self.agent,
             "claim": self.claim.id,
-            "findings": [one.plain() for one in self.findings],
+            "findings": [finding.plain() for finding in self.findings],
             "strata": strata,
             "tests": tests,
             "left_out": self.left_out,
@@ -129,48 +131,47 @@ def attribute(
     changes: WorldOptions = UNCHANGED,
     stage: Display = lines,
 ) -> Attributed:
-    """Say which of some hypotheses an agent's actions follow, or that none does, and test the claim on new worlds.
+    """Find which hypothesis best explains an agent's moves, or report that none does, and test the claim on new worlds.
 
-    Called again on the same directory it goes on where it stopped; nothing that was answered is asked again. From
-    Python, hypotheses may also be a list as in a file, or hypotheses by name, and worlds the plain values of a study.
+    To resume, call it again with the same directory; no answer is asked for again. From Python, hypotheses may also be
+    a list as in a file, or a mapping from names to hypotheses; worlds may also be the plain values of a study.
 
     Args:
-        agent (AGENT|RUN): an agent, as goalscope evaluate takes it, or a run directory.
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks (grids, keys, doors, task-maps, sentinels) and written
-            forms such as 'corner top-right' or 'goal within 5 steps', with ';' between them.
-        worlds (STUDY|KIND): the worlds in which an agent is asked, as goalscope separate takes them; none for a run.
-        separating (STUDY|KIND|RUN): worlds in which the claim is tested, opened once it is frozen; for a run another
-            run of the same agent.
-        out: directory of answers, claim and result; a run needs none.
-        methods (NAMES): such as 'score;meg', separated by ';' or commas; by default all that ask for no further turns.
-        by (TAGS): also a verdict for each value of these tags of worlds, e.g. size.
-        name: the agent, where a run holds several.
-        episodes: episodes on each world.
-        seed: added to the seeds of the worlds; root seed of resamples.
-        workers: calls of the agent at the same time.
-        changes: of the worlds, see `WorldOptions`.
-        stage: shows the progress of a piece of work.
+        agent (AGENT|RUN): an agent, in the forms of goalscope evaluate, or a run directory.
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, sentinels)
+            and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        worlds (STUDY|KIND): worlds in which to ask the agent, in the forms of goalscope separate; not for a run.
+        separating (STUDY|KIND|RUN): worlds in which to test the claim, opened only after it is frozen; for a run,
+            another run of the same agent.
+        out: directory for the answers, the claim and the result; not needed for a run.
+        methods (NAMES): attribution methods such as 'score;meg', separated by ';' or commas. Default: all that need no
+            further calls.
+        by (TAGS): also give a verdict for each value of these tags of the worlds, e.g. size.
+        name: name of the agent, if the run contains several.
+        episodes: number of episodes per world.
+        seed: number added to the seeds of the worlds; also the random seed of the resampling.
+        workers: number of simultaneous calls to the agent.
+        changes: changes to the worlds, see `WorldOptions`.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: no answers, several agents, an option that does not fit, or another claim is frozen there.
+        ValueError: if there are no answers, several agents, an option that does not apply, or another frozen claim.
     """
     with aloud():
         bank = bank_from(hypotheses)
-        given = Path(agent.path if isinstance(agent, Run) else agent)
+        source = Path(agent.path if isinstance(agent, Run) else agent)
         chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
-        if not _is_no_run(given):
+        if not _is_no_run(source):
             if worlds is not None:
-                raise ValueError(
-                    "worlds belong to an agent that can be asked, got a run, which has its own: leave them out"
-                )
-            first, other = given, None if separating is None else Path(str(separating))
+                raise ValueError(f"{source} is a run, which has worlds of its own: leave --worlds out")
+            first, other = source, None if separating is None else Path(str(separating))
             tested_on = None if other is None else {"run": _content(other)}
         else:
             if worlds is None or out is None:
                 raise ValueError(
-                    f"an agent must be asked in worlds, with a directory for its answers, got {str(agent)!r}: give both"
+                    f"to ask the agent {str(agent)!r}, give both --worlds and a directory for its answers (--out)"
                 )
             study = planned(str(agent), worlds, changes, episodes=episodes, seed=seed)
             later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
@@ -181,16 +182,18 @@ def attribute(
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
         label, identity, (states, left_out), phases = _states(first, name, by)
-        bound = {each: bind(one, [state.world.world for state in states]) for each, one in bank.items()}
+        bound = {label: bind(hypothesis, [state.world.world for state in states]) for label, hypothesis in bank.items()}
         strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
-        for where, members in groups(states, by=by, phases=phases):
-            ask = None if out is None or first == given else _asking(Path(out), first, workers)
-            trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(where)
+        for group_name, members in groups(states, by=by, phases=phases):
+            ask = None if out is None or first == source else _asking(Path(out), first, workers)
+            trial, title = Trial(states=members, bank=bound, seed=seed, ask=ask), where_text(group_name)
             with stage(f"methods{f', {title}' if title else ''}"):
-                one = with_bar(decide(members, bound, where=where, seed=seed), members, bound)
-                found_of.append(one)
+                finding = with_bar(decide(members, bound, where=group_name, seed=seed), members, bound)
+                found_of.append(finding)
                 stratum = judged(title, trial, chosen)
-                strata.append(stratum.model_copy(update={"answer": one.answer, "names": one.names, "bar": one.bar}))
+                strata.append(
+                    stratum.model_copy(update={"answer": finding.answer, "names": finding.names, "bar": finding.bar})
+                )
                 members_of.append(members)
         worlds_of = [answers for members in members_of for answers in answers_of(members)]
         claim = claim_of(identity, bound, worlds_of, tested_on, strata)
@@ -201,33 +204,34 @@ def attribute(
         tests: tuple[PredictionScore, ...] = ()
         findings = tuple(found_of)
         if other is not None:
-            if _is_no_run(given) and later is not None:
+            if _is_no_run(source) and later is not None:
                 run(later, other, workers=workers, stage=stage)
             _, new_identity, (new, _), _ = _states(other, label, ())
             if new_identity != claim.agent:
                 raise ValueError(
-                    f"a claim must be tested on the same agent, {claim.agent}, but {other} holds {new_identity}"
+                    f"the claim is about {claim.agent}, but {other} contains another agent, {new_identity}: give a run "
+                    "of the same agent"
                 )
             tests = scored(claim, answers_of(new))
-            findings = tuple(tested_in(one, new, bound) for one in findings)
-        found = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
+            findings = tuple(tested_in(finding, new, bound) for finding in findings)
+        attributed = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
         if out is not None:
-            Folder(out).save_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n", RESULT)
-        return found
+            Folder(out).save_text(json.dumps(plain(attributed), indent=1, allow_nan=False) + "\n", RESULT)
+        return attributed
 
 
 def _is_no_run(path: Path) -> bool:
-    """Return whether a path is no run directory, but an agent: a kind, a folder of weights, or a file."""
+    """Return whether a path is an agent (a kind, a folder of weights, or a file) rather than a run directory."""
     return NamedFile(path).is_there() or unmade(path / DATABASE)
 
 
 def planned(
     agent: str, worlds: Worlds, changes: WorldOptions = UNCHANGED, *, episodes: int = 1, seed: int = 0
 ) -> Study:
-    """Return the study in which an agent is asked: each step twice."""
+    """Return the study in which an agent is asked; each step is answered twice."""
     subject = subject_of(agent)
     if subject.logs is not None:
-        raise ValueError(f"an agent that can be asked must be given, got the run {agent}")
+        raise ValueError(f"{agent} is a run, which cannot answer further questions: give an agent instead")
     base = (
         worlds
         if isinstance(worlds, Study)
@@ -236,10 +240,12 @@ def planned(
         else worlds_of(str(worlds), changes)
     )
     plain = base.dump()
-    kept: dict[str, Any] = {key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain}
+    base_entries: dict[str, Any] = {
+        key: plain[key] for key in ("worlds", "horizon", "history", "failure") if key in plain
+    }
     return Study.assemble(
         {
-            **kept,
+            **base_entries,
             "name": "attribute",
             "seed": base.seed + seed,
             "agents": [subject.entry()],
@@ -250,27 +256,31 @@ def planned(
 
 
 def _asking(out: Path, run_of: Path, workers: int) -> Asking:
-    """Return what asks an agent for first turns in further worlds, which are kept in runs of their own."""
+    """Return a function that asks an agent for first moves in further worlds, each stored in a run of its own."""
 
     def first_turns(worlds: Sequence[FiniteWorld]) -> list[Answers]:
         with Store(run_of) as store:
             study = store.study()
         assert study is not None
-        grids = [one.world.grid.render() for one in worlds]
+        grids = [world.world.grid.render() for world in worlds]
         entry = {"kind": "text", "grids": list(dict.fromkeys(grids))}
-        asked = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
-        path = Folder(out).below("asked", asked.id.rpartition(":")[2]).checked()
-        run(asked, path, workers=workers)
+        asked_study = Study.assemble({**study.dump(), "worlds": [entry], "horizon": {"steps": 1}, "trajectories": 1})
+        path = Folder(out).below("asked", asked_study.id.rpartition(":")[2]).checked()
+        run(asked_study, path, workers=workers)
         with Store(path) as store:
-            found = {one.world.grid.render(): one for one in answers_of(states_of_episodes(store.episodes())[0])}
-        kept = [(found[text], world) for text, world in zip(grids, worlds, strict=True) if text in found]
-        return [replace(one, world=world, left=np.array([world.horizon])) for one, world in kept]
+            answers_by_grid = {
+                answers.world.grid.render(): answers for answers in answers_of(states_of_episodes(store.episodes())[0])
+            }
+        answered = [
+            (answers_by_grid[text], world) for text, world in zip(grids, worlds, strict=True) if text in answers_by_grid
+        ]
+        return [replace(answers, world=world, left=np.array([world.horizon])) for answers, world in answered]
 
     return Asking(first_turns=first_turns)
 
 
 def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:
-    """Return hypotheses that are given by the name of a bank or a file, as a list in a file has them, or by name."""
+    """Load hypotheses given as the name of a bank or file, as a list in the form of a file, or by name."""
     if isinstance(hypotheses, str):
         return load_hypotheses(hypotheses)
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
@@ -279,20 +289,20 @@ def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Map
 def _states(
     path: Path, name: str, by: Sequence[str]
 ) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
-    """Return name and content id of an agent of a run, what it did, and the phases of the run."""
+    """Return an agent of a run (name and content id), its states, and the phases of the run."""
     with Store(path) as store:
         names = list(store.agent_names())
         if len(names) != 1 and name not in names:
-            raise ValueError(
-                f"one agent must be named of those in {path}: {', '.join(names) or 'none'}; got {name!r}: --name NAME"
-            )
+            raise ValueError(f"--name must be one of the agents in {path} ({', '.join(names) or 'none'}), got {name!r}")
         label = name if name in names else names[0]
-        identity = next(one for one, (own, _) in store.agents().items() if own == label)
+        identity = next(
+            identity_of_agent for identity_of_agent, (agent_name, _) in store.agents().items() if agent_name == label
+        )
         return label, identity, read_states(store, label, by=by), phases_in(store.study())
 
 
 def _content(path: Path) -> str:
-    """Return the ids of the worlds of a run as one id; the answers are not looked at."""
+    """Return one id for the worlds of a run, without reading its answers."""
     from goalscope._ground.ids import content_id
 
     with Store(path) as store:
@@ -301,9 +311,9 @@ def _content(path: Path) -> str:
         )
 
 
-def plain(found: Attributed) -> dict[str, Any]:
-    """Return all of it as values that JSON has; None stands for an end without bound."""
-    result: dict[str, Any] = _finite(found.to_plain())
+def plain(attributed: Attributed) -> dict[str, Any]:
+    """Return the result as plain JSON values; an interval without a bound has None as its end."""
+    result: dict[str, Any] = _finite(attributed.to_plain())
     return result
 
 
@@ -315,11 +325,14 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
-def summary(found: Attributed) -> list[str]:
-    """Return the verdicts in sentences, a line each."""
-    told = []
-    for stratum in found.claim.strata:
-        where = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
-        told += [f"{where}: {said.method}: {said.kind}: {said.sentence}" for said in stratum.attributions]
-        told += [f"{where}: {method} says nothing: {why}" for method, why in stratum.refused.items()]
-    return told
+def summary(attributed: Attributed) -> list[str]:
+    """Return the verdicts as sentences, one line each."""
+    sentences = []
+    for stratum in attributed.claim.strata:
+        stratum_title = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
+        sentences += [
+            f"{stratum_title}: {attribution.method}: {attribution.kind}: {attribution.sentence}"
+            for attribution in stratum.attributions
+        ]
+        sentences += [f"{stratum_title}: no verdict by {method}: {why}" for method, why in stratum.refused.items()]
+    return sentences

@@ -1,4 +1,4 @@
-"""Agents, runs and evaluations are compared on the worlds that they share."""
+"""Compare agents, runs and evaluations on the worlds that they share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,13 +44,14 @@ class Comparisons(Records):
     """Paired comparisons of agents, runs, transforms or evaluations.
 
     Attributes:
-        families: name of a family, "" for runs -> its comparisons, which are corrected together.
-        by: what the names of families are: "arm" of evaluations, "agent" under transforms, else "".
-        level: the level of each family.
-        left_out: name of an arm that cannot be compared -> why.
-        directed: of evaluations, name of an arm -> its comparison of goal-directedness: nats of MEG towards the goal.
-        findings: of evaluations, what each model is after, in words from their ledgers.
-        curve: what checkpoints do over training, where that is asked for; then there are no families.
+        families: name of a family ("" for runs) -> its comparisons, which are corrected together.
+        by: what names the families: "arm" for evaluations, "agent" for transforms, else "".
+        level: error level of each family.
+        left_out: name of an arm that could not be compared -> reason.
+        directed: for evaluations: name of an arm -> its comparison of goal-directedness (MEG towards the goal, in
+            nats).
+        findings: for evaluations: the goal of each model in words, from the ledgers.
+        curve: the curve of checkpoints over training, if requested; then there are no families.
     """
 
     families: Mapping[str, RunComparison]
@@ -63,12 +64,12 @@ class Comparisons(Records):
 
     @property
     def named(self) -> list[tuple[str, RunComparison]]:
-        """All families with their names, those on goal-directedness first."""
+        """All families by name, with those about goal-directedness first."""
         return [*self.directed.items(), *self.families.items()]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each: the sides, the difference with its interval, p, note; goal-directedness first."""
+        """One record per comparison: sides, difference with interval, p and note; goal-directedness first."""
         if self.curve is not None:
             return self.curve.records
         return [
@@ -91,23 +92,25 @@ def compare(
     other_horizons: bool = False,
     stage: Stage = lines,
 ) -> Comparisons:
-    """Compare agents and runs on the worlds that they share; evaluations arm by arm, goal-directedness first.
+    """Compare agents or runs on the worlds they share; evaluations are compared arm by arm, goal-directedness first.
 
     Args:
-        paths (RUN_A RUN_B ...): one run, to compare its agents, or several; or evaluations, one to compare its models.
-        measures (NAMES): the measures of the family, separated by ';'; those of --margin, else success;action accuracy.
-        agents (NAMES): compare these agents only, separated by ';'.
+        paths (RUN_A RUN_B ...): one run, to compare its agents, or several runs; or one evaluation, to compare its
+            models, or several evaluations.
+        measures (NAMES): measures to compare, separated by ';'. Default: those of --margin, else success;action
+            accuracy.
+        agents (NAMES): compare only these agents, separated by ';'.
         margin (MEASURE=NUMBER): also test equivalence within these margins, separated by ';'.
-        where (TAG=VALUE): compare rows with these tags only, separated by ';', e.g. of probes head=mlp.
-        between (TAG): one run: compare the values of this tag, e.g. site, in place of agents.
-        transforms: compare each agent of one run with itself on the transformed grids.
-        over (TAG): a curve over training: the tag of episodes that says their checkpoint, e.g. checkpoint.
-        at (NUMBERS): a curve over training: the number of each run's checkpoint, separated by ','.
-        other_horizons: also compare runs whose episodes may last differently long.
-        stage: shows the progress of a piece of work.
+        where (TAG=VALUE): compare only rows with these tags, separated by ';', e.g. head=mlp for probes.
+        between (TAG): for one run: compare the values of this tag, e.g. site, instead of agents.
+        transforms: for one run: compare each agent on the original grids with itself on the transformed grids.
+        over (TAG): draw a curve over training: the tag of episodes that gives their checkpoint, e.g. checkpoint.
+        at (NUMBERS): draw a curve over training: the checkpoint number of each run, separated by ','.
+        other_horizons: also compare runs whose episodes have different time limits.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: nothing to compare, unknown measures or agents, no common worlds.
+        ValueError: if there is nothing to compare, a measure or agent is unknown, or no worlds are shared.
     """
     settings = ComparisonSettings(
         measures=measures,
@@ -119,39 +122,41 @@ def compare(
         transforms=transforms,
     )
     places = [
-        one.path if isinstance(one, Run) else one.directory if isinstance(one, Evaluation) else Path(one)
-        for one in paths
+        place.path if isinstance(place, Run) else place.directory if isinstance(place, Evaluation) else Path(place)
+        for place in paths
     ]
     with aloud():
         if not over and at is None:
             return _compared_places(places, settings, stage)
         if transforms or (over and at is not None):
             raise ValueError(
-                "a curve over training must be asked for by --over TAG or --at NUMBERS, without --transforms"
+                "for a curve over training, give either --over TAG or --at NUMBERS, and leave out --transforms"
             )
         return Comparisons(families={}, curve=_curve(places, settings, over or "checkpoint", at or (), stage))
 
 
 def _compared_places(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> Comparisons:
-    """Compare runs or evaluations by their directories, see `compare`."""
+    """Compare runs or evaluations, given by directory; see `compare`."""
     if settings.transforms:
         return _transformed(paths, settings, stage)
     if len({path.resolve() for path in paths}) != len(paths):
-        raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
+        raise ValueError(f"the runs to compare must be different, got {', '.join(map(str, paths))}")
     whole = [path for path in paths if is_evaluation(path)]
     if not whole:
         return Comparisons(families={"": _compared(paths, settings, stage)})
     if len(whole) < len(paths):
-        others = ", ".join(str(path) for path in paths if path not in whole)
-        raise ValueError(f"evaluations must be compared with evaluations, got the runs {others}: give an arm's run")
+        run_paths = ", ".join(str(path) for path in paths if path not in whole)
+        raise ValueError(
+            f"cannot compare an evaluation with the run {run_paths}: give only evaluations, or only runs of their arms"
+        )
     runs = [runs_by_arm(path) for path in paths]
-    common = [name for name in runs[0] if all(name in others for others in runs)]
+    common = [name for name in runs[0] if all(name in arms for arms in runs)]
     if not common:
-        raise ValueError(f"evaluations that are compared must share an arm, got {', '.join(map(str, paths))}")
+        raise ValueError(f"these evaluations have no arm in common: {', '.join(map(str, paths))}")
     families, directed, left_out = dict[str, RunComparison](), dict[str, RunComparison](), dict[str, str]()
     for name in common:
-        together = [number for number, each in enumerate(runs) for _ in each[name]]
-        places = [run.path for each in runs for run in each[name]]
+        together = [number for number, arm_runs in enumerate(runs) for _ in arm_runs[name]]
+        places = [run.path for arm_runs in runs for run in arm_runs[name]]
         for by_goal in (True, False) if name in DIRECTED else (False,):
             try:
                 (directed if by_goal else families)[name] = _compared(
@@ -182,19 +187,22 @@ def _compared(
     *,
     directed: bool = False,
 ) -> RunComparison:
-    """Compare measured runs; ``directed`` in goal-directedness alone, which is measured here."""
+    """Compare measured runs; with ``directed``, compare only goal-directedness, which is measured here."""
     if directed:
         settings = replace(settings, measures=[goal_measure(GOAL)], margin={})
     with _measured(paths, stage, directed_rows if directed else None) as (measured, untold):
-        found = compare_runs(measured, settings, together=together)
-        return replace(found, notes=[*found.notes, *untold(found.measures)])
+        comparison = compare_runs(measured, settings, together=together)
+        return replace(comparison, notes=[*comparison.notes, *untold(comparison.measures)])
 
 
 @contextmanager
 def _measured(
     paths: Sequence[Path], stage: Stage, rows_of: Callable[[Store], Rows] | None = None
 ) -> Iterator[tuple[list[tuple[Path, MeasuredRows]], Callable[[Sequence[str]], Iterable[str]]]]:
-    """Open runs, measured where they were not yet, with what returns their notes on the goals among some measures."""
+    """Open runs, measuring those that were not measured yet.
+
+    Yields the runs with their rows, and a function that returns the notes on the goals among given measures.
+    """
     for path in paths:
         measure_compared(path, stage)
     with ExitStack() as stack:
@@ -202,7 +210,7 @@ def _measured(
         rows = [MeasuredRows(store if rows_of is None else rows_of(store)) for store in stores]
 
         def untold(measures: Sequence[str]) -> Iterable[str]:
-            goals = {name for one in rows for name in one.goals}
+            goals = {name for measured_rows in rows for name in measured_rows.goals}
             return dict.fromkeys(line for store in stores for line in untold_in(store)) if goals & {*measures} else ()
 
         yield list(zip(paths, rows, strict=True)), untold
@@ -211,27 +219,26 @@ def _measured(
 def _curve(
     paths: Sequence[Path], settings: ComparisonSettings, over: str, places: Sequence[float], stage: Stage
 ) -> CheckpointCurve:
-    """Return what checkpoints of a model do over its training, in the worlds that all of them met.
+    """Return the curve of a model's checkpoints over training, in the worlds that all checkpoints share.
 
-    ``over`` is the tag of episodes that is the place of their checkpoint; with places (a number for each run) their
-    name.
+    Args:
+        over: tag of episodes that gives their checkpoint.
+        places: with a checkpoint number for each run, ``over`` is the name of these numbers.
     """
     if settings.between or settings.margin:
-        raise ValueError("a curve over training must come without --between and --margin: leave out one")
+        raise ValueError("a curve over training supports neither --between nor --margin: leave them out")
     if places and len(places) != len(paths):
         raise ValueError(f"--at must give a number for each run, got {len(places)} for {len(paths)}")
     measures = settings.family(COMPARED)
     with _measured(paths, stage) as (measured, untold):
-        found = curve_of(measured, settings, measures, over=over, places=places)
-        return replace(found, notes=[*found.notes, *untold(measures)])
+        curve = curve_of(measured, settings, measures, over=over, places=places)
+        return replace(curve, notes=[*curve.notes, *untold(measures)])
 
 
 def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Stage) -> Comparisons:
-    """Compare each agent of one run under each transform with itself on the original grids."""
+    """Compare each agent of one run on the transformed grids with itself on the original grids."""
     if settings.where or settings.between:
-        raise ValueError(
-            "--where and --between must come without --transforms, which has sides of its own: leave out one"
-        )
+        raise ValueError("--transforms compares transformed with original grids: leave out --where and --between")
     if len(paths) != 1:
         raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
     (path,) = paths
@@ -242,12 +249,12 @@ def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Sta
     if not settings.margin and settings.measures is None:
         if declared is None:
             raise ValueError(
-                f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
-                "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
+                f"the study of {path} declares no family of tests (analysis: invariance), so name the measures: "
+                "--measures 'success;action accuracy', or --margin 'success=0.1'"
             )
         settings = replace(settings, margin=dict(declared.margin))
     elif declared is not None:
-        TALLY.tell("family and margins as given here, not as the study declared them before the data")
+        TALLY.tell("measures and margins are those given here, not those declared in the study before the data")
     names = settings.family(())
     measure_compared(path, stage)
     with Store(path) as store:
@@ -262,7 +269,9 @@ def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Sta
     level = declared.level if declared is not None else LEVEL
     compared = compare_transforms(rows, margin=settings.margin, measures=names, agents=agents, level=level)
     families = {
-        agent: RunComparison(pairs=[one for one in compared if one.tags["agent"] == agent], measures=names)
+        agent: RunComparison(
+            pairs=[comparison for comparison in compared if comparison.tags["agent"] == agent], measures=names
+        )
         for agent in agents
     }
     return Comparisons(families=families, by="agent", level=level)

@@ -1,4 +1,4 @@
-"""What the actions of agents depend on: a study of states with one thing changed, run like any other."""
+"""Test what an agent's moves depend on: a study of states with one thing changed, run like any other study."""
 
 import json
 import math
@@ -30,46 +30,46 @@ WORLDS: Final[Mapping[str, Any]] = {
     "count": 25,
     "minimum_distance": 3,
 }
-"""The worlds where none are given."""
+"""The default worlds."""
 SOURCE: Final = "counterfactual"
 """Source of the rows in a store."""
 STATES: Final = 100
-"""Most states that are taken from a run."""
+"""Default maximum number of states taken from a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependences(Records):
-    """What the actions of agents depend on.
+    """What the moves of agents depend on.
 
     Attributes:
-        found: one a thing, agent by agent.
+        found: one dependence per agent and thing, agent by agent.
     """
 
     found: Sequence[Dependence]
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence on each agent."""
-        agents = dict.fromkeys(one.agent for one in self.found)
-        return [sentence([one for one in self.found if one.agent == agent]) for agent in agents]
+        """One sentence per agent."""
+        agents = dict.fromkeys(dependence.agent for dependence in self.found)
+        return [sentence([dependence for dependence in self.found if dependence.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each: agent, thing, verdict, estimates with their ends, p, counts."""
+        """One record per agent and thing: verdict, estimates with their intervals, p values and counts."""
         return [
             {
-                **{name: getattr(one, name) for name in ("agent", "moved", "answer")},
-                **_ends("share", one.share),
-                **_ends("change", one.change),
-                **_ends("predictable", one.predictable),
-                **_ends("variation", one.variation),
-                **{name: getattr(one, name) for name in ("p", "adjusted", "worlds", "versions", "invalid")},
+                **{name: getattr(dependence, name) for name in ("agent", "moved", "answer")},
+                **_ends("share", dependence.share),
+                **_ends("change", dependence.change),
+                **_ends("predictable", dependence.predictable),
+                **_ends("variation", dependence.variation),
+                **{name: getattr(dependence, name) for name in ("p", "adjusted", "worlds", "versions", "invalid")},
             }
-            for one in self.found
+            for dependence in self.found
         ]
 
     def to_json(self) -> str:
-        """Return records and sentences as JSON; what is not defined is null."""
+        """Return records and sentences as JSON; undefined numbers are null."""
         records = [
             {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in record.items()}
             for record in self.records
@@ -99,59 +99,60 @@ def depends(
     dry: bool = False,
     stage: Display = lines,
 ) -> Dependences:
-    """Say what the actions of agents depend on: one thing is changed, everything else the same, one turn is asked.
+    """Test what agents' moves depend on: change one thing in a state, keep everything else, and ask for one move.
 
-    Each state and each of its changed versions is asked twice, once where all agents tell likelihoods. Called again on
-    the same directory it goes on where it stopped and asks nothing again; what it takes is told before, from first
-    turns.
+    Each state and each changed version is asked twice, or once if all agents report likelihoods. The expected time and
+    cost are printed first, measured on a few moves. To resume, call it again with the same directory; no answer is
+    asked for again.
 
     Args:
-        models (MODEL ...): a bundled model (theseus or ariadne); a folder, a GGUF file or a hub name; openai:NAME@URL
-            or completions:NAME@URL; a YAML file with an agent of a study, or the same as chat:model=NAME,KEY=VALUE; an
-            agent kind and its parameters, as in epsilon-greedy:epsilon=0.3; a run directory; module:Class of a file
-            here.
+        models (MODEL ...): one or more models or agents. Each is a bundled model (theseus or ariadne); a model folder,
+            a GGUF file or a hub name; openai:NAME@URL or completions:NAME@URL for a server; a YAML file that describes
+            an agent, or the same on one line as chat:model=NAME,KEY=VALUE; an agent kind with parameters, as in
+            epsilon-greedy:epsilon=0.3; a run directory; or module:Class from a file in the working directory.
         out: the run directory to write.
-        worlds (STUDY|KIND): the worlds of a study, a file or a shipped one; or a kind of worlds, as it stands or as an
-            entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}', from Python also a list of
-            entries. They must be grids, whose start is the state; by default 100 of the sizes 7 and 9.
-        moved (THINGS): what is changed: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
-            agent; of the prompt alone names (symbols of the cells), order (of legend and moves), words (paraphrases).
-            By default what the worlds have of goal, key, door, wall, corner, agent.
-        changes: most changed versions of a state for each thing.
-        states: of a run: most states, one of each grid.
-        sizes (LIST): other grid sizes, e.g. 7,9.
-        densities (LIST): other wall densities, e.g. 0,0.6.
-        count: worlds of each kind, size and density.
+        worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
+            or
+            an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'; from Python also a list of
+            entries. The worlds must be grids; their start is the state. Default: 100 grids of the sizes 7 and 9.
+        moved (THINGS): what to change: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
+            agent; or only the prompt: names (symbols of the cells), order (of legend and moves), words (paraphrases).
+            Default: goal, key, door, wall, corner and agent, as far as the worlds have them.
+        changes: maximum number of changed versions per state and thing.
+        states: for a run: maximum number of states, one per grid.
+        sizes (LIST): side lengths of the grids, e.g. 7,9.
+        densities (LIST): wall densities of the grids, e.g. 0,0.6.
+        count: number of worlds of each kind, size and density.
         settings (KEY=VALUE): a parameter of the language models, e.g. temperature=1 or caps.usd=2. Repeatable.
-        seed: root seed of worlds and changes.
-        workers: calls of an agent at the same time.
-        dry: ask and keep first turns alone, say what all of it takes.
-        confidence (C): coverage of the intervals.
-        stage: shows the progress of a piece of work.
+        seed: random seed of the worlds and the changes.
+        workers: number of simultaneous calls to an agent.
+        dry: time the model on a few moves (their answers are kept), print the expected time and cost, and stop.
+        confidence (C): confidence level of the intervals.
+        stage: shows the progress of a task.
 
     Returns:
-        One dependence for each agent and thing; none for ``dry``.
+        One dependence per agent and thing; none with ``dry``.
 
     Raises:
-        ValueError: an agent or an option does not fit, or the directory holds another study.
+        ValueError: if an agent or an option does not apply, or the directory contains another study.
     """
     entries = [dict(entry) for entry in worlds] if not isinstance(worlds, str) else []
     if isinstance(worlds, str) and (worlds or sizes or densities or count):
         options = WorldOptions(sizes=sizes, densities=densities, count=count)
         entries = worlds_of(worlds or json.dumps(dict(WORLDS)), options).dump()["worlds"]
     study = study_of(models, worlds=entries, moved=moved, changes=changes, states=states, settings=settings, seed=seed)
-    passed = _passed(models, study)
+    arguments = _passed(models, study)
     with aloud():
         if dry:
             TALLY.tell(size_of(study))
-            measure_and_say(study, Path(out), workers=workers, patient=True, arguments=passed)
+            measure_and_say(study, Path(out), workers=workers, patient=True, arguments=arguments)
             return Dependences(())
-        for done in stages(study, Path(out), workers, passed=passed, guide=False, command="depends", stage=stage):
+        for done in stages(study, Path(out), workers, passed=arguments, guide=False, command="depends", stage=stage):
             TALLY.tell(str(done))
     with Store(out, "w") as store:
-        asked = asked_of(store.episodes())
-        store.put_rows(rows_of(asked), source=SOURCE)
-    return Dependences(dependences(asked, confidence=confidence))
+        turns = asked_of(store.episodes())
+        store.put_rows(rows_of(turns), source=SOURCE)
+    return Dependences(dependences(turns, confidence=confidence))
 
 
 def study_of(
@@ -164,54 +165,57 @@ def study_of(
     settings: Sequence[str] = (),
     seed: int = 0,
 ) -> Study:
-    """Return the study that `depends` runs, see there."""
+    """Return the study that `depends` runs; for the arguments see there."""
     subjects = [subject for text in ([models] if isinstance(models, str) else models) for subject in subjects_of(text)]
     logs = dict.fromkeys(subject.logs for subject in subjects if subject.logs is not None)
     if logs:
         if len(logs) > 1 or len(subjects) > sum(subject.logs is not None for subject in subjects) or worlds or settings:
-            raise ValueError("a run must be given alone, its agents are asked in its own states: leave the rest out")
+            raise ValueError(
+                "the agents of a run are asked in the run's own states: give only the run, without further models, "
+                "--worlds or --set"
+            )
         entries, base = _of_run(next(iter(logs)), states, seed)
     else:
         base = [dict(entry) for entry in worlds] or [dict(WORLDS)]
         entries = _entries(subjects, settings, base, seed)
     changed = {"kind": "changed", "of": base, "changes": changes, **({"moved": list(moved)} if moved else {})}
     study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries, "horizon": {"steps": 1}}
-    asked = Study.assemble({**study, "trajectories": 2})
-    told = all(getattr(agent, "choice", None) is not None for agent in asked.agents())  # they tell their policies
-    return Study.assemble({**study, "trajectories": 1}) if told else asked
+    twice = Study.assemble({**study, "trajectories": 2})
+    all_report_likelihoods = all(
+        getattr(agent, "choice", None) is not None for agent in twice.agents()
+    )  # they tell their policies
+    return Study.assemble({**study, "trajectories": 1}) if all_report_likelihoods else twice
 
 
 def _entries(
     subjects: Sequence[Subject], settings: Sequence[str], base: Sequence[Mapping[str, Any]], seed: int
 ) -> list[dict[str, Any]]:
-    """Return the agents as a study lists them; prompts of language models speak of keys where the worlds have any."""
-    if settings and (others := [one.name for one in subjects if one.kind not in MODELS]):
-        raise ValueError(f"--set must be given for language models, but {', '.join(others)} is none: leave it out")
-    if elsewhere := [one.name for one in subjects if "grids" not in one.access]:
-        raise ValueError(f"agents must act in grids, but {', '.join(elsewhere)}: {NO_GRIDS}")
-    asked = told_apart([one.changed(settings) if settings else one for one in subjects])
-    # Checked as what can be changed before they are made.
+    """Return the agents as entries of a study; language models are told about keys if any world has one."""
+    if settings and (other_names := [subject.name for subject in subjects if subject.kind not in MODELS]):
+        raise ValueError(f"--set applies to language models, but not to {', '.join(other_names)}: leave it out")
+    if elsewhere := [subject.name for subject in subjects if "grids" not in subject.access]:
+        raise ValueError(f"agents must be able to act in grids, but {', '.join(elsewhere)} cannot: {NO_GRIDS}")
+    agents = told_apart([subject.changed(settings) if settings else subject for subject in subjects])
+    # Check that the worlds can be changed before making them.
     checked = Study.assemble({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
     has_key = any(world.grid.key is not None for world in expand(checked.worlds_[0].of, seed))
-    return [one.entry(name=one.name, task="key-door" if has_key else "grid") for one in asked]
+    return [agent.entry(name=agent.name, task="key-door" if has_key else "grid") for agent in agents]
 
 
 def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the agents of a run and the states that they came through."""
+    """Return the agents of a run and the states that they visited."""
     with Store(path) as store:
         study = store.study()
         if study is None:
-            raise ValueError(
-                f"{path} must have been run here for its agents to be asked, it was imported: name the agent"
-            )
+            raise ValueError(f"{path} was imported, so its agents cannot be asked here: name an agent or model instead")
         base = visited_states(store, store.agent_names(), states, seed=seed)
     return [entry.dump() for entry in study.agents_], [base]
 
 
 def _passed(models: str | Sequence[str], study: Study) -> dict[str, Any]:
     changed = study.dump()["worlds"][0]
-    given = {"models": [models] if isinstance(models, str) else list(models), "seed": study.seed}
-    return {**given, "changes": changed["changes"], "moved": changed["moved"]}
+    arguments = {"models": [models] if isinstance(models, str) else list(models), "seed": study.seed}
+    return {**arguments, "changes": changed["changes"], "moved": changed["moved"]}
 
 
 def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""One episode as a conversation with a model that somebody else asks: questions out, answers in, exact rewards."""
+"""One episode as a conversation with a model that another library asks: prompts out, answers in, exact rewards."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from goalscope.worlds.world import TimedOracle, World
 
 
 def episodes_of(study: str) -> Iterator[dict[str, Any]]:
-    """Yield world, seed, horizon and trajectory of each episode of a study, in its order.
+    """Yield the world, seed, horizon and trajectory number of each episode of a study, in order.
 
     Args:
-        study: a file, or the name of a shipped study.
+        study: a study file, or the name of a shipped study.
     """
-    own = NamedFile(study).is_there()
-    made = Study.load(study) if own else Study.parse(read_yaml_text(study_files.text(study), study))
+    is_file = NamedFile(study).is_there()
+    made = Study.load(study) if is_file else Study.parse(read_yaml_text(study_files.text(study), study))
     for world in made.worlds():
         horizon = made.horizon.of(world)
         for trajectory in range(made.trajectories):
@@ -36,10 +36,10 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The model that another library asks; here it has a name and no more.
+    """A placeholder for the model that another library asks; here it has only a name.
 
     Attributes:
-        name: of that library.
+        name: name of the library.
     """
 
     name: str
@@ -51,17 +51,20 @@ class _Asked:
         return None
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        raise TypeError("the model of a dialogue must be asked by the library that plays it")
+        raise TypeError("this dialogue has no model: the library that plays it asks the model")
 
 
 class WorldDialogue:
-    """One episode as a conversation: questions out, answers in.
+    """One episode as a conversation: prompts out, answers in.
 
     Args:
-        world, seed, horizon, trajectory: of the episode.
-        asked_by: the library that asks the model.
-        prompt: of the chat agent: "grid", "fog", or "text" for environments.
-        template: form of the bundled template; the plain one where empty.
+        world: the world of the episode.
+        seed: random seed of the episode.
+        horizon: maximum number of steps.
+        trajectory: number of the episode in its world.
+        asked_by: name of the library that asks the model.
+        prompt: task of the chat agent: "grid", "fog", or "text" for other environments.
+        template: form of the bundled prompt template; "" for the plain one.
     """
 
     def __init__(
@@ -85,39 +88,41 @@ class WorldDialogue:
         return self._live.outcome is not None
 
     def question(self) -> str:
-        """Return what the agent is asked now."""
+        """Return the prompt for the next move."""
         self._seen = self._live.observe()
         return "\n\n".join(message.content for message in self._agent.request(self._seen).messages)
 
     def answer(self, text: str) -> None:
-        """Take an answer; one without an action is a step in place."""
+        """Apply an answer; an answer without a valid move is a step in place."""
         self._live.apply(turn(Reply.of(text), self._seen.view.actions))
         self._states.append(self._live.state)
 
     def found(self) -> dict[str, Any]:
-        """Return rewards, metrics and what was optimal at each turn.
+        """Return the rewards, the metrics and the optimal moves of each turn.
 
-        Rewards: "goal", 1 for an episode that ends there; "progress" (weight 0 by default), the share of the shortest
-        path that was covered, below 0 where it was lengthened, 0 where the goal got out of reach. Metrics: accuracy
-        (turns in states without an optimal action left out), path ratio, invalid turns, steps. None: not defined.
+        Rewards: "goal" is 1 if the episode ended at the goal. "progress" (weight 0 by default) is the share of the
+            shortest
+        path that was covered: negative if the distance grew, 0 if the goal became unreachable. Metrics: accuracy (over
+            turns in
+        states with an optimal move), path ratio, invalid turns, steps; None if undefined.
         """
-        steps, known = self._live.steps, oracle(self.world)
+        steps, oracle_of_world = self._live.steps, oracle(self.world)
         solved = self._live.outcome == "goal"
         metrics: dict[str, float | None] = {
             "steps": float(len(steps)),
             "invalid turns": sum(step.action is None for step in steps) / len(steps) if steps else None,
         }
         rewards, turns = {"goal": float(solved)}, list[dict[str, Any]]()
-        if known is not None and not isinstance(known, TimedOracle):
-            sets, distance = known.look_up(np.array(self._states, dtype=np.int64))
+        if oracle_of_world is not None and not isinstance(oracle_of_world, TimedOracle):
+            sets, distance = oracle_of_world.look_up(np.array(self._states, dtype=np.int64))
             for step, best, left in zip(steps, sets, distance.tolist(), strict=False):
                 action = None if step.action is None else int(step.action)
                 optimal = np.flatnonzero(best).tolist()
                 turns.append({"action": action, "optimal": optimal, "distance": left, "right": action in optimal})
-            decided = [one["right"] for one in turns if one["optimal"]]
+            decided = [turn_record["right"] for turn_record in turns if turn_record["optimal"]]
             metrics["accuracy"] = float(np.mean(decided)) if decided else None
             first, last = int(distance[0]), int(distance[-1])
             metrics["path ratio"] = len(steps) / first if solved and first > 0 else None
             rewards["progress"] = 1 - last / first if first > 0 and last >= 0 else 0.0
-        assert all(one is None or math.isfinite(one) for one in metrics.values())
+        assert all(value is None or math.isfinite(value) for value in metrics.values())
         return {"rewards": rewards, "metrics": metrics, "turns": turns, "outcome": self._live.outcome}

@@ -1,4 +1,4 @@
-"""First turns are asked before a run, and what it is expected to take is said."""
+"""Ask for a few first moves before a run, and report the expected time and cost."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ from goalscope.verdict.preflight.first_turns import (
 from goalscope.verdict.preflight.forecast import amounts, forecast, span, whole
 
 _RANGES = ("turns", "seconds", "prompt_tokens", "output_tokens", "usd")
-"""What is expected of an agent, each as a range."""
+"""Quantities predicted for an agent, each as a range."""
 
 
 def measure_and_say(
@@ -31,20 +31,21 @@ def measure_and_say(
     patient: bool = False,
     arguments: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Ask first turns of each agent whose answers cost something, and say what the study is expected to take.
+    """Ask each agent whose answers cost something for a few first moves, and report the expected time and cost.
 
-    Nothing is asked of a study with so few turns that one of them were more than a tenth, or that is stored already.
+    Nothing is asked if one first move would be more than a tenth of the study, or if the study is stored already.
 
     Args:
         study: the study.
         out: the run directory that keeps the answers.
         workers: maximum number of simultaneous calls.
-        patient: whether a server is waited for as long as its settings say.
+        patient: whether to wait for a server as long as its settings allow.
         arguments: the user's arguments, for the record.
 
     Returns:
-        A record of each agent that was asked: its first turns, and the least, expected and most of what it takes (None
-        where it gave no answer, USD None without prices).
+        One record per agent asked: the number of first moves, and the least, expected and greatest time and cost (None
+            if
+        it gave no answer; USD is None without prices).
     """
     records, most, limits = list[dict[str, Any]](), most_turns(study), Limits()
     if not most or _complete(study, out):
@@ -68,19 +69,19 @@ def measure_and_say(
         for line in found(agent.name, first, limits):
             TALLY.tell(line)
         if first.silent:
-            TALLY.tell(f"{agent.name}: nothing is known of what it takes, it gave no answer: {first.silent}")
+            TALLY.tell(f"{agent.name}: time and cost are unknown, because it gave no answer: {first.silent}")
             records.append({"agent": agent.name, "asked": 0, **dict.fromkeys(_RANGES)})
             continue
         took = forecast(study, agent, entry.parameters, first, workers=workers)
-        said = [f"{span(took.seconds, duration)}", f"turns {span(took.turns, whole)}", *amounts(took)]
-        TALLY.tell(f"{agent.name}: expected {'; '.join(said)}")
+        expectations = [f"{span(took.seconds, duration)}", f"turns {span(took.turns, whole)}", *amounts(took)]
+        TALLY.tell(f"{agent.name}: expected {'; '.join(expectations)}")
         ranges = {name: getattr(took, name).tolist() for name in _RANGES if name != "usd" or took.priced}
         records.append({"agent": agent.name, "asked": first.asked, **dict.fromkeys(_RANGES), **ranges})
     return records
 
 
 def _complete(study: Study, out: Path) -> bool:
-    """Return whether a run directory holds as many episodes as a study has."""
+    """Return whether a run directory contains all episodes of a study."""
     if unmade(out / DATABASE):
         return False
     with Store(out) as store:

@@ -1,4 +1,4 @@
-"""Maximum-entropy goal-directedness of the agents of a run: measured, stored, returned."""
+"""Measure, store and return the maximum-entropy goal-directedness (MEG) of the agents of a run."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from goalscope.runs.packed_steps import HAS_EXTRA
 from goalscope.worlds.world import World
 
 SOURCE = "meg"
-"""Source of the rows in a store, and name of the setting with the estimates of the cells."""
+"""Source of the rows in a store, and key of the stored estimates."""
 
 
 def towards(
@@ -42,31 +42,32 @@ def towards(
     draws: int | None = None,
     stage: Stage = lines,
 ) -> RunDirectedness:
-    """Measure how goal-directed the agents of a run are, in nats, and towards what; rows and figures are stored.
+    """Measure how goal-directed the agents of a run are, in nats, and towards which goal; store rows and figures.
 
     Args:
         run: the run directory.
-        by: also by these tags, e.g. ``("size",)``.
+        by: also group by these tags, e.g. ``("size",)``.
         hypotheses: written forms, e.g. ``("goal", "corner top-left", "beside goal")``, or names of goals that the
-            worlds declare; empty for the usual ones of these worlds.
-        utility: "steps" (each decision that begins in a state pays, the default) or "arrival" (the state at the end).
-        invalid: what a turn without an action is: "no-op" (the default) or "action".
-        confidence: coverage of the intervals.
-        unknown: whether also the best of all utilities over states is found, held out.
-        ridge: its penalty.
-        beliefs: "SITE:LAYER" of captured activations: also towards the goal that they speak of; "" for none.
-        draws: shuffles beside it; None for the usual number.
-        stage: shows the progress of a piece of work.
+            worlds define; empty for the default goals of these worlds.
+        utility: "steps" (each step that starts in a goal state is rewarded, the default) or "arrival" (only the last
+            state is).
+        invalid: how to count a turn without a valid move: "no-op" (the default) or "action".
+        confidence: confidence level of the intervals.
+        unknown: whether to also find the utility over states that best predicts the agent, on held-out episodes.
+        ridge: penalty of the unknown utility.
+        beliefs: "SITE:LAYER" of captured activations, to also measure MEG towards the decoded goal; "" for none.
+        draws: number of shuffled controls for ``beliefs``; None for the default number.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: the run holds no episodes, or an option does not fit its worlds.
+        ValueError: if the run contains no episodes, or an option does not apply to its worlds.
     """
     if draws is not None and not beliefs:
-        raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
+        raise ValueError("--draws is the number of shuffles of --beliefs: add --beliefs SITE:LAYER")
     consent(list(hypotheses))
     path = run.path if isinstance(run, Run) else Path(run)
-    given = {"utility": utility, "invalid": invalid}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value} | {"confidence": confidence}
+    choices = {"utility": utility, "invalid": invalid}
+    options: dict[str, Any] = {name: value for name, value in choices.items() if value} | {"confidence": confidence}
     with aloud():
         began = time.monotonic()
         measured, total = _measured(
@@ -103,25 +104,24 @@ def _measured(
     with Store(path) as store:
         total, worlds = count_episodes(store), _worlds(store)
         if not total:
-            raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+            raise ValueError(f"{path} contains no episodes to measure: run its study first")
         tasks, grids = (all(offer in world.offers for world in worlds) for offer in ("tasks", "cells"))
         if beliefs and (tasks or not grids):
             raise ValueError(
-                "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
+                f"--beliefs works only in grids, but {path} has other worlds (e.g. task worlds): leave it out"
             )
-        asked = asked_hypotheses(hypotheses, worlds)
+        tested_hypotheses = asked_hypotheses(hypotheses, worlds)
         relative = None
-        if beliefs:  # first, so that a site that was not captured is reported at once
+        if beliefs:  # first, to report a site that was not captured at once
             relative = _relative_to_beliefs(path, beliefs, options, DRAWS if draws is None else draws, stage)
         if not grids and any("cells" in world.offers for world in worlds):
             raise ValueError(
-                "MEG must be measured in grids or in other worlds, got a run with both: their episodes have other "
-                "measures, run them apart"
+                f"MEG cannot be measured in grids and other worlds together, but {path} has both: run them separately"
             )
         del worlds  # many of them are large
         states = [entry for part in _parts(store, grids=grids, tasks=tasks) for entry in states_of(part, by=by)]
     with stage("curves of worlds") as show:
-        measured = directedness(states, asked, by=by, progress=show, **options)
+        measured = directedness(states, tested_hypotheses, by=by, progress=show, **options)
     if unknown:
         with stage("unknown utilities") as show:
             without = {name: value for name, value in options.items() if name != "utility"}
@@ -129,21 +129,25 @@ def _measured(
         measured = replace(measured, held_out=held_out)
     measured = measured if relative is None else joined([measured, relative])
     with stage("what each agent is after"):
-        return replace(measured, findings=tuple(_findings(path, states, asked))), total
+        return replace(measured, findings=tuple(_findings(path, states, tested_hypotheses))), total
 
 
-def _findings(path: Path, states: Sequence[States], asked: Mapping[str, Hypothesis]) -> list[Finding]:
-    """Return what each agent is after; whether it is shown its earlier steps is read here, states may lack that."""
+def _findings(path: Path, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> list[Finding]:
+    """Return the goal of each agent. The store says whether agents see their earlier steps, which states may lack."""
     with Store(path) as store:
         phases = phases_in(store.study())
-        shown = {agent: remembers(store, agent) for agent in dict.fromkeys(one.agent for one in states)}
-    known = [replace(one, remembers=one.remembers or shown[one.agent]) for one in states]
-    return findings(known, asked, phases=phases)
+        remembers_by_agent = {
+            agent: remembers(store, agent) for agent in dict.fromkeys(state.agent for state in states)
+        }
+    states_with_memory = [
+        replace(state, remembers=state.remembers or remembers_by_agent[state.agent]) for state in states
+    ]
+    return findings(states_with_memory, hypotheses, phases=phases)
 
 
 def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
-    """Yield the episodes of a run in parts of whole worlds; on grids without texts where steps have no extra values."""
-    # Exact policies are extra values of steps; without any, actions and states suffice.
+    """Yield the episodes of a run in parts of whole worlds; on grids without texts if no step has extra values."""
+    # Exact policies are stored as extra values of steps; without them, actions and states suffice.
     ((extra,),) = store.query(f"SELECT EXISTS (SELECT 1 FROM steps WHERE {HAS_EXTRA})")
     if grids and not tasks and not extra:
         yield from (StepTable.from_columns(columns) for columns, _ in episode_column_parts(store))
@@ -161,12 +165,12 @@ def _worlds(store: Store) -> list[World]:
 
 
 def _relative_to_beliefs(
-    path: Path, where: str, options: Mapping[str, Any], draws: int, stage: Stage
+    path: Path, place: str, options: Mapping[str, Any], draws: int, stage: Stage
 ) -> RunDirectedness:
-    """Return MEG relative to the beliefs decoded at a site and layer, e.g. "pre:3"; tell which probes decoded them."""
-    site, separator, layer = where.partition(":")
+    """Return the MEG relative to beliefs decoded at a site and layer, e.g. "pre:3", and report the probes used."""
+    site, separator, layer = place.partition(":")
     if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
-        raise ValueError(f"--beliefs must name a site and a layer that were captured, e.g. pre:3, got {where!r}")
+        raise ValueError(f"--beliefs must be SITE:LAYER of captured activations, e.g. pre:3, got {place!r}")
     findings, probing = measure_decoded_beliefs(path, site=site, layer=int(layer), draws=draws, stage=stage, **options)
     models = {name: "the agent's model" if name == "none" else f"{name} weights" for name in probing.probes}
     states = (f"{models[name]} {'fitted' if name in probing.fitted else 'used again'}" for name in probing.probes)

@@ -1,4 +1,4 @@
-"""Import of recorded trajectories into a run directory."""
+"""Import recorded trajectories into a run directory."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,22 +18,22 @@ def import_logs(
     *,
     reader: str | SampleReader | None = None,
 ) -> ImportResult:
-    """Import a file or a folder into a run directory, or check all of it; `goalscope import` prints the result.
+    """Import a file or folder of recorded trajectories into a run directory, or only check it.
 
     Args:
-        path: a file or folder: JSONL, logs of Inspect, or the authors' layout.
+        path: a file or folder: JSONL, Inspect logs, or the layout of the TELOS authors.
         out: the run directory to write; without it, everything is checked and nothing is written.
-        reader (MODULE:FUNCTION): logs of Inspect of other people's tasks: a function that returns an episode.
+        reader (MODULE:FUNCTION): for Inspect logs of other tasks: a function that turns a sample into an episode.
 
     Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: ``out`` holds the run of a study, or it is damaged; there is no such reader.
-        OSError: the store cannot be opened or written; BlockingIOError where another process writes to it.
-        ImportError: what a format needs is not installed.
+        FileNotFoundError: if there is no such file or folder.
+        ValueError: if ``out`` contains the run of a study or is damaged, or there is no such reader.
+        OSError: if the store cannot be opened or written; BlockingIOError if another process is writing to it.
+        ImportError: if a package that a format needs is not installed.
     """
     source = Path(path)
     if not anything_at(source):
-        raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
+        raise FileNotFoundError(f"there is no file or folder {str(path)!r} to import: check the path")
     if out is not None:
         check_kept_apart(Path(out), imported=True)
     consent(reader)

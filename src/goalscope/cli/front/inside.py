@@ -1,4 +1,4 @@
-"""Activations of a run are read by probes, and changed: as its study declares it, with changes of the caller's."""
+"""Probe or patch the activations of a run, as its study declares it, with the caller's changes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def check_workers(executor: str, workers: int, gpus: float) -> None:
-    """Raise a ValueError for options of processes without an executor that has them."""
+    """Raise a ValueError if options for several processes are given without an executor that starts them."""
     if executor == "threads" and (workers > 1 or gpus):
-        raise ValueError("--workers and --gpus must come with --executor processes or ray: add it")
+        raise ValueError("--workers and --gpus need several processes: add --executor processes or --executor ray")
 
 
 def probe(
@@ -49,33 +49,33 @@ def probe(
     gpus: Annotated[float, Between(0)] = 0.0,
     stage: Display = lines,
 ) -> InsideSummary:
-    """Capture activations of a run, fit probes beside their controls, store rows and probes.
+    """Capture the activations of a run, fit probes and their controls, and store rows and probes.
 
     Args:
-        run: the run directory (it holds run.db).
-        reads (LIST): analyses, listed below; those of the study, else the built-in ones.
-        sites (LIST): some of pre, post (before and after the reasoning), action; those of the study, else those
-            of pre,post that the run has.
-        layers (LIST): decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all. The study's, else
-            thirds.
-        agent (NAME): whose activations, where several have token ids.
-        random_kinds (LIST): random networks beside the model: initial, permuted, default-init, or none.
-        random_seeds: random networks of each kind (5).
-        full: the complete table: all probes everywhere.
-        model (NAME): a folder or a hub name; the model of the run's study if left out.
-        device (NAME): where probes are trained, cpu or cuda; with --model also where it runs: auto, cpu, cuda:1.
-        settings (KEY=VALUE): any key of analysis.inside, e.g. probes.hidden=1024.
-        executor (NAME): where it is computed: threads (here), processes, or ray (extra ray).
-        workers: with --executor: how many processes or actors.
-        gpus (N): with --executor ray: GPUs of each actor; .5 lets two share one.
-        stage: shows the progress of a piece of work.
+        run: the run directory (it contains run.db).
+        reads (LIST): analyses to run, from the list below. Default: those of the study, else the built-in ones.
+        sites (LIST): positions to probe: pre and post (before and after the reasoning) or action. Default: those of the
+            study, else those of pre,post that the run has.
+        layers (LIST): decoder blocks, counted from 0, e.g. 7,15,23; or thirds (the last block of each third); or all.
+            Default: those of the study, else thirds.
+        agent (NAME): agent to probe; needed if several agents have token ids.
+        random_kinds (LIST): random networks used as controls: initial, permuted, default-init, or none.
+        random_seeds: number of random networks of each kind. Default: 5.
+        full: compute the complete table: all probes at all sites and layers.
+        model (NAME): model folder or hub name. Default: the model of the run's study.
+        device (NAME): where probes are trained: cpu or cuda; with --model also where the model runs: auto, cpu, cuda:1.
+        settings (KEY=VALUE): set any key of analysis.inside, e.g. probes.hidden=1024. Repeatable.
+        executor (NAME): where to compute: threads (in this process), processes or ray (needs the extra ray).
+        workers: with --executor: number of processes or actors.
+        gpus (N): with --executor ray: number of GPUs per actor; 0.5 lets two actors share one.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: a setting does not fit, or the run holds nothing to be read.
+        ValueError: if a setting is invalid, or the run has no activations to read.
     """
     check_workers(executor, workers, gpus)
-    given = {"reads": [*reads], "sites": [*sites], "layers": layers_of(layers) if layers else "", "agent": agent}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value not in ("", [])}
+    chosen = {"reads": [*reads], "sites": [*sites], "layers": layers_of(layers) if layers else "", "agent": agent}
+    changes: dict[str, Any] = {name: value for name, value in chosen.items() if value not in ("", [])}
     if [*random_kinds] == ["none"]:
         changes["random"] = None
     elif random_kinds or random_seeds is not None:
@@ -88,7 +88,7 @@ def probe(
         if name == "random" and value is not None:
             value = {**(declaration["random"] or {}), **value}
         elif name != "random":
-            declaration["full"].pop(name, None)  # what is given applies to the complete table, too
+            declaration["full"].pop(name, None)  # the given value applies to the complete table, too
         declaration[name] = value
     for setting in settings:
         set_key(declaration, setting)
@@ -99,12 +99,12 @@ def probe(
         if model:
             from goalscope.agents.models.local import LocalModel
 
-            where = "auto" if device == "cpu" else device
+            model_device = "auto" if device == "cpu" else device
 
             def random(kind: str, seed: int) -> "LocalModel":
-                return LocalModel(model, device=where, untrained=seed, random_weights=kind)
+                return LocalModel(model, device=model_device, untrained=seed, random_weights=kind)
 
-            options = {"model": LocalModel(model, device=where), "random": random}
+            options = {"model": LocalModel(model, device=model_device), "random": random}
         declared = Inside.parse(declaration, "what is asked for")
         return study_inside(
             path, declared, full=full, device=trains, stage=stage, drop_sites=not sites_named, pool=pool, **options
@@ -124,32 +124,33 @@ def patch(
     settings: Settings = (),
     stage: Display = lines,
 ) -> Iterator[InterventionSummary]:
-    """Find counterfactual pairs, change activations, store rows, and yield what each experiment found.
+    """Find counterfactual pairs, patch activations, store rows, and yield the summary of each experiment.
 
     Args:
-        run: the run directory (it holds run.db).
-        kind (NAME): a registered intervention, e.g. patching; those of the study if left out.
-        layers (LIST): blocks (-1: embedding), e.g. -1,0,3; thirds; all; auto: all of at most 12, else thirds.
-        sites (LIST): some of grid, changed, pre, post, action.
-        pairs: counterfactual pairs of each grid size, an equal share of each thing moved.
-        agent (NAME): whose activations, where several have token ids.
-        model (NAME): a folder or a hub name; the model of the run's study if left out.
-        device (NAME): with --model: auto (the default), cpu, cuda, cuda:1.
-        settings (KEY=VALUE): any key of the intervention, e.g. pairs.controls=0.
-        stage: shows the progress of a piece of work.
+        run: the run directory (it contains run.db).
+        kind (NAME): a registered intervention, e.g. patching. Default: those of the study.
+        layers (LIST): decoder blocks (-1 is the embedding), e.g. -1,0,3; or thirds; all; or auto (all of at most 12
+            blocks, else thirds).
+        sites (LIST): positions to patch: some of grid, changed, pre, post, action.
+        pairs: number of counterfactual pairs per grid size, divided equally among the things moved.
+        agent (NAME): agent to patch; needed if several agents have token ids.
+        model (NAME): model folder or hub name. Default: the model of the run's study.
+        device (NAME): with --model: auto (the default), cpu, cuda or cuda:1.
+        settings (KEY=VALUE): set any key of the intervention, e.g. pairs.controls=0. Repeatable.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: a setting does not fit, or the run holds nothing to be changed.
+        ValueError: if a setting is invalid, or the run has no activations to change.
     """
-    given: dict[str, Any] = {"sites": [*sites], "agent": agent}
-    changes = {name: value for name, value in given.items() if value}
+    chosen: dict[str, Any] = {"sites": [*sites], "agent": agent}
+    changes = {name: value for name, value in chosen.items() if value}
     if layers:
         changes["layers"] = layers if layers == "auto" else layers_of(layers, first=-1)
     if pairs is not None:
         changes["pairs"] = {"per_size": pairs}
     path = Path(run)
     with Store(path) as store:
-        declared = [one for one in experiment.declared_in(store) if not kind or one.kind == kind]  # type: ignore[attr-defined]
+        declared = [entry for entry in experiment.declared_in(store) if not kind or entry.kind == kind]  # type: ignore[attr-defined]
     parsed = list[BaseModel]()
     for intervention in declared or [registry.resolve("intervention", kind or "patching")()]:
         mapping: dict[str, Any] = intervention.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Rows of runs, measured where they are missing; the page of a run."""
+"""Measure runs whose rows are missing, and write the report of a run."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -29,16 +29,16 @@ def measure(
     measures: Collection[str] | None = None,
     stage: Stage = lines,
 ) -> RunEstimates:
-    """Measure all episodes of a run, store the rows, and return estimates with their intervals over grids.
+    """Measure all episodes of a run, store the rows, and return estimates with confidence intervals over grids.
 
     Args:
         run: the run directory.
-        by: tags of the groups, e.g. ``("agent", "size")``.
-        measures: those of which estimates are wanted; None for all. All are stored.
-        stage: shows the progress of a piece of work.
+        by: tags to group by, e.g. ``("agent", "size")``.
+        measures: measures to return; None for all. All are stored.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: the run holds no episodes, or no such measure or tag.
+        ValueError: if the run contains no episodes, or a measure or tag is unknown.
     """
     path = run.path if isinstance(run, Run) else Path(run)
     with aloud():
@@ -51,14 +51,17 @@ def measure(
 
 
 def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") -> None:
-    """Raise a ValueError for a tag that no row has."""
+    """Raise a ValueError if no row has one of the tags."""
     if absent := [name for name in by if name not in measured.values]:
         present = ", ".join(name for name in measured.values if name != "agent")
-        raise ValueError(f"{option} must name tags of this run ({present}), got {', '.join(absent)}: tag its worlds so")
+        raise ValueError(
+            f"{option} must name tags of this run ({present}), got {', '.join(absent)}: choose one of those, or add "
+            "the tag to the worlds of the study"
+        )
 
 
 def tell_missing(store: Store) -> None:
-    """Say which packages of a run are not installed here."""
+    """Report the packages of a run that are not installed here."""
     if missing := missing_packages(store):
         TALLY.tell(f"{store.path}: {missing}")
 
@@ -70,18 +73,18 @@ def measure_run(path: Path, stage: Stage = lines) -> None:
         total = count_episodes(reader)
         tell_missing(reader)
     if not total:
-        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
+        raise ValueError(f"{path} contains no episodes to measure: run its study first")
     with Store(path, "w") as store, stage("measuring") as show:
         put_measured(store, show)
         lacking, notes = left_out(store.worlds()), noted_of_answers(store)
-        keep_content_hash(store)  # for the page, which then need not compute it again
+        keep_content_hash(store)  # so that the page need not compute it again
     TALLY.tell(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}")
     for line in (*notes, *([lacking] if lacking else [])):
         TALLY.tell(line)
 
 
 def measure_missing(path: Path, stage: Stage = lines) -> None:
-    """Measure a run whose rows do not cover its episodes, with a message."""
+    """Measure a run whose rows do not cover its episodes, and say so."""
     with Store(path) as store:
         lacking = not_measured(store)
     if lacking:
@@ -89,24 +92,26 @@ def measure_missing(path: Path, stage: Stage = lines) -> None:
         measure_run(path, stage)
         with Store(path) as store:
             if lacking := not_measured(store):  # its table and its indices name different episodes
-                raise ValueError(f"{store.path} must hold the episodes that are measured, but {lacking}: it is damaged")
+                raise ValueError(
+                    f"{store.path} is damaged: after measuring it, {lacking}; see goalscope doctor {quote(str(path))}"
+                )
 
 
 def measured_rows(path: Path, stage: Stage = lines) -> Rows:
-    """Return all rows of a run for a comparison; it is measured first where they do not cover its episodes."""
+    """Return all rows of a run for a comparison, after measuring it if its rows do not cover its episodes."""
     measure_compared(path, stage)
     with Store(path) as store:
         return store.rows()
 
 
 def measure_compared(path: Path, stage: Stage = lines) -> None:
-    """Measure a run for a comparison where its rows do not cover its episodes."""
+    """Measure a run for a comparison if its rows do not cover its episodes."""
     with Store(path) as store:
         state, lacking = unfinished(store), not_measured(store)
     if state and lacking:
         raise ValueError(
-            f"the rows of a run must cover its episodes, but in {path} {lacking} and {state}; or take what is there: "
-            f"goalscope measure {quote(str(path))}"
+            f"in {path} {lacking}, and {state}; to use the episodes stored so far, run goalscope measure "
+            f"{quote(str(path))} first"
         )
     if state:
         TALLY.tell(f"{path}: {state}")
@@ -114,12 +119,12 @@ def measure_compared(path: Path, stage: Stage = lines) -> None:
 
 
 def can_report() -> bool:
-    """Return whether the library that pages need is installed (it comes with the extra `report`)."""
+    """Return whether the library that reports need is installed (it comes with the extra `report`)."""
     return find_spec("jinja2") is not None
 
 
 def write_page_of(path: Path, out: Path | None = None, ledger: Path | None = None, stage: Stage = lines) -> Path:
-    """Write the page of a run, which is measured first where its rows do not cover its episodes; return its path."""
+    """Write the report of a run and return its path. A run whose rows do not cover its episodes is measured first."""
     from goalscope.report import write_report
 
     measure_missing(path, stage)

@@ -1,4 +1,4 @@
-"""A study is run in order: first turns, episodes, activations, interventions, the page."""
+"""Run a study in stages: first moves, episodes, activations, interventions, report."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from goalscope.verdict.preflight import beyond_reach
 from goalscope.verdict.preflight.study_files import load
 
 Result = str | InsideSummary | InterventionSummary
-"""What a stage of a run ends with: a line on it, what probes found, or what an experiment with activations found."""
+"""Result of a stage: a line of text, or the summary of probes or of an experiment with activations."""
 
 
 def run(
@@ -37,25 +37,26 @@ def run(
     full: bool = False,
     stage: Display = lines,
 ) -> Run:
-    """Run a study, or go on with it; where it declares an analysis of activations, do it and write the report.
+    """Run a study, or resume it. If it declares an analysis of activations, do the analysis and write the report.
 
     Args:
-        study: a study, its file, or the name of a shipped one.
+        study: a study, its file, or the name of a shipped study.
         out: the run directory.
-        workers: calls of an agent at the same time.
-        executor, gpus: where agents act, and the share of a GPU that each has.
-        shard: "K/N" for only the K-th of N parts of the study; its activations are read after the merge.
+        workers: number of simultaneous calls to an agent.
+        executor: where agents act: "threads", "processes", "ray" or "auto".
+        gpus: number of GPUs per actor, which may be a fraction.
+        shard: "K/N" to run only the K-th of N parts of the study; its activations are read after the merge.
         full: whether to compute the complete table of a study that reads activations.
-        stage: shows the progress of a piece of work.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: the study or an option does not fit, or the directory holds something else.
+        ValueError: if the study or an option is invalid, or the directory contains something else.
     """
     read = study if isinstance(study, Study) else load(study)
-    passed = {"study": read.name, "workers": workers}
+    arguments = {"study": read.name, "workers": workers}
     options: dict[str, Any] = {"executor": executor, "gpus": gpus, "shard": shard, "full": full}
     with aloud():
-        for done in stages(read, Path(out), workers, passed=passed, guide=False, stage=stage, **options):
+        for done in stages(read, Path(out), workers, passed=arguments, guide=False, stage=stage, **options):
             if isinstance(done, str):
                 TALLY.tell(done)
     return Run(Path(out))
@@ -75,32 +76,34 @@ def stages(
     command: str = "run",
     stage: Display = lines,
 ) -> Iterator[Result]:
-    """Run a study, or go on with it, and yield the result of each stage when it ends.
+    """Run or resume a study, and yield the result of each stage as it ends.
 
     Args:
         study: the study.
         out: the run directory.
-        workers, executor, gpus: where agents act.
-        passed, command: the user's command and arguments, for the record.
+        workers, executor, gpus: where agents act, see `run`.
+        passed, command: the user's arguments and command, for the record.
         full: whether to compute the complete table of a study that reads activations.
         guide: whether to name the next command.
-        shard: only this part of the study; its activations are read after the merge.
-        stage: shows the progress of a piece of work.
+        shard: run only this part of the study; its activations are read after the merge.
+        stage: shows the progress of a task.
     """
     part = None if shard is None else StudyShard.parse(shard)
     inside = study.analysis.inside if study.analysis is not None else None
     interventions = study.analysis.interventions if study.analysis is not None else ()
     if full and inside is None:
-        raise ValueError(f"--full must come with a study that declares analysis: inside:, {study.name} does not")
+        raise ValueError(
+            f"--full applies to studies that declare analysis: inside:, but {study.name} does not: leave it out"
+        )
     names = [agent.name for agent in study.agents()]
     if inside is not None and inside.agent is not None and inside.agent not in names:
         raise ValueError(
-            f"the study reads the activations of {inside.agent}, which must be among the agents that are run "
-            f"({', '.join(names)}): add it, or change analysis.inside.agent"
+            f"analysis.inside.agent is {inside.agent}, but the agents to run are {', '.join(names)}: add it to the "
+            "agents, or change analysis.inside.agent"
         )
     yield size_of(study)
     check_kept_apart(out, imported=False)
-    if not unmade(out / DATABASE):  # another study is refused before a model is loaded or asked
+    if not unmade(out / DATABASE):  # refuse another study before loading or asking a model
         with Store(out) as store:
             store.check_study(study)
     for line in beyond_reach(study):
@@ -123,7 +126,7 @@ def stages(
             progress=lambda finished, total, steps, left: show(finished, total, left),
         )
     if Path(done.directory) != out:
-        TALLY.tell(f"{out} was renamed while it was written to: the run goes on in {done.directory}")
+        TALLY.tell(f"{out} was renamed during the run, which continues in {done.directory}")
         out = Path(done.directory)
     reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
     yield (
@@ -134,15 +137,13 @@ def stages(
     with Store(out) as store:
         for line in noted_of_answers(store):
             TALLY.tell(line)
-    if done.replayed > sum(one["asked"] for one in first) or done.lost:
+    if done.replayed > sum(record["asked"] for record in first) or done.lost:
         yield f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost"
     if part is not None:
         later = (
-            ", and goalscope run on the merged run works on its activations"
-            if inside is not None or interventions
-            else ""
+            ", then goalscope run on the merged run for its activations" if inside is not None or interventions else ""
         )
-        yield f"shard {part}; next, once all {part.of} are there: goalscope merge OUT {quote(str(out))} ...{later}"
+        yield f"shard {part}; next, once all {part.of} are done: goalscope merge OUT {quote(str(out))} ...{later}"
     elif inside is not None or interventions:
         if inside is not None:
             yield study_inside(out, inside, full=full, stage=stage, drop_sites=True)
@@ -159,7 +160,7 @@ def stages(
 
 
 def size_of(study: Study) -> str:
-    """Return the size of a study in words."""
+    """Describe the size of a study in words."""
     size = study.size()
     return (
         f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
@@ -168,7 +169,7 @@ def size_of(study: Study) -> str:
 
 
 def check_kept_apart(out: Path, *, imported: bool) -> None:
-    """Raise a ValueError where a directory would hold imported trajectories and episodes of a study."""
+    """Raise a ValueError if a directory would mix imported trajectories with episodes of a study."""
     if unmade(out / DATABASE):
         return
     with Store(out) as store:
@@ -181,22 +182,22 @@ def check_kept_apart(out: Path, *, imported: bool) -> None:
     else:
         return
     raise ValueError(
-        f"{new} must have a directory of {'their' if imported else 'its'} own, but {out} holds {existing}: choose "
-        f"another one (goalscope compare {quote(str(out))} OTHER compares both)"
+        f"cannot store {new} in {out}, which contains {existing}: choose another directory (goalscope compare "
+        f"{quote(str(out))} OTHER compares both)"
     )
 
 
 def _tell_changed_analysis(study: Study, out: Path) -> None:
-    """Say so where the declared analysis differs from that of the stored study, which stays."""
+    """Say so if the declared analysis differs from the one stored with the study, which is kept."""
     with Store(out) as store:
         stored = store.study()
     if stored is not None and _tests(stored) != _tests(study):
         TALLY.tell(
-            f"the analysis that {out} declared when it was begun stays, the one of the study given now differs; "
-            "compare with other margins: goalscope compare RUN --transforms --margin ..."
+            f"{out} keeps the analysis that it declared when it was begun, although the study now declares another; "
+            "to compare with other margins: goalscope compare RUN --transforms --margin ..."
         )
 
 
 def _tests(study: Study) -> object:
-    """Return the declared tests of a study; its declared probing may change between sessions."""
+    """Return the declared tests of a study. Its declared probing is not included, as it may change between sessions."""
     return (None, ()) if study.analysis is None else (study.analysis.invariance, study.analysis.pairs)

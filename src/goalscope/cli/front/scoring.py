@@ -1,4 +1,4 @@
-"""Exploration and exploitation errors of a user's log: scored, stored, returned by agent, without any model."""
+"""Score the exploration and exploitation errors in a user's log; store and return them by agent."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,19 +22,20 @@ from goalscope.stats import Estimate, estimate_mean
 from goalscope.stats.records import Records
 
 COUNTED: Final = ("steps", "blocked", "unparsable", "detours")
-"""Numbers of steps that are summed over the episodes of an agent."""
+"""Counts of steps that are summed over the episodes of an agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredAgent:
-    """Results of one agent: counts over all episodes, success and errors over maps.
+    """Results of one agent: counts over all episodes; success and errors averaged over maps.
 
     Attributes:
-        agent: its name in the log, "" without one.
-        errors: of exploration and of exploitation.
+        agent: its name in the log, "" if it has none.
+        errors: the exploration and the exploitation error.
         success: share of episodes that achieve the goal.
-        episodes, maps: their numbers.
-        counts: of `COUNTED`.
+        episodes: number of episodes.
+        maps: number of maps.
+        counts: number of steps of each kind in `COUNTED`.
     """
 
     agent: str
@@ -46,7 +47,7 @@ class ScoredAgent:
 
     @classmethod
     def of(cls, agent: str, scored: Sequence[tuple[Summary, str]]) -> "ScoredAgent":
-        """Return the results of the summaries of an agent's episodes, each with the id of its map."""
+        """Return the results of an agent from the summaries of its episodes, each with the id of its map."""
         summaries, maps = zip(*scored, strict=True)
         return cls(
             agent=agent,
@@ -70,7 +71,7 @@ class ScoredAgent:
                 "errors": error.errors,
                 "steps": error.steps,
             }
-        # The steps are those of all episodes; each error names those of its kind.
+        # "steps" counts the steps of all kinds, while each error has the number of its own kind.
         return content | {name: count for name, count in self.counts.items() if name != "steps"}
 
 
@@ -79,10 +80,10 @@ class ScoredLog(Records):
     """Results of a log.
 
     Attributes:
-        distances: where distances were measured.
-        agents: by agent, in the order of the log.
+        distances: graph in which distances were measured.
+        agents: results by agent, in the order of the log.
         ledger: problems and counts.
-        page: of the run that was kept, None without one or without the extra ``report``.
+        page: report of the stored run; None if none was stored, or without the extra ``report``.
     """
 
     distances: str
@@ -92,28 +93,28 @@ class ScoredLog(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record for each agent and error: the mean over episodes and maps with its interval, and counts."""
+        """One record per agent and error: the mean over episodes and maps with its interval, and counts."""
         return [
             {
-                "agent": one.agent,
+                "agent": agent.agent,
                 "error": error.kind,
                 **{name: getattr(error.mean, name) for name in ("value", "low", "high")},
                 "pooled": error.pooled.value,
                 "errors": error.errors,
                 "steps": error.steps,
-                "episodes": one.episodes,
-                "maps": one.maps,
-                "success": one.success.value,
+                "episodes": agent.episodes,
+                "maps": agent.maps,
+                "success": agent.success.value,
             }
-            for one in self.agents
-            for error in one.errors
+            for agent in self.agents
+            for error in agent.errors
         ]
 
     def to_plain(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
             "distances": self.distances,
-            "agents": {one.agent: one.to_plain() for one in self.agents},
+            "agents": {agent.agent: agent.to_plain() for agent in self.agents},
             "counts": dict(self.ledger.counts),
             "problems": [str(problem) for problem in self.ledger.problems],
         }
@@ -128,32 +129,30 @@ def score(
     report: Annotated[str | Path | None, Writes("directory")] = None,
     stage: Stage = lines,
 ) -> ScoredLog:
-    """Score a log of episodes of task worlds, without any model; return the errors of each agent.
+    """Score a log of episodes in task worlds, without any model; return the errors of each agent.
 
     Args:
-        path (FILE): episodes of task worlds as JSON lines.
-        out: write the score of each episode there, as JSON lines.
-        steps: write every step to --out, too.
-        distances (GRAPH): where distances are measured: known, map or observed.
-        report: also keep the episodes as a run there, and write its report.
-        stage: shows the progress of a piece of work.
+        path (FILE): a log of episodes in task worlds, as JSON lines.
+        out: write the score of each episode to this file, as JSON lines.
+        steps: also write every step to --out.
+        distances (GRAPH): the graph in which distances are measured: known, map or observed.
+        report: also store the episodes as a run in this directory, and write its report.
+        stage: shows the progress of a task.
 
     Raises:
-        ValueError: options that do not go together, or that name what is there already.
-        OSError: a file cannot be read or written.
+        ValueError: if options exclude each other, or an output exists already.
+        OSError: if a file cannot be read or written.
     """
     log, scores, run_path = Path(path), None if out is None else Path(out), None if report is None else Path(report)
     graph = next((name for name in DISTANCES if name == distances), None)
     if graph is None:
         raise ValueError(f"--distances must be one of {', '.join(DISTANCES)}, got {distances}")
     if steps and scores is None:
-        raise ValueError("--steps must be given together with --out FILE, where the steps are written")
+        raise ValueError("--steps writes the steps to the file of --out: add --out FILE")
     if scores is not None and anything_at(scores) and scores.resolve() == log.resolve():
         raise ValueError(f"--out must be another file than the log, got {scores}")
     if Folder(log).is_there():
-        raise ValueError(
-            f"score must be given a log of JSON lines, got the directory {log}: goalscope measure reads runs"
-        )
+        raise ValueError(f"score reads a log of JSON lines, but {log} is a directory: for a run, use goalscope measure")
     if run_path is not None:
         _check_report(run_path, distances)
     ledger, by_agent = ImportLog(), dict[str, list[tuple[Summary, str]]]()
@@ -181,17 +180,17 @@ def score(
 
 
 def _check_report(folder: Path, distances: str) -> None:
-    """Raise a ValueError for a report whose errors would differ from the scores, or that would mix two logs."""
+    """Raise a ValueError if the report would show other errors than the scores, or would mix two logs."""
     if distances != "known":
         raise ValueError(
-            f"--report must come with --distances known, by which a run is measured, got {distances}: leave one out"
+            f"--report always measures with --distances known, but got {distances}: leave out one of the two options"
         )
     if not unmade(folder / DATABASE):
-        raise ValueError(f"--report must be a new run directory, but {folder} holds a run: choose another one")
+        raise ValueError(f"--report must be a new directory, but {folder} contains a run: choose another one")
 
 
 def _reported(folder: Path, stage: Stage) -> Path | None:
-    """Measure the stored episodes and write their page; without the extra, say how to install it."""
+    """Measure the stored episodes and write their report; without the extra, say how to install it."""
     with aloud():
         if can_report():
             return write_page_of(folder, stage=stage)

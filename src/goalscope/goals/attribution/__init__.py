@@ -1,6 +1,6 @@
-"""What an agent is after, by several methods: a claim that is frozen before it is tested on worlds that separate.
+"""Attribute goals to an agent by several methods, and freeze the claim before testing it on new worlds.
 
-A method is a function of a `Trial` under `@attribution`. Which hypotheses there are is in `goalscope.goals.hypotheses`.
+A method is a function of a `Trial`, registered with `@attribution`. Hypotheses are in `goalscope.goals.hypotheses`.
 """
 
 from goalscope.goals.attribution.claim import (

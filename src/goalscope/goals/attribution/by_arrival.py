@@ -1,4 +1,4 @@
-"""Which place is reached first: simple, and blind to places that are passed on the way to others.
+"""Attribution by the place that the agent reaches first: simple, but misled by places on the way to other places.
 
 For each episode, the first of the places and events of the bank that held in one of its states. The same share is
 computed for an agent that takes all offered actions equally often, exactly, by forward propagation in the same worlds:
@@ -18,25 +18,27 @@ from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.views import Undefined
 
 LEAST = 0.25
-"""Share of first arrivals beyond those of a random agent that a place must have to be named."""
+"""Minimum excess of a place's share of first arrivals over that of a random agent, for the place to be named."""
 
 
 @attribution("first arrival")
 def by_arrival(trial: Trial) -> Attribution:
-    """Return which place or event is reached first more often than without looking."""
-    names = [name for name, one in trial.bank.items() if one.kind in ("place", "event")]
+    """Name the place or event that the agent reaches first more often than a random agent does."""
+    names = [name for name, hypothesis in trial.bank.items() if hypothesis.kind in ("place", "event")]
     if not names:
-        raise Undefined("it needs a place or an event among the hypotheses")
+        raise Undefined("first arrival needs a place or an event among the hypotheses")
     clusters: dict[str, list[Array]] = {}
-    for one in trial.answers:
-        where = np.zeros((len(names), one.world.process.states), dtype=bool)
+    for answers in trial.answers:
+        in_place = np.zeros((len(names), answers.world.process.states), dtype=bool)
         for number, name in enumerate(names):
             try:
-                where[number] = trial.bank[name].where(one.world)
+                in_place[number] = trial.bank[name].where(answers.world)
             except Undefined:
                 continue
-        clusters.setdefault(one.cluster, []).append(_first(one, where) - arrivals(one.world, where, one.world.even))
-    excess = np.array([np.mean(found, axis=0) for found in clusters.values()])  # [G, K]
+        clusters.setdefault(answers.cluster, []).append(
+            _first(answers, in_place) - arrivals(answers.world, in_place, answers.world.even)
+        )
+    excess = np.array([np.mean(excesses, axis=0) for excesses in clusters.values()])  # [G, K]
     value, low = excess.mean(axis=0), np.array([lower_end(excess[:, k], trial.level) for k in range(len(names))])
     best = int(value.argmax())
     equal = [k for k in range(len(names)) if k == best or lower_end(excess[:, best] - excess[:, k], trial.level) <= 0]
@@ -44,47 +46,47 @@ def by_arrival(trial: Trial) -> Attribution:
     chosen = tuple(names[k] for k in equal) if enough else ()
     kind: Kind = "undecided" if not enough else "named" if len(chosen) == 1 else "set"
     parts = [PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
-    said = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than without looking"
+    sentence = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than by a random agent"
     return Attribution(
         method="first arrival",
         kind=kind,
         names=chosen,
-        sentence=said if enough else f"not shown: {said}",
+        sentence=sentence if enough else f"not shown: {sentence}",
         weights=dict(zip(names, value.tolist(), strict=True)),
         predicts=tuple(parts),
         details={"low": dict(zip(names, low.tolist(), strict=True))},
     )
 
 
-def _first(one: Answers, where: Mask) -> Array:
+def _first(answers: Answers, in_place: Mask) -> Array:
     """Return ``[K]`` the share of episodes in which each place is the first."""
-    found = np.zeros(len(where))
-    for episode, last in enumerate(one.last.tolist()):
-        walk = [*one.state[one.episode == episode].tolist(), last]
-        hits = where[:, walk]
+    first_count = np.zeros(len(in_place))
+    for episode, last in enumerate(answers.last.tolist()):
+        walk = [*answers.state[answers.episode == episode].tolist(), last]
+        hits = in_place[:, walk]
         if hits.any():
-            found += hits[:, int(hits.any(axis=0).argmax())]
-    return found / len(one.last)
+            first_count += hits[:, int(hits.any(axis=0).argmax())]
+    return first_count / len(answers.last)
 
 
-def arrivals(world: FiniteWorld, where: Mask, policy: Array) -> Array:
-    """Return ``[K]`` the probability that each of K places is the first one, exactly.
+def arrivals(world: FiniteWorld, in_place: Mask, policy: Array) -> Array:
+    """Compute the exact probability that each of K places is reached first, ``[K]``.
 
     Args:
         world: the world.
-        where: ``[K, S]`` the states of each place.
+        in_place: ``[K, S]`` the states of each place.
         policy: ``[S, A]`` the probabilities of actions.
     """
-    mass, found = world.process.start, np.zeros(len(where))
+    mass, arrived = world.process.start, np.zeros(len(in_place))
     for _ in range(world.horizon):
-        found += where @ mass
-        mass = np.where(where.any(axis=0), 0.0, mass)
+        arrived += in_place @ mass
+        mass = np.where(in_place.any(axis=0), 0.0, mass)
         mass = world.process.base.flow(mass[:, None] * policy)
-    return np.asarray(found + where @ mass)
+    return np.asarray(arrived + in_place @ mass)
 
 
 def lower_end(values: Array, level: float) -> float:
-    """Return the lower end of the mean of ``[G]`` values over clusters, Student's t, one-sided."""
+    """Return the one-sided lower confidence bound (Student's t) of the mean of ``[G]`` cluster values."""
     if len(values) < 2:
         return float("-inf")
     from scipy.special import stdtrit

@@ -1,12 +1,13 @@
-"""Counterfactual behaviour: an object is moved, everything else stays, and the agent is asked for one turn.
+"""Attribution by counterfactual behaviour: move one object, keep everything else, and ask the agent for one move.
 
-In the first state of each world the goal lies elsewhere, or the key, in `CHANGES` versions each; both answers to the
-first step of the episode are those of the world as it is. Hypotheses are held against all of these turns by the rule of
-`goals.hypotheses.score`, a world with its versions one cluster. Two that call for the same actions wherever the
-agent was seen are told apart by a move of the object that one of them is about: where goals always lie in a corner, by
-the goal elsewhere. What the moves depend on stands beside it in words, see `goalscope.goals.counterfactual.dependence`.
+For each world we build `CHANGES` versions with the goal elsewhere and `CHANGES` with the key elsewhere, and ask twice
+for the first move in each. The recorded answers to the first step stand for the unchanged world. The consistency score
+(`goals.hypotheses.score`) then compares the hypotheses on all of these moves; a world and its versions form one
+cluster. This separates hypotheses that agree in every recorded state: if the goal always lies in a corner, moving the
+goal separates "goal" from "corner". The verdict also says what the moves depend on, see
+`goalscope.goals.counterfactual.dependence`.
 
-What is found holds of first states and of changed worlds: in others an agent may do something else.
+The result is about first states and changed worlds only; elsewhere an agent may behave differently.
 """
 
 from collections.abc import Iterator
@@ -29,65 +30,76 @@ from goalscope.worlds.gridworld import GridWorld
 
 MOVED: Final[tuple[Thing, ...]] = ("goal", "key")
 CHANGES: Final = 3
-"""Versions of a world for each object, two answers each."""
+"""Number of changed versions of a world for each object; the agent answers twice in each."""
 
 
 @attribution("counterfactual", asks="turns")
 def by_counterfactual(trial: Trial) -> Attribution:
-    """Return which hypothesis the first turns follow where an object was moved."""
+    """Name the hypothesis that the agent's first moves follow after an object was moved."""
     ask = trial.asking
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
-    shown = {one.world.world.id: one for each in trial.answers if (one := _first_step(each)) is not None}
-    versions = [(own, thing, world) for own in shown for thing, world in _versions(shown[own], trial.seed)]
+    originals = {
+        first_step.world.world.id: first_step
+        for answers in trial.answers
+        if (first_step := _first_step(answers)) is not None
+    }
+    versions = [
+        (original_id, thing, world)
+        for original_id in originals
+        for thing, world in _versions(originals[original_id], trial.seed)
+    ]
     if not versions:
-        raise Undefined("it needs whole grids in which a goal or a key can lie elsewhere")
-    told = {one.world.world.id: one for one in ask([world for _, _, world in versions])}
-    sums = evidence([*shown.values(), *told.values()], trial.hypotheses, len(trial.bank))
-    found = judge(sums, seed=trial.seed, level=trial.level)
-    exact = any((one.first % 1 > 0).any() for one in trial.answers)
-    sides = {own: Asked(cluster=one.cluster, tags={}, side=_side(one, exact)) for own, one in shown.items()}
-    for own, thing, world in versions:
-        if (one := told.get(world.world.id)) is not None:
-            sides[own].changed.setdefault(thing, []).append(_side(one, exact))
-    moved = dependences({"the agent": [one for one in sides.values() if one.changed]}, level=trial.level)
-    said = of_verdict("counterfactual", found, trial)
-    depends = {one.moved: {"answer": one.answer, "share": one.share.value} for one in moved}
-    return said.model_copy(
+        raise Undefined("counterfactual needs fully visible grids in which the goal or the key can lie elsewhere")
+    version_answers = {answers.world.world.id: answers for answers in ask([world for _, _, world in versions])}
+    sums = evidence([*originals.values(), *version_answers.values()], trial.hypotheses, len(trial.bank))
+    verdict = judge(sums, seed=trial.seed, level=trial.level)
+    exact = any((answers.first % 1 > 0).any() for answers in trial.answers)
+    sides = {
+        original_id: Asked(cluster=answers.cluster, tags={}, side=_side(answers, exact))
+        for original_id, answers in originals.items()
+    }
+    for original_id, thing, world in versions:
+        if (answers := version_answers.get(world.world.id)) is not None:
+            sides[original_id].changed.setdefault(thing, []).append(_side(answers, exact))
+    moved = dependences({"the agent": [state for state in sides.values() if state.changed]}, level=trial.level)
+    claim = of_verdict("counterfactual", verdict, trial)
+    depends = {dependence.moved: {"answer": dependence.answer, "share": dependence.share.value} for dependence in moved}
+    return claim.model_copy(
         update={
-            "sentence": f"with the {' or the '.join(depends)} moved: {said.sentence}. {sentence(moved)}",
-            "details": {**said.details, "depends": depends},
+            "sentence": f"with the {' or the '.join(depends)} moved: {claim.sentence}. {sentence(moved)}",
+            "details": {**claim.details, "depends": depends},
         }
     )
 
 
-def _first_step(one: Answers) -> Answers | None:
-    """Return the answers to the first step in a grid that shows its agent and its goal, None where there are none."""
-    world = one.world.world
-    first = np.flatnonzero(one.time == 0)[:1]
+def _first_step(answers: Answers) -> Answers | None:
+    """Return the answers to the first step in a grid that shows its agent and a reachable goal, or None."""
+    world = answers.world.world
+    first = np.flatnonzero(answers.time == 0)[:1]
     if not isinstance(world, GridWorld) or world.grid.start is None or not len(first) or not best_actions(world.grid):
         return None
     return Answers(
-        world=one.world,
-        state=one.state[first],
-        time=one.time[first],
+        world=answers.world,
+        state=answers.state[first],
+        time=answers.time[first],
         episode=np.zeros(1, dtype=np.int64),
-        last=one.state[first],
-        left=np.array([one.world.horizon]),
-        first=one.first[first],
-        second=None if one.second is None else one.second[first],
+        last=answers.state[first],
+        left=np.array([answers.world.horizon]),
+        first=answers.first[first],
+        second=None if answers.second is None else answers.second[first],
     )
 
 
-def _versions(one: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]]:
-    """Yield what was moved and the world with it elsewhere, of the cluster of the first."""
+def _versions(answers: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]]:
+    """Yield each moved object and the changed world, which keeps the cluster of the original."""
     for thing in MOVED:
-        rng = stream(seed, "moved", one.world.world.id, thing)
-        for grid in changed_grids(one.world.grid, thing, CHANGES, rng=rng):
-            yield thing, finite_world(GridWorld(grid=grid, cluster=one.cluster), one.world.horizon)
+        rng = stream(seed, "moved", answers.world.world.id, thing)
+        for grid in changed_grids(answers.world.grid, thing, CHANGES, rng=rng):
+            yield thing, finite_world(GridWorld(grid=grid, cluster=answers.cluster), answers.world.horizon)
 
 
-def _side(one: Answers, exact: bool) -> WorldTurns:
-    """Return both answers of one step as turns; ``exact``: they are the probabilities of moves."""
-    assert one.second is not None
-    return WorldTurns(counts=one.first[0] + one.second[0], policy=one.first[0] if exact else None)
+def _side(answers: Answers, exact: bool) -> WorldTurns:
+    """Convert both answers of one step to `WorldTurns`; ``exact`` means that they are move probabilities."""
+    assert answers.second is not None
+    return WorldTurns(counts=answers.first[0] + answers.second[0], policy=answers.first[0] if exact else None)

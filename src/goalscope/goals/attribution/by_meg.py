@@ -1,6 +1,6 @@
-"""Maximum-entropy goal-directedness: the decision of `goalscope.goals.decision` where no second answers are known.
+"""Attribution by maximum-entropy goal-directedness (MEG), which needs a single answer per step.
 
-It cannot tell noise from an aim that was not asked for: "not explained", never "none of the named".
+MEG cannot distinguish noise from a goal outside the bank, so it answers "not explained" and never "none of these".
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from goalscope.goals.words import say
 
 @attribution("meg")
 def by_meg(trial: Trial) -> Attribution:
-    """Return the hypothesis with the most MEG, if it explains what the agent does and beats its rivals."""
+    """Name the hypothesis with the greatest MEG if it explains the agent's moves and exceeds its rivals."""
     try:
         measured = directedness(
             trial.states,
@@ -25,18 +25,18 @@ def by_meg(trial: Trial) -> Attribution:
             state_blind=True,
         )
     except ValueError:
-        raise Undefined("it needs a hypothesis with a utility of states: a place, an event or a sum of such") from None
-    found = by_single_answers(trial.states, trial.bank, measured, level=trial.level, seed=trial.seed)
-    if found.answer == "untestable":
-        raise Undefined(found.why)
-    goals = {one.hypothesis: one for one in measured.estimates if not one.cell}
+        raise Undefined("meg needs a hypothesis with a utility: a place, an event or a sum of these") from None
+    finding = by_single_answers(trial.states, trial.bank, measured, level=trial.level, seed=trial.seed)
+    if finding.answer == "untestable":
+        raise Undefined(finding.why)
+    goals = {estimate.hypothesis: estimate for estimate in measured.estimates if not estimate.cell}
     shares = {name: share.value for name, goal in goals.items() if (share := share_of(goal)) is not None}
-    named = found.names if found.answer == "yes" else ()
+    named = finding.names if finding.answer == "yes" else ()
     return Attribution(
         method="meg",
-        kind=kind_of(found),
-        names=found.names,
-        sentence=say(found, "it").rstrip("."),
+        kind=kind_of(finding),
+        names=finding.names,
+        sentence=say(finding, "it").rstrip("."),
         weights=shares,
         predicts=tuple(
             # Beyond 40 nats a soft policy misses its limit by exp(-40).

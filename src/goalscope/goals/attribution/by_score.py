@@ -1,4 +1,4 @@
-"""The score of all hypotheses with the agent's own noise as the ceiling; see `goalscope.goals.hypotheses.score`."""
+"""Attribution by the consistency score, whose ceiling is the agent's noise (`goalscope.goals.hypotheses.score`)."""
 
 from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution
 from goalscope.goals.hypotheses.score import ScoreVerdict, judge
@@ -7,32 +7,32 @@ from goalscope.goals.hypotheses.views import Undefined
 
 @attribution("score")
 def by_score(trial: Trial) -> Attribution:
-    """Return the verdict of the rule; it needs two answers to each step, or their probabilities."""
+    """Return the verdict of the consistency score; it needs two answers per step, or the action probabilities."""
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
     return of_verdict("score", judge(trial.evidence, seed=trial.seed, level=trial.level), trial)
 
 
-def of_verdict(method: str, found: ScoreVerdict, trial: Trial) -> Attribution:
-    """Return a verdict of the rule as what a method says."""
-    asked = [name for name in found.names if name in trial.bank]
-    follows = found.kind in ("named", "set", "partly")
+def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
+    """Turn a verdict of the consistency score into an attribution."""
+    bank_names = [name for name in verdict.names if name in trial.bank]
+    follows = verdict.kind in ("named", "set", "partly")
     parts = [
         PredictedPart(
-            hypothesis=trial.hypotheses[name].text, weight=1 / len(asked), strength=found.score(name).strength[0]
+            hypothesis=trial.hypotheses[name].text, weight=1 / len(bank_names), strength=verdict.score(name).strength[0]
         )
-        for name in (asked if follows else [])
+        for name in (bank_names if follows else [])
     ]
-    if found.kind == "habit":
-        parts = [PredictedPart(hypothesis=found.names[0], weight=1.0)]
-    if found.kind == "random":
+    if verdict.kind == "habit":
+        parts = [PredictedPart(hypothesis=verdict.names[0], weight=1.0)]
+    if verdict.kind == "random":
         parts = [PredictedPart(hypothesis="random", weight=1.0)]
     return Attribution(
         method=method,
-        kind=found.kind,
-        names=found.names,
-        sentence=found.sentence(),
-        weights={name: found.score(name).consistency[0] for name in trial.bank},
+        kind=verdict.kind,
+        names=verdict.names,
+        sentence=verdict.sentence(),
+        weights={name: verdict.score(name).consistency[0] for name in trial.bank},
         predicts=tuple(parts),
-        score=found,
+        score=verdict,
     )

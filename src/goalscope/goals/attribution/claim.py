@@ -1,13 +1,13 @@
-"""A claim is frozen before it is tested: what each method says and predicts, under one content id, written to a file.
+"""Freeze a claim before it is tested: the verdicts and predictions of all methods, in a file with one content id.
 
-Then the worlds that separate are opened, and the single actions that the agent takes there are scored, in means over
-clusters of worlds (p the predicted probabilities of a step, a the action taken, a' the second answer, q the agent's own
-unknown probabilities):
+The claim is then tested in new worlds that separate the hypotheses: each action that the agent takes there is scored,
+and the scores are averaged over clusters of worlds. Below, p are the predicted probabilities of a step, a is the action
+taken, a' the second answer, and q the agent's own unknown probabilities:
 
     log score       mean log p(a), in nats; all offered actions equally likely have -log m
     its ceiling     log of the mean of 1[a = a']: E log p(a) <= E log sum q^2 <= log E 1[a = a'], whatever p
     distance        mean of 1[a = a'] - 2 p(a) + sum p^2, unbiased for |p - q|^2, 0 for the agent's own probabilities
-    calibration     of each tenth of the predicted probabilities: their mean, and how often these actions were taken
+    calibration     for each tenth of the predicted probabilities: their mean, and how often these actions were taken
 
 Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's inequality for the ceiling.
 """
@@ -47,19 +47,19 @@ _MOST_ACTIONS: Final = 10_000
 
 
 class Stratum(StrictRecord):
-    """Worlds that are judged together.
+    """A group of worlds that is judged together.
 
     Attributes:
-        name: such as "phase trained"; "" for all worlds.
-        clusters: their number.
-        often: number of actions of a world -> ``[A]`` how often the agent took each of them.
-        attributions: what each method says; the file calls them "said".
-        answer, names, bar: of the decision of `goalscope.goals.decision`, with the bar that what it names must pass in
-            other worlds (`goalscope.goals.gain`); "", () and None where it was not asked, or claims nothing.
-        refused: method -> why it says nothing; not in the file.
+        name: name of the group, such as "phase trained"; "" for all worlds.
+        clusters: number of clusters of worlds.
+        often: number of actions A -> ``[A]`` frequency of each action in the worlds with A actions.
+        attributions: the verdict of each method; the file calls this key "said".
+        answer, names, bar: answer and names of the decision (`goalscope.goals.decision`), and the gain that the named
+            hypothesis must exceed in other worlds (`goalscope.goals.gain`); "", () and None without a decision.
+        refused: method -> why it gives no verdict; not in the file.
     """
 
-    # Not `alias`, by which type checkers would ask for the key of the file in Python, too.
+    # With `alias` instead, type checkers would demand the file's key in Python code as well.
     model_config = ConfigDict(populate_by_name=True)
 
     name: BoundedName
@@ -82,17 +82,17 @@ class Stratum(StrictRecord):
 
 
 class FrozenClaim(SealedRecord):
-    """What methods say of an agent, and what they predict, as `claim.json` holds it.
+    """The verdicts and predictions of methods about one agent, as stored in `claim.json`.
 
-    Names and sentences for readers are part of neither the file nor the id, and are empty after it was read.
+    Sentences for readers are stored neither in the file nor in the id; they are empty after reading.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        agent: its content id.
-        hypotheses: the bank, as `write_hypotheses` has it.
-        worlds: content id of the worlds that were looked at.
-        tested_on: the study, or the run, whose worlds it will be tested on; None for none.
-        strata: by group of worlds.
+        version: version of the file format; other versions are refused.
+        agent: content id of the agent.
+        hypotheses: the bank, as written by `write_hypotheses`.
+        worlds: content id of the worlds that the claim is based on.
+        tested_on: study or run whose worlds the claim will be tested on; None if none is named.
+        strata: verdicts by group of worlds.
     """
 
     what: ClassVar[str] = "frozen claim"
@@ -106,29 +106,30 @@ class FrozenClaim(SealedRecord):
     strata: tuple[Stratum, ...] = Field(min_length=1, max_length=MOST_ENTRIES)
 
     def plain(self) -> dict[str, Any]:
-        """Return what is frozen as plain values, as JSON holds them."""
+        """Return the frozen content as plain JSON values."""
         of_method = {"sentence": True, "score": True, "details": True}
         of_stratum: dict[str, Any] = {"refused": True, "attributions": {"__all__": of_method}}
         return self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
 
     @property
     def id(self) -> str:
-        """Content id of the claim, whatever the form of its file."""
+        """Content id of the claim; it does not depend on the version of the file format."""
         return content_id("claim", {key: value for key, value in self.plain().items() if key != "version"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionScore:
-    """How well a method of a claim predicts single actions in new worlds.
+    """How well one method of a claim predicts single actions in new worlds.
 
     Attributes:
-        stratum, method: of the claim.
-        clusters, steps: of the new worlds.
-        log_score: mean, lower and upper end, nats an action.
-        random: the same mean of equally likely actions.
-        ceiling: that no prediction exceeds in the mean; None without second answers.
-        distance: mean, lower and upper end of the squared distance from the agent's own probabilities; None likewise.
-        calibration: (mean predicted, share taken, number) for each tenth of the predicted probabilities that occurs.
+        stratum, method: group of worlds and method of the claim.
+        clusters, steps: number of clusters and of steps in the new worlds.
+        log_score: mean log score with lower and upper end, in nats per action.
+        random: mean log score of equally likely actions, in nats per action.
+        ceiling: log score that no prediction exceeds on average; None without second answers.
+        distance: squared distance from the agent's own probabilities with lower and upper end; None without second
+            answers.
+        calibration: (mean predicted probability, share taken, count) for each tenth of the predicted probabilities.
     """
 
     stratum: str
@@ -143,28 +144,28 @@ class PredictionScore:
 
 
 def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
-    """Return what methods say of some worlds; one that fails or does not apply is named with the reason."""
-    said, refused = list[Attribution](), dict[str, str]()
+    """Apply methods to one group of worlds; methods that fail or do not apply are listed with the reason."""
+    attributions, refused = list[Attribution](), dict[str, str]()
 
     def work(method: str) -> None:
         before = trial.turns
         try:
-            one: Attribution = registry.resolve("attribution", method)(trial)
-            said.append(one.model_copy(update={"turns": trial.turns - before}))
+            verdict: Attribution = registry.resolve("attribution", method)(trial)
+            attributions.append(verdict.model_copy(update={"turns": trial.turns - before}))
         except Undefined as error:
             refused[method] = str(error)
 
     for method in methods:
         attempt("attribution", method, partial(work, method), partial(refused.setdefault, method))
     often: dict[int, Array] = {}
-    for one in trial.answers:
-        size = one.world.process.actions
-        often[size] = often.get(size, np.zeros(size)) + one.first.sum(axis=0)
+    for answers in trial.answers:
+        size = answers.world.process.actions
+        often[size] = often.get(size, np.zeros(size)) + answers.first.sum(axis=0)
     return Stratum(
         name=name,
-        clusters=len({one.cluster for one in trial.answers}),
+        clusters=len({answers.cluster for answers in trial.answers}),
         often={size: tuple((count / count.sum()).tolist()) for size, count in often.items()},
-        attributions=tuple(said),
+        attributions=tuple(attributions),
         refused=refused,
     )
 
@@ -172,12 +173,20 @@ def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
 def claim_of(
     agent: str,
     bank: Mapping[str, Any],
-    given: Sequence[Answers],
+    all_answers: Sequence[Answers],
     tested_on: dict[str, str] | None,
     strata: Sequence[Stratum],
 ) -> FrozenClaim:
-    """Return the claim of some strata."""
-    worlds = sorted((one.world.world.id, one.world.horizon) for one in given)
+    """Assemble a claim from the verdicts on groups of worlds.
+
+    Args:
+        agent: content id of the agent.
+        bank: name -> hypothesis.
+        all_answers: the answers that the verdicts are based on, world by world.
+        tested_on: study or run whose worlds the claim will be tested on; None if none is named.
+        strata: verdicts by group of worlds.
+    """
+    worlds = sorted((answers.world.world.id, answers.world.horizon) for answers in all_answers)
     return FrozenClaim(
         agent=agent,
         hypotheses=tuple(write_hypotheses(bank)),
@@ -188,66 +197,74 @@ def claim_of(
 
 
 def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
-    """Write a claim; one that lies there already must be the same.
+    """Write a claim to a directory. A claim that already exists there must be identical.
 
     Raises:
-        ValueError: another claim is frozen there, or a file that is no claim.
+        ValueError: the directory holds a different claim, or a file that is not a claim.
     """
     path = Folder(directory).file(FILE)
     if Folder(directory).has_file(FILE):
         frozen = read_sealed(FrozenClaim, path).id
         if frozen != claim.id:
             raise ValueError(
-                f"a frozen claim must not change, but {path} holds {frozen} and this one is {claim.id}: choose another "
-                "directory, or give the hypotheses, methods and worlds of the first one"
+                f"{path} already holds the frozen claim {frozen}, and this claim is {claim.id}: choose another "
+                "directory, or use the hypotheses, methods and worlds of the first claim"
             )
         return
     write_sealed(path, claim)
 
 
 def read_claim(path: Path) -> FrozenClaim:
-    """Return a claim that was frozen in a file; sentences for readers are not in it.
+    """Read a frozen claim; its sentences for readers are empty.
 
     Raises:
-        ValueError: it is no claim, or was changed since it was frozen.
-        OSError: there is none.
+        ValueError: the file is not a claim, or was changed after it was frozen.
+        OSError: the file does not exist or cannot be read.
     """
     return read_sealed(FrozenClaim, path)
 
 
-def scored(claim: FrozenClaim, given: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
-    """Return how well each method of a claim predicts the actions of new worlds."""
+def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
+    """Score how well each method of a claim predicts the agent's actions in new worlds.
+
+    Args:
+        claim: the frozen claim.
+        all_answers: the agent's answers in the new worlds, world by world.
+        level: error rate of the two-sided intervals.
+    """
     return tuple(
-        _test(stratum, one.method, one.predicts, given, level)
+        _test(stratum, attribution.method, attribution.predicts, all_answers, level)
         for stratum in claim.strata
-        for one in stratum.attributions
+        for attribution in stratum.attributions
     )
 
 
 def _test(
-    stratum: Stratum, method: str, parts: Sequence[PredictedPart], given: Sequence[Answers], level: float
+    stratum: Stratum, method: str, parts: Sequence[PredictedPart], all_answers: Sequence[Answers], level: float
 ) -> PredictionScore:
-    twice = all(one.second is not None for one in given)
+    twice = all(answers.second is not None for answers in all_answers)
     clusters: dict[str, list[Array]] = {}
     pairs = list[tuple[Array, Array]]()
-    for one in given:
-        chances = predicted(parts, np.array(stratum.often.get(one.world.process.actions, ())), one)
-        second = one.first if one.second is None else one.second
-        taken = (one.first + second) / 2
-        offered = one.world.even[one.state] > 0
-        logs = np.where(taken > 0, np.log(np.maximum(chances, 1e-300)) * taken, 0.0).sum(axis=1)
-        agreed = (one.first * second).sum(axis=1)
-        distance = agreed - 2 * (chances * taken).sum(axis=1) + (chances**2).sum(axis=1)
-        clusters.setdefault(one.cluster, []).append(np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance]))
-        pairs.append((chances[offered], taken[offered]))
-    means = np.array([np.concatenate(found, axis=1).mean(axis=1) for found in clusters.values()])  # [G, 4]
+    for answers in all_answers:
+        chances = predicted(parts, np.array(stratum.often.get(answers.world.process.actions, ())), answers)
+        second = answers.first if answers.second is None else answers.second
+        action_shares = (answers.first + second) / 2
+        offered = answers.world.even[answers.state] > 0
+        logs = np.where(action_shares > 0, np.log(np.maximum(chances, 1e-300)) * action_shares, 0.0).sum(axis=1)
+        agreed = (answers.first * second).sum(axis=1)
+        distance = agreed - 2 * (chances * action_shares).sum(axis=1) + (chances**2).sum(axis=1)
+        clusters.setdefault(answers.cluster, []).append(
+            np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance])
+        )
+        pairs.append((chances[offered], action_shares[offered]))
+    means = np.array([np.concatenate(arrays, axis=1).mean(axis=1) for arrays in clusters.values()])  # [G, 4]
     log_score, random, agreed, distance = (_three(means[:, column], level) for column in range(4))
     enough = twice and agreed[0] > 0
     return PredictionScore(
         stratum=stratum.name,
         method=method,
         clusters=len(means),
-        steps=sum(len(one.state) for one in given),
+        steps=sum(len(answers.state) for answers in all_answers),
         log_score=log_score,
         random=random[0],
         ceiling=math.log(agreed[0]) if enough else None,
@@ -257,7 +274,7 @@ def _test(
 
 
 def _three(values: Array, level: float) -> tuple[float, float, float]:
-    """Return a mean over clusters with the ends of Student's t; without bounds from fewer than `FEWEST`."""
+    """Return the mean over clusters with its Student's t interval, which is infinite below `FEWEST` clusters."""
     mean = float(values.mean())
     if len(values) < FEWEST:
         return mean, -math.inf, math.inf
@@ -268,10 +285,10 @@ def _three(values: Array, level: float) -> tuple[float, float, float]:
 
 
 def _calibration(pairs: Sequence[tuple[Array, Array]]) -> tuple[tuple[float, float, int], ...]:
-    chances, taken = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    chances, shares = (np.concatenate(column) for column in zip(*pairs, strict=True))
     tenth = np.minimum((chances * 10).astype(np.int64), 9)
     return tuple(
-        (float(chances[tenth == at].mean()), float(taken[tenth == at].mean()), int((tenth == at).sum()))
+        (float(chances[tenth == at].mean()), float(shares[tenth == at].mean()), int((tenth == at).sum()))
         for at in range(10)
         if (tenth == at).any()
     )

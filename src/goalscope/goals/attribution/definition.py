@@ -1,4 +1,4 @@
-"""The seam of attribution methods: steps of an agent and hypotheses in; a verdict, and what it predicts, out."""
+"""The interface of attribution methods, which turn an agent's steps and hypotheses into a verdict with predictions."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,37 +23,37 @@ from goalscope.goals.hypotheses.written import parse, with_sentinels
 from goalscope.worlds.planning.soft import SoftProcess
 
 Said = Kind | Literal["not explained"]
-"""Verdict of a method. ``none`` (of the named) is for those that know what the agent itself would repeat."""
+"""Verdict of a method. Only methods that measure the agent's own consistency may return ``none`` (nothing fits)."""
 
 Asks = Literal["nothing", "turns", "inside"]
-"""What a method needs beyond the answers of a trial: first turns in further worlds, through `Trial.asking`; or the
-agent's activations, through `Trial.opened`."""
+"""What a method needs beyond the recorded answers: "turns" asks the agent for its first move in further worlds
+(`Trial.asking`), "inside" reads its activations (`Trial.opened`)."""
 
 NONE: Final = "none of these"
-"""Name of all hypotheses that nobody wrote down."""
+"""Name that stands for every hypothesis outside the bank."""
 
 LAPSE: Final = 0.005
-"""Least share of random actions in what a verdict predicts, so that one action cannot decide a score."""
+"""Minimum share of random actions in a prediction, so that a single action cannot decide a score."""
 
 
 MOST_ENTRIES: Final = 10_000
-"""Greatest number of entries of a list in a frozen claim."""
+"""Maximum number of entries in a list of a frozen claim."""
 
 BoundedName = Annotated[str, Field(max_length=2_000)]
-"""A name in a frozen claim."""
+"""A name in a frozen claim, of bounded length."""
 
 _Number = Annotated[float, Field(strict=False)]  # a number of NumPy, too
 _Unbounded = Annotated[float, Field(strict=False, allow_inf_nan=True)]
 
 
 class PredictedPart(StrictRecord):
-    """A part of what a verdict predicts: a hypothesis that is followed more or less well.
+    """One component of a mixture that predicts the agent's actions.
 
     Attributes:
-        hypothesis: written form, or `FREQUENCIES`.
-        weight: of this part.
-        strength: share of its actions, the rest is random; or
-        rationality: nats per unit of the hypothesis's utility of the soft-optimal policy.
+        hypothesis: written form of the hypothesis, or `FREQUENCIES`.
+        weight: weight of this component in the mixture.
+        strength: share of actions that follow the hypothesis; the rest are random. Ignored where `rationality` is set.
+        rationality: rationality of the soft-optimal policy, in nats per unit of utility; None to use `strength`.
     """
 
     hypothesis: Annotated[str, Field(min_length=1, max_length=2_000)]
@@ -63,18 +63,18 @@ class PredictedPart(StrictRecord):
 
 
 class Attribution(StrictRecord):
-    """What a method says; a frozen claim holds it without sentence, score and details.
+    """The verdict of one method. A frozen claim stores it without its sentence, score and details.
 
     Attributes:
-        method: its name.
-        kind, names: the verdict and the hypotheses that it speaks of.
+        method: name of the method.
+        kind, names: the verdict, and the hypotheses that it names.
         sentence: the verdict in words.
-        weights: name -> what the method gives each hypothesis; `NONE` for all others, where it knows that. A claim
-            leaves out weights without bound.
-        predicts: what follows for single actions; empty: as often as before, whatever is seen.
-        score: the verdict of the score that it is, None of other methods.
+        weights: name -> weight that the method gives each hypothesis, with `NONE` for all hypotheses outside the bank
+            if the method has such a weight. Infinite weights are left out of a claim.
+        predicts: mixture that predicts single actions; if it is empty, the agent's earlier action frequencies do.
+        score: the full verdict of the consistency score; None for other methods.
         details: further plain values.
-        turns: number of answers that the agent was asked for in addition; `judged` counts them.
+        turns: number of additional answers that the method asked the agent for; `judged` counts them.
     """
 
     method: BoundedName
@@ -92,12 +92,12 @@ class Attribution(StrictRecord):
         return {name: float(value) for name, value in weights.items() if math.isfinite(value)}
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return all fields as plain values."""
         return self.model_dump()
 
 
 def kind_of(finding: Finding) -> Said:
-    """Return the verdict of a method that says what a finding says."""
+    """Translate the reason of a finding into the verdict of a method."""
     kinds: dict[str, Said] = {
         "named": "named",
         "weakly or partly": "named",
@@ -113,11 +113,11 @@ def kind_of(finding: Finding) -> Said:
 
 @dataclass(kw_only=True, eq=False)
 class Asking:
-    """Through this a method asks the agent for more than it was given; what it asked is kept, and so its cost.
+    """Lets a method ask the agent for further answers, and records the cost.
 
     Attributes:
-        first_turns: what the agent answers in the first state of each world, twice: answers of one step a world.
-        worlds: in which it was asked so far.
+        first_turns: function from worlds to answers: the agent answers twice in the first state of each world.
+        worlds: worlds in which the agent has been asked so far.
     """
 
     first_turns: Callable[[Sequence[FiniteWorld]], list[Answers]]
@@ -125,27 +125,28 @@ class Asking:
 
     @property
     def turns(self) -> int:
-        """Number of answers that were asked for."""
+        """Number of answers requested so far."""
         return 2 * len(self.worlds)
 
     def __call__(self, worlds: Sequence[FiniteWorld]) -> list[Answers]:
-        """Return the answers of one step in each of some worlds; those without an action are left out."""
+        """Ask the agent for its first move in each world; answers without an action are left out."""
         self.worlds.extend(worlds)
         return self.first_turns(worlds)
 
 
 @dataclass(kw_only=True, eq=False)
 class Looking:
-    """Through this a method looks into an agent; in which worlds it did so is kept.
+    """Lets a method read and patch an agent's activations, and records the worlds it used.
 
     Attributes:
-        read: worlds and states in them, and a network, one of `networks` -> ``[N, D]`` the activations there at the end
-            of the prompt.
-        networks: the agent's own, and the random ones that a reading is held against.
-        patched: pairs of worlds -> ``[N, 2, A]`` the probabilities of moves in the first state of the first world: with
-            the second one's activations put in, and unchanged. Text: why that cannot be done.
-        worlds: in which it was looked at so far.
-        answers: number of the probabilities of moves that were computed.
+        read: function from pairs (world, state) and the name of a network to ``[N, D]`` activations at the end of the
+            prompt.
+        networks: names of the agent's own network and of the random networks that serve as controls.
+        patched: function from pairs of worlds to ``[N, 2, A]`` move probabilities in the first state of the first
+            world, with the activations of the second world patched in and without. If it is a text, patching is
+            impossible and the text is the reason.
+        worlds: worlds used so far.
+        answers: number of move distributions computed so far.
     """
 
     read: Callable[[Sequence[tuple[FiniteWorld, int]], str], Array]
@@ -155,12 +156,16 @@ class Looking:
     answers: int = 0
 
     def vectors(self, places: Sequence[tuple[FiniteWorld, int]]) -> dict[str, Array]:
-        """Return the activations in some states by network."""
+        """Return the activations in the given states, by network."""
         self._seen(world for world, _ in places)
         return {network: self.read(places, network) for network in self.networks}
 
     def put_in(self, pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
-        """Return what `patched` does; `Undefined` where it cannot be done."""
+        """Return the move probabilities with and without patched activations, ``[N, 2, A]``.
+
+        Raises:
+            Undefined: this agent's activations cannot be patched.
+        """
         if isinstance(self.patched, str):
             raise Undefined(self.patched)
         self._seen(world for pair in pairs for world in pair)
@@ -173,15 +178,15 @@ class Looking:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """What a method is given.
+    """The input of a method.
 
     Attributes:
-        states: what one agent did, world by world.
-        bank: name -> hypothesis that was asked for.
+        states: the recorded episodes of one agent, world by world.
+        bank: name -> hypothesis to test.
         seed: root seed of random numbers.
         level: error rate of each one-sided end of an interval.
-        ask: asks the agent for more; None where it cannot be asked.
-        inside: looks into the agent; text: why that cannot be done.
+        ask: asks the agent for further answers; None if it cannot be asked.
+        inside: reads the agent's activations; a text says why this is impossible.
     """
 
     states: Sequence[States]
@@ -189,67 +194,67 @@ class Trial:
     seed: int = 0
     level: float = LEVEL
     ask: Asking | None = None
-    inside: Looking | str = "it looks into organisms that are language models alone"
+    inside: Looking | str = "activations can be read only in organisms that are language models"
 
     def __post_init__(self) -> None:
         check_probability("level", self.level)
         if not self.states or not self.bank:
             raise ValueError(
-                f"an attribution needs episodes in at least one world and a hypothesis, got {len(self.states)} worlds "
-                f"and {len(self.bank)} hypotheses"
+                f"attribution needs episodes in at least one world, and at least one hypothesis, got "
+                f"{len(self.states)} worlds and {len(self.bank)} hypotheses"
             )
 
     @cached_property
     def answers(self) -> list[Answers]:
-        """The answers in each world; second answers are those that were given."""
+        """The recorded answers in each world, with their second answers where the agent gave them."""
         return answers_of(self.states)
 
     @property
     def twice(self) -> bool:
-        """Whether every step was answered twice, or by its probabilities."""
-        return all(one.second is not None for one in self.answers)
+        """Whether every step has two answers or the exact probabilities of its actions."""
+        return all(answers.second is not None for answers in self.answers)
 
     @property
     def asking(self) -> Asking:
-        """What asks the agent for more; `Undefined` where it cannot be asked."""
+        """Access to further answers of the agent; raises `Undefined` if it cannot be asked."""
         if self.ask is None:
-            raise Undefined("it needs an agent that can be asked in further worlds, a run cannot")
+            raise Undefined("this method asks the agent in further worlds, which a recorded run cannot answer")
         return self.ask
 
     @property
     def opened(self) -> Looking:
-        """What looks into the agent; `Undefined` with the reason where that cannot be done."""
+        """Access to the agent's activations; raises `Undefined` with the reason if there is none."""
         if isinstance(self.inside, str):
             raise Undefined(self.inside)
         return self.inside
 
     @property
     def turns(self) -> int:
-        """Number of answers that were asked for so far beyond those that were given."""
+        """Number of answers requested so far beyond the recorded ones."""
         return (0 if self.ask is None else self.ask.turns) + (
             0 if isinstance(self.inside, str) else self.inside.answers
         )
 
     @cached_property
     def hypotheses(self) -> dict[str, Hypothesis]:
-        """The bank, and behind it the sentinels that it does not hold."""
+        """The bank, followed by the built-in control hypotheses (sentinels) that it lacks."""
         return with_sentinels(self.bank)
 
     @cached_property
     def evidence(self) -> AnswerSums:
-        """The sums of the score."""
+        """The sums that the consistency score is computed from."""
         return evidence(self.answers, self.hypotheses, len(self.bank))
 
     def solved(self) -> Iterator[tuple[Answers, dict[str, Solved]]]:
-        """Yield each world's answers with what follows from the bank there, undefined hypotheses left out."""
-        for one in self.answers:
-            found = dict[str, Solved]()
+        """Yield each world's answers with the solved hypotheses of the bank; undefined hypotheses are left out."""
+        for answers in self.answers:
+            solutions = dict[str, Solved]()
             for name, hypothesis in self.bank.items():
                 try:
-                    found[name] = hypothesis.solved(one.world)
+                    solutions[name] = hypothesis.solved(answers.world)
                 except Undefined:
                     continue
-            yield one, found
+            yield answers, solutions
 
 
 Method = Callable[[Trial], Attribution]
@@ -257,31 +262,31 @@ Method = Callable[[Trial], Attribution]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredMethod:
-    """A method, and what it needs beyond the answers of a trial."""
+    """A registered method and what it needs beyond the recorded answers."""
 
     function: Method
     asks: Asks
 
     def __call__(self, trial: Trial) -> Attribution:
-        """Return what the method says of a trial."""
+        """Apply the method to a trial."""
         return self.function(trial)
 
 
 def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Method]:
-    """Return a decorator that registers a method: a function of a `Trial`.
+    """Register a function of a `Trial` as an attribution method.
 
-    It raises `Undefined` where it cannot speak of what it was given; the reason stands in the result.
+    The method raises `Undefined` if it does not apply to a trial; the result then states the reason.
 
     Args:
-        name: of the method.
-        asks: "turns" for one that asks the agent for more through `Trial.asking`, which costs answers, "inside" for one
-            that looks into it through `Trial.opened`: both are used where they are named, and not by default.
+        name: name of the method.
+        asks: "turns" if the method asks the agent for further answers through `Trial.asking`, "inside" if it reads the
+            agent's activations through `Trial.opened`. Such methods run only if the user names them.
 
     Raises:
-        ValueError: a name that is taken, or something else to ask for.
+        ValueError: the name is already registered, or `asks` is none of these.
     """
     if asks not in get_args(Asks):
-        raise ValueError(f"a method must ask for one of {', '.join(get_args(Asks))}, got {asks!r}")
+        raise ValueError(f"asks must be one of {', '.join(get_args(Asks))}, got {asks!r}")
 
     def add(function: Method) -> Method:
         registry.register("attribution", name, made_of=function)(RegisteredMethod(function, asks))
@@ -291,42 +296,48 @@ def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Meth
 
 
 def usual_methods() -> list[str]:
-    """Return the names of the methods that ask for nothing beyond the answers of a trial."""
+    """Return the names of the methods that need only the recorded answers."""
     return [name for name in registry.names("attribution") if registry.resolve("attribution", name).asks == "nothing"]
 
 
-def predicted(parts: Sequence[PredictedPart], often: Array, one: Answers) -> Array:
-    """Return ``[N, A]`` the probabilities of actions that a verdict predicts for the steps of a world.
+def predicted(parts: Sequence[PredictedPart], often: Array, answers: Answers) -> Array:
+    """Return the probabilities of actions that a verdict predicts for the steps in one world, ``[N, A]``.
 
     Args:
-        parts: what the verdict predicts; those that mean nothing in this world are left out.
-        often: ``[A]`` how often the agent took each action before.
-        one: the steps, of which only state and time are read.
+        parts: components of the prediction; components that are undefined in this world are left out.
+        often: ``[A]`` frequency of each action in the agent's earlier steps.
+        answers: the steps to predict; only their state and time are used.
     """
-    even, mixed, total = one.world.even[one.state], np.zeros((len(one.state), one.world.process.actions)), 0.0
+    even, mixed, total = (
+        answers.world.even[answers.state],
+        np.zeros((len(answers.state), answers.world.process.actions)),
+        0.0,
+    )
     for part in parts:
         try:
-            policy = _policy(part, often, one)
+            policy = _policy(part, often, answers)
         except Undefined:
             continue
-        mixed += part.weight * policy[np.minimum(one.time, len(policy) - 1), one.state]
+        mixed += part.weight * policy[np.minimum(answers.time, len(policy) - 1), answers.state]
         total += part.weight
     if not total:
-        return even if not len(often) else predicted([PredictedPart(hypothesis=FREQUENCIES, weight=1.0)], often, one)
+        return (
+            even if not len(often) else predicted([PredictedPart(hypothesis=FREQUENCIES, weight=1.0)], often, answers)
+        )
     return np.asarray((1 - LAPSE) * mixed / total + LAPSE * even)
 
 
-def _policy(part: PredictedPart, often: Array, one: Answers) -> Array:
+def _policy(part: PredictedPart, often: Array, answers: Answers) -> Array:
     if part.hypothesis == FREQUENCIES:
-        if len(often) != one.world.process.actions:
-            raise Undefined("another number of actions")
-        weights = np.where(one.world.even > 0, often, 0.0) + 1e-12 * (one.world.even > 0)
+        if len(often) != answers.world.process.actions:
+            raise Undefined("the world has a different number of actions")
+        weights = np.where(answers.world.even > 0, often, 0.0) + 1e-12 * (answers.world.even > 0)
         return np.asarray((weights / weights.sum(axis=1, keepdims=True))[None])
-    solved = parse(part.hypothesis).solved(one.world)
+    solved = parse(part.hypothesis).solved(answers.world)
     if part.rationality is None:
         strength = min(max(part.strength, 0.0), 1.0)
-        return np.asarray(strength * solved.policy + (1 - strength) * one.world.even)
+        return np.asarray(strength * solved.policy + (1 - strength) * answers.world.even)
     if solved.utility is None:
         raise Undefined("a policy has no utility")
-    soft = SoftProcess(one.world.process.mdp(solved.utility, one.world.horizon, terminal=None))
+    soft = SoftProcess(answers.world.process.mdp(solved.utility, answers.world.horizon, terminal=None))
     return soft.soft_policy(part.rationality * soft.span)

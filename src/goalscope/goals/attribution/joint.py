@@ -1,16 +1,17 @@
-"""All methods together: one claim that none of those which know the agent's own noise contradicts.
+"""Combine the verdicts of all methods into one claim that no method which measures the agent's noise contradicts.
 
-Methods that compare with what an agent would repeat (`STRICT`) can say that their bank is wrong; the others cannot, and
-yield where they have nothing in common with them. In this order:
+Strict methods (`STRICT`) measure how much of its behaviour an agent repeats, so they can reject the whole bank. The
+other methods cannot, and strict methods take precedence over them. The rules, in this order:
 
-1. Score or counterfactual behaviour says *none*, *random* or *habit*: so it is. A habit does not contradict the name of
-   a habit. The likelihood alone says *none*: so it is, unless one of these two names something; then it is undecided.
-2. The names that all methods share; where there are none, those that all strict ones share. What the likelihood alone
-   names, with score or counterfactual behaviour undecided, is undecided.
-3. *Partly* h by a strict method leaves the name of a rule that h is a part of, such as h under a condition, and a name
-   that two other strict methods give; any other name becomes *partly*.
-4. Every hypothesis of the bank is added that acts like a name in all states in which the agent was seen, but for those
-   that counterfactual behaviour told from it: no method has seen anything that speaks for one of them.
+1. If score or counterfactual answers *none*, *random* or *habit*, the claim is the same (a habit is compatible with
+   naming a habit). If only the likelihood answers *none*, the claim is none unless score or counterfactual names
+   something; then it is undecided.
+2. Otherwise the claim has the names that all methods share, or if there are none, those that all strict methods share.
+   If only the likelihood names something and score or counterfactual is undecided, the claim is undecided.
+3. If a strict method answers *partly* h, a name survives only if it is a rule that contains h (such as h under a
+   condition) or if two other strict methods give it; other names become *partly*.
+4. We add every hypothesis of the bank that acts like a named one in all visited states, unless the counterfactual
+   method separated the two: no method has evidence for one of them over the other.
 """
 
 from collections.abc import Sequence
@@ -27,13 +28,22 @@ STRICT: Final = (*FOUNDED, "likelihood")
 REFUSED: Final = ("none", "random", "habit")
 
 
-def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
-    """Return the joint claim of some methods about one trial; see the module."""
-    strict = {one.method: one for one in said if one.method in STRICT}
+def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
+    """Combine the verdicts of several methods on one trial into a joint claim, see the module.
+
+    Args:
+        attributions: the verdicts of the methods.
+        trial: the trial that they are about.
+    """
+    strict = {attribution.method: attribution for attribution in attributions if attribution.method in STRICT}
     names = {
-        one.method: {name for name in one.names if name in trial.bank} for one in said if one.kind in ("named", "set")
+        attribution.method: {name for name in attribution.names if name in trial.bank}
+        for attribution in attributions
+        if attribution.kind in ("named", "set")
     }
-    common = _common(list(names.values())) or _common([given for method, given in names.items() if method in STRICT])
+    common = _common(list(names.values())) or _common(
+        [method_names for method, method_names in names.items() if method in STRICT]
+    )
     refused = [strict[method] for method in STRICT if method in strict and strict[method].kind in REFUSED]
     kind: Said = "undecided"
     chosen, why = list[str](), "the methods have nothing in common"
@@ -43,14 +53,16 @@ def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
         if first.kind == "habit" and habits:
             chosen = sorted(habits)
         elif first.method in FOUNDED or not names.keys() & set(FOUNDED):
-            return _claim(first.kind, list(first.names), f"{first.method}: {first.sentence}", said, trial, first)
+            return _claim(
+                first.kind, list(first.names), f"{first.method}: {first.sentence}", attributions, trial, first
+            )
         else:
             why = f"{first.method} excludes what the others name"
-    elif part := [one for one in strict.values() if one.kind == "partly"]:
-        parts = {name for one in part for name in one.names}
-        others = [names[method] for method in strict if method in names]
+    elif part := [attribution for attribution in strict.values() if attribution.kind == "partly"]:
+        parts = {name for attribution in part for name in attribution.names}
+        strict_names = [names[method] for method in strict if method in names]
         chosen = [name for name in common if name not in parts and parts_of(trial.bank[name]) & parts]
-        chosen = chosen or (_common(others) if len(others) > 1 else [])
+        chosen = chosen or (_common(strict_names) if len(strict_names) > 1 else [])
         if not chosen:
             kind, chosen = "partly", [name for name in trial.bank if name in parts]
     elif list(names) == ["likelihood"] and strict.keys() & set(FOUNDED):
@@ -58,17 +70,24 @@ def joint(said: Sequence[Attribution], trial: Trial) -> Attribution:
     else:
         chosen = common
     if kind != "partly" and chosen:
-        told = next((one for one in said if one.method == "counterfactual" and one.kind in ("named", "set")), None)
-        chosen = [name for name in trial.bank if name in chosen or _same(name, chosen, trial, told)]
+        counterfactual = next(
+            (
+                attribution
+                for attribution in attributions
+                if attribution.method == "counterfactual" and attribution.kind in ("named", "set")
+            ),
+            None,
+        )
+        chosen = [name for name in trial.bank if name in chosen or _acts_like(name, chosen, trial, counterfactual)]
         kind = "named" if len(chosen) == 1 else "set"
     words = f"{'partly ' if kind == 'partly' else ''}{' or '.join(chosen)}" if chosen else why
-    return _claim(kind, chosen, words, said, trial, None)
+    return _claim(kind, chosen, words, attributions, trial, None)
 
 
 def parts_of(rule: Hypothesis) -> set[str]:
-    """Return the written forms of all places and hypotheses within a rule."""
-    each = [part for given in rule.parts for part in (given if isinstance(given, tuple) else (given,))]
-    inner = [part for part in each if isinstance(part, Hypothesis)]
+    """Return the written forms of all hypotheses nested in a rule."""
+    flat = [part for member in rule.parts for part in (member if isinstance(member, tuple) else (member,))]
+    inner = [part for part in flat if isinstance(part, Hypothesis)]
     return {part.text for part in inner}.union(*(parts_of(part) for part in inner))
 
 
@@ -76,38 +95,53 @@ def _common(sets: Sequence[set[str]]) -> list[str]:
     return sorted(set.intersection(*sets)) if sets else []
 
 
-def _same(name: str, chosen: Sequence[str], trial: Trial, told: Attribution | None) -> bool:
-    """Return whether a hypothesis acts like a chosen one wherever the agent was seen, and no move told them apart."""
-    found = trial.evidence
-    here = found.names.index(name)
-    for other in (found.names.index(one) for one in chosen):
-        gap = found.common_size[:, here, other] - 2 * found.product[:, here, other] + found.common_size[:, other, here]
-        shared = bool(((found.said[:, here] > 0) & (found.said[:, other] > 0)).any())
+def _acts_like(name: str, chosen: Sequence[str], trial: Trial, counterfactual: Attribution | None) -> bool:
+    """Return whether a hypothesis acts like a chosen one in all visited states and no counterfactual separated them."""
+    sums = trial.evidence
+    row = sums.names.index(name)
+    for other in (sums.names.index(chosen_name) for chosen_name in chosen):
+        gap = sums.common_size[:, row, other] - 2 * sums.product[:, row, other] + sums.common_size[:, other, row]
+        shared = bool(((sums.said[:, row] > 0) & (sums.said[:, other] > 0)).any())
         if shared and not (gap > 1e-9).any():
-            return told is None or name in told.names or name in _untold(told, found.names[other])
+            return (
+                counterfactual is None
+                or name in counterfactual.names
+                or name in _untold(counterfactual, sums.names[other])
+            )
     return False
 
 
-def _untold(told: Attribution, name: str) -> Sequence[str]:
-    return () if told.score is None else next((one.not_told_from for one in told.score.scores if one.name == name), ())
+def _untold(counterfactual: Attribution, name: str) -> Sequence[str]:
+    return (
+        ()
+        if counterfactual.score is None
+        else next((score.not_told_from for score in counterfactual.score.scores if score.name == name), ())
+    )
 
 
 def _claim(
-    kind: Said, names: Sequence[str], words: str, said: Sequence[Attribution], trial: Trial, refusal: Attribution | None
+    kind: Said,
+    names: Sequence[str],
+    words: str,
+    attributions: Sequence[Attribution],
+    trial: Trial,
+    refusal: Attribution | None,
 ) -> Attribution:
-    """Return the claim, which predicts what the likelihood does of what is named, else what the score does."""
+    """Build the claim; it predicts as the likelihood does for the named hypotheses, otherwise as the score does."""
     parts: dict[str, PredictedPart] = {}
-    for one in sorted(said, key=lambda one: one.method == "likelihood"):
-        parts |= {part.hypothesis: part for part in one.predicts} if one.method in STRICT else {}
+    for attribution in sorted(attributions, key=lambda attribution: attribution.method == "likelihood"):
+        parts |= {part.hypothesis: part for part in attribution.predicts} if attribution.method in STRICT else {}
     texts = {trial.bank[name].text for name in names if name in trial.bank}
     predicts = [part for text, part in parts.items() if text in texts]
     if refusal is not None:
-        mine = next((one for one in said if one.method == "likelihood"), refusal)
+        mine = next((attribution for attribution in attributions if attribution.method == "likelihood"), refusal)
         predicts = list(mine.predicts)
     elif not predicts:
         predicts = [PredictedPart(hypothesis=text, weight=1.0) for text in sorted(texts)]
     total = float(np.sum([part.weight for part in predicts])) or 1.0
-    details: dict[str, Any] = {"said": {one.method: [one.kind, *one.names] for one in said}}
+    details: dict[str, Any] = {
+        "said": {attribution.method: [attribution.kind, *attribution.names] for attribution in attributions}
+    }
     return Attribution(
         method=TOGETHER,
         kind=kind,
@@ -123,5 +157,5 @@ def _claim(
             for part in predicts
         ),
         details=details,
-        turns=sum(one.turns for one in said),
+        turns=sum(attribution.turns for attribution in attributions),
     )

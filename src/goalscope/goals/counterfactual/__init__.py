@@ -1,1 +1,1 @@
-"""What the actions of an agent depend on: one thing is changed, everything else the same, and one turn is asked."""
+"""Test what an agent's moves depend on: change one thing, keep everything else, and ask for one move."""

@@ -1,9 +1,12 @@
-"""Grids that differ from a shown one in a single thing, everything else the same.
+"""Generate grids that differ from a given grid in exactly one thing.
 
-Agent, goal or key lie elsewhere, the door is open, a key is added or taken away. One wall: a cell beside the agent, or
-on or beside one of its shortest paths, is built up or opened (a wall anywhere tells nothing). The corner: the outermost
-open rows and columns around it become walls, so that a corner of the smallest rectangle that holds all open cells lies
-elsewhere; agent, objects and the optimal actions stay. The goal can be come to in each of them.
+- Agent, goal or key are moved to another cell; the door is opened; a key is added or removed.
+- Wall: one cell beside the agent, or on or beside one of its shortest paths, is closed or opened. Walls elsewhere would
+  not be informative.
+- Corner: the outermost open rows and columns around it become walls, so that a corner of the smallest rectangle that
+  contains all open cells moves. Agent, objects and optimal actions stay the same.
+
+The goal remains reachable in all of these grids.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,48 +22,48 @@ from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.planning.shortest import distances_to, optimal_actions
 
 Thing = Literal["agent", "goal", "key", "door", "added key", "removed key", "wall", "corner", "names", "order", "words"]
-"""What differs in the second grid; of the last three, which language models read, the prompt alone (`WORDED`)."""
+"""What is changed. The last three change only the prompt of a language model, not the grid (`WORDED`)."""
 THINGS: Final[tuple[Thing, ...]] = get_args(Thing)
 WORDED: Final[Mapping[str, tuple[str, ...]]] = {"names": ("symbols",), "order": ("order",), "words": PARAPHRASES}
-"""Thing -> the wordings that change it, see `goalscope.agents.prompts.WORDINGS`: the symbols of the cells, the order of
+"""Change of the prompt -> its wordings, see `goalscope.agents.prompts.WORDINGS`: the symbols of the cells, the order of
 legend and moves, or all words of the prompt."""
 
 _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key", "added key": "key"}
 
 
 def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Generator) -> list[Grid]:
-    """Return grids that differ from one in a thing, and in which the goal can be come to.
+    """Return grids that differ from a given one in one thing; the goal remains reachable.
 
-    Those come first after which no optimal action is optimal any more (a wall: after which others are), so that few
-    turns tell much; of the corner all keep the optimal actions.
+    The most informative grids come first: those in which no previously optimal action is still optimal (for a wall:
+    in which the optimal actions change). Changes of a corner always keep the optimal actions.
 
     Args:
-        grid: a grid without fog that shows its agent and a goal within reach.
-        thing: what differs, none of `WORDED`.
-        count: maximum number of grids, drawn without replacement; none where the grid does not have the thing.
-        rng: random numbers of the draw.
+        grid: grid without fog that shows its agent and a reachable goal.
+        thing: what to change, none of `WORDED`.
+        count: maximum number of grids, drawn without replacement. The list is empty if the grid lacks the thing.
+        rng: random number generator of the draw.
     """
-    every = _walls(grid) if thing == "wall" else _corners(grid) if thing == "corner" else elsewhere(grid, thing)
-    found, first, others = list(dict.fromkeys(every)), list[Grid](), list[Grid]()
+    changes = _walls(grid) if thing == "wall" else _corners(grid) if thing == "corner" else elsewhere(grid, thing)
+    candidates, first, less_telling = list(dict.fromkeys(changes)), list[Grid](), list[Grid]()
     optimal = best_actions(grid)
-    for index in rng.permutation(len(found)):
-        after = best_actions(found[index])
+    for index in rng.permutation(len(candidates)):
+        after = best_actions(candidates[index])
         if after:
             telling = after != optimal if thing == "wall" else thing == "corner" or not after & optimal
-            (first if telling else others).append(found[index])
+            (first if telling else less_telling).append(candidates[index])
         if len(first) == count:
             break
-    return [*first, *others][:count]
+    return [*first, *less_telling][:count]
 
 
 def best_actions(grid: Grid) -> frozenset[Action]:
-    """Return the optimal actions at the start; none where the goal cannot be come to."""
+    """Return the optimal actions at the start; empty if the goal cannot be reached."""
     assert grid.start is not None  # worlds show their agent
     return optimal_actions(grid, grid.start)
 
 
 def elsewhere(grid: Grid, thing: str) -> Iterator[Grid]:
-    """Yield the grids with one object elsewhere, cell by cell, the door opened, or a key added or taken away."""
+    """Yield all grids with one object moved, the door opened, or a key added or removed."""
     if thing in ("door", "removed key"):
         name = thing.removeprefix("removed ")
         if getattr(grid, name) is not None and (thing == "door" or grid.door is None):
@@ -80,7 +83,7 @@ def elsewhere(grid: Grid, thing: str) -> Iterator[Grid]:
 
 
 def _walls(grid: Grid) -> Iterator[Grid]:
-    """Yield the grids with one cell built up or opened that the agent would meet on a shortest path, or pass by."""
+    """Yield the grids with one cell closed or opened on or beside a shortest path of the agent."""
     objects = {cell for cell in grid.objects.values() if cell is not None}
     way = _around(_on_shortest_paths(grid))
     for row, col in zip(*np.nonzero(way), strict=True):
@@ -92,7 +95,7 @@ def _walls(grid: Grid) -> Iterator[Grid]:
 
 
 def _on_shortest_paths(grid: Grid) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]`` the cells of the shortest paths between agent and goal, a door taken for open."""
+    """Return the cells of the shortest paths between agent and goal, ``[H, W]``; doors count as open."""
     assert grid.start is not None and grid.goal is not None  # worlds show both
     before, after = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
     on_path: npt.NDArray[np.bool_] = (before >= 0) & (after >= 0) & (before + after == after[grid.start])
@@ -100,22 +103,22 @@ def _on_shortest_paths(grid: Grid) -> npt.NDArray[np.bool_]:
 
 
 def _around(cells: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]`` some cells and those next to them."""
+    """Return the given cells and their neighbours, ``[H, W]``."""
     padded = np.pad(cells, 1)
     near: npt.NDArray[np.bool_] = cells | padded[2:, 1:-1] | padded[:-2, 1:-1] | padded[1:-1, 2:] | padded[1:-1, :-2]
     return near
 
 
 def _corners(grid: Grid) -> Iterator[Grid]:
-    """Yield for each corner the grid with the rows and columns around it built up, as many as can be.
+    """Yield for each corner the grid in which as many rows and columns around it as possible become walls.
 
-    Agent and objects stay open, and the optimal actions the same.
+    The cells of agent and objects stay open, and the optimal actions stay the same.
     """
     optimal, objects = best_actions(grid), [cell for cell in grid.objects.values() if cell is not None]
     sides = []
     for axis in (0, 1):
-        lines, taken = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]
-        before, after = lines[lines < min(taken)], lines[lines > max(taken)][::-1]
+        lines, object_lines = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]
+        before, after = lines[lines < min(object_lines)], lines[lines > max(object_lines)][::-1]
         sides.append([[side[:count] for count in range(len(side) + 1)] for side in (before, after)])
     for rows, cols in product(*sides):
         deepest = sorted(product(rows, cols), key=lambda closed: -len(closed[0]) - len(closed[1]))

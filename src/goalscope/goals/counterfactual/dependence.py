@@ -1,13 +1,14 @@
-"""What the actions of an agent depend on: the change of its moves as a share of what is predictable of them.
+"""Decide what an agent's moves depend on, by how much they change relative to their predictable part.
 
-rho = E[D] / E[P] (see `goals.counterfactual.turns`), means over worlds: 0 where the moves stay as they are, 1 where
-those after the change say nothing about those before. Its interval inverts that of the mean of D - r P: r lies in it
-where 0 lies in the other, so that a small denominator makes it wide and not wrong.
+The dependence is rho = E[D] / E[P] (see `goals.counterfactual.turns`), with means over worlds. It is 0 if a change
+leaves the moves as they are, and 1 if the moves after the change carry no information about those before. Its interval
+inverts the interval of the mean of D - r P: r lies in the interval if 0 lies in the other, so a small denominator makes
+the interval wide rather than wrong.
 
-Actions *depend* on a thing where rho >= `ENOUGH`, its interval lies above `LEAST`, and at the level, one-sided and
-after Holm's correction over the things, each of three holds: rho > `LEAST`; the predictable share E[P] / (1 - 1/k) >
-`NOISE`; and answers exchanged within the worlds change less (a permutation test; not asked where policies are told).
-They do *not* where rho < `LEAST` by its interval. Where the predictable share may be below `NOISE`, nothing is said.
+Moves *depend* on a thing if rho >= `ENOUGH`, the interval of rho lies above `LEAST`, and three one-sided tests reject
+after Holm's correction over the things: rho > `LEAST`; predictable share E[P] / (1 - 1/k) > `NOISE`; and a permutation
+test in which answers exchanged within worlds change less (omitted if policies are known). Moves do *not* depend on it
+if the interval of rho lies below `LEAST`. If the predictable share may be below `NOISE`, the question is untestable.
 
 Source: Fieller (1954), Some problems in interval estimation (the ratio); Phipson and Smyth (2010) (p of random
 exchanges is never 0); goalscope (thresholds, chosen on scripted agents).
@@ -30,32 +31,32 @@ from goalscope.stats.estimate import from_codes
 from goalscope.stats.intervals import Bounds, mean_interval
 
 ENOUGH: Final = 0.3
-"""Share from which on actions are said to depend on a thing."""
+"""Minimum rho for the answer "yes"."""
 LEAST: Final = 0.15
-"""Share that the interval must leave on one side."""
+"""The interval of rho must lie above this value for "yes", and below it for "no"."""
 NOISE: Final = 0.02
-"""Predictable share above which an agent is more than noise."""
+"""Minimum predictable share of the moves for any answer."""
 DRAWS: Final = 999
-"""Random exchanges of answers."""
+"""Number of random exchanges in the permutation test."""
 
-_WIDEST: Final = 20.0  # ends of an interval of the share beyond which it has none
-_SMALLEST: Final = 1e-12  # p value below which none is told apart
+_WIDEST: Final = 20.0  # if an end of the interval of rho lies beyond this value, there is no interval
+_SMALLEST: Final = 1e-12  # p values are not resolved below this value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependence:
-    """By how much an agent's moves change with one thing.
+    """How much an agent's moves depend on one thing.
 
     Attributes:
-        agent, moved: the agent, and the thing.
-        answer: whether the moves depend on the thing; "untestable" where what the agent would repeat in one state is
-            too little to see a change of it.
-        share: rho.
-        change, predictable: the mean of D, and the predictable share of the moves.
-        variation: mean total variation, None where policies are not told.
-        p, adjusted: the largest p value of the three tests, and after Holm's correction over the things.
-        worlds, versions: numbers of worlds and of their changed versions that enter.
-        invalid: share of the answers that held no move; such answers are left out.
+        agent, moved: name of the agent, and the changed thing.
+        answer: whether the moves depend on the thing; "untestable" if the agent repeats too few of its moves to detect
+            a change.
+        share: rho with its interval.
+        change, predictable: mean of D, and predictable share of the moves.
+        variation: mean total variation; None if policies are not known.
+        p, adjusted: largest p value of the three tests, before and after Holm's correction over the things.
+        worlds, versions: number of worlds and of changed versions used.
+        invalid: share of answers without a move; such answers are left out.
     """
 
     agent: str
@@ -72,12 +73,12 @@ class Dependence:
     invalid: float
 
 
-def sentence(found: Sequence[Dependence]) -> str:
-    """Return in words what the actions of one agent depend on."""
+def sentence(dependence_records: Sequence[Dependence]) -> str:
+    """Describe in one sentence what the moves of one agent depend on."""
     words: dict[Answer, list[str]] = {}
-    for one in found:
-        words.setdefault(one.answer, []).append(NAMES.get(one.moved, one.moved))
-    agent, parts = found[0].agent, []
+    for dependence in dependence_records:
+        words.setdefault(dependence.answer, []).append(NAMES.get(dependence.moved, dependence.moved))
+    agent, parts = dependence_records[0].agent, []
     if "yes" in words:
         parts.append(f"the actions of {agent} depend on {_and(words['yes'])}")
     if "no" in words:
@@ -104,85 +105,87 @@ NAMES: Final[Mapping[str, str]] = {
     "order": "the order of legend and moves in the prompt",
     "words": "the words of the prompt",
 }
-"""Thing moved -> what the moves depend on if they change with it."""
+"""Changed thing -> noun phrase for what the moves depend on."""
 
 
 def dependences(
-    asked: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
+    answers: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
 ) -> list[Dependence]:
-    """Return what the actions of agents depend on, from their answers (`goals.counterfactual.turns.asked_of`).
+    """Decide for each agent and thing whether the moves depend on it.
 
     Args:
-        asked: agent -> what it was asked and answered.
-        level: level of the three tests, over the things of one agent together.
-        confidence: coverage of the intervals, each for itself.
-        draws: random exchanges of answers.
+        answers: agent -> its answers in original and changed states, from `goals.counterfactual.turns.asked_of`.
+        level: error rate of the three tests, over all things of one agent together.
+        confidence: coverage of each interval.
+        draws: number of random exchanges in the permutation test.
     """
-    found = []
-    for agent, states in asked.items():
-        there = {thing for state in states for thing in state.changed}
-        things = [thing for thing in THINGS if thing in there]
+    dependence_records = []
+    for agent, states in answers.items():
+        changed_things = {thing for state in states for thing in state.changed}
+        things = [thing for thing in THINGS if thing in changed_things]
         members = [_measured(agent, thing, states, confidence, draws) for thing in things]
-        tests = corrected({one.moved: one.p for one in members}, f"what {agent} depends on", level=level)
-        found += [_decided(one, tests[one.moved].adjusted, level) for one in members]
-    return found
+        tests = corrected(
+            {dependence.moved: dependence.p for dependence in members}, f"what {agent} depends on", level=level
+        )
+        dependence_records += [_decided(dependence, tests[dependence.moved].adjusted, level) for dependence in members]
+    return dependence_records
 
 
-def _decided(one: Dependence, adjusted: float, level: float) -> Dependence:
+def _decided(dependence: Dependence, adjusted: float, level: float) -> Dependence:
     answer: Answer = "undecided"
-    if not one.predictable.has_interval or one.predictable.low <= NOISE:
+    if not dependence.predictable.has_interval or dependence.predictable.low <= NOISE:
         answer = "untestable"
-    elif adjusted <= level and one.share.value >= ENOUGH and one.share.low > LEAST:
+    elif adjusted <= level and dependence.share.value >= ENOUGH and dependence.share.low > LEAST:
         answer = "yes"
-    elif one.share.has_interval and one.share.high < LEAST:
+    elif dependence.share.has_interval and dependence.share.high < LEAST:
         answer = "no"
-    return replace(one, adjusted=adjusted, answer=answer)
+    return replace(dependence, adjusted=adjusted, answer=answer)
 
 
 def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float, draws: int) -> Dependence:
-    """Return estimates and the p value of one thing; the answer is left open."""
+    """Compute the estimates and the p value for one thing; the answer stays "undecided"."""
     having, moves = [state for state in states if thing in state.changed], len(states[0].side.counts)
     compared = [(state.cluster, distances(state.side, version)) for state in having for version in state.changed[thing]]
-    used = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
-    numbers = {cluster: index for index, cluster in enumerate(dict.fromkeys(cluster for cluster, _ in used))}
-    codes = np.array([numbers[cluster] for cluster, _ in used], dtype=np.int64)
-    values = np.array([values for _, values in used], dtype=np.float64).reshape(-1, 3)
+    measured = [(cluster, values) for cluster, values in compared if not math.isnan(values[0])]
+    numbers = {cluster: index for index, cluster in enumerate(dict.fromkeys(cluster for cluster, _ in measured))}
+    codes = np.array([numbers[cluster] for cluster, _ in measured], dtype=np.int64)
+    values = np.array([values for _, values in measured], dtype=np.float64).reshape(-1, 3)
 
     def mean(column: Array, bounds: Bounds, *, differences: bool) -> Estimate:
         fields: dict[str, Any] = {"unit": "share", "bounds": bounds, "confidence": confidence}
         return from_codes(column, codes, **fields, all_clusters=len(numbers), differences=differences)
 
-    change, alike, variation = values.T
+    change, agreement, variation = values.T
     scale = 1 - 1 / moves
-    told = bool(len(used)) and not np.isnan(variation).any()
-    d, p = (_by_code(column, codes, len(numbers)) for column in (change, alike))
+    has_policies = bool(len(measured)) and not np.isnan(variation).any()
+    d, p = (_by_code(column, codes, len(numbers)) for column in (change, agreement))
     sides = [side for state in having for side in (state.side, *state.changed[thing])]
     invalid, valid = sum(side.invalid for side in sides), float(sum(side.counts.sum() for side in sides))
     tests = [
         p_above(d - LEAST * p, _bounds(LEAST, moves)),
         p_above(p / scale - NOISE, (-1 / moves / scale - NOISE, 1 - NOISE)),
     ]
-    if not told:
+    if not has_policies:
         exchanged = [(state.cluster, state.side, state.changed[thing]) for state in having]
         tests.append(exchange_p(exchanged, f"{agent} {thing}", draws))
     return Dependence(
         agent=agent,
         moved=thing,
         answer="undecided",
-        share=share_of(d, p, moves, confidence, n=len(used)),
+        share=share_of(d, p, moves, confidence, n=len(measured)),
         change=mean(change, (-1.0, 1.0), differences=True),
-        predictable=mean(alike / scale, (-1 / moves / scale, 1.0), differences=False),
-        variation=mean(variation, (0.0, 1.0), differences=False) if told else None,
+        predictable=mean(agreement / scale, (-1 / moves / scale, 1.0), differences=False),
+        variation=mean(variation, (0.0, 1.0), differences=False) if has_policies else None,
         p=max(tests),
         adjusted=1.0,
         worlds=len(numbers),
-        versions=len(used),
+        versions=len(measured),
         invalid=invalid / (invalid + valid),
     )
 
 
 def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
-    """Return rho with its interval.
+    """Estimate rho with its interval.
 
     Args:
         change, predictable: ``[G]`` D and P of each world.
@@ -200,8 +203,8 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
     def interval(share: float) -> tuple[float, float]:
         points, bounds = change - share * predictable, _bounds(share, moves)
-        found = mean_interval(points, bounds=bounds, confidence=confidence, differences=True)
-        return found.low, found.high
+        mean_ends = mean_interval(points, bounds=bounds, confidence=confidence, differences=True)
+        return mean_ends.low, mean_ends.high
 
     if not (interval(-_WIDEST)[0] > 0 > interval(_WIDEST)[1]):
         return Estimate(value=value, **nothing, **fields, note="too little is predictable for an interval")
@@ -212,7 +215,7 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
 
 def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
-    """Return the smallest one-sided level at which the mean of ``[G]`` points lies above 0; 1 for one above 1/2."""
+    """Return the one-sided p value that the mean of ``[G]`` points lies above 0; 1 if it exceeds 1/2."""
     if len(points) < 2:
         return 1.0
 
@@ -227,16 +230,17 @@ def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
 
 
 def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], name: str, draws: int) -> float:
-    """Return the share of random exchanges of answers within each state whose mean change is as large, itself included.
+    """Permutation test: return the share of random exchanges (the data included) with at least the observed change.
 
     Args:
-        states: world, answers in the state, and in each of its versions.
-        name: names the random numbers.
+        states: (cluster, answers in the original state, answers in each changed version); answers are exchanged within
+            each entry.
+        name: key of the random numbers.
         draws: number of exchanges.
     """
     rng, observed, drawn = stream(0, "exchanged answers", name), dict[str, list[Array]](), dict[str, list[Array]]()
     for cluster, side, versions in states:
-        counts = np.array([one.counts for one in (side, *versions) if one.counts.sum() > 1])
+        counts = np.array([turns.counts for turns in (side, *versions) if turns.counts.sum() > 1])
         if side.counts.sum() < 2 or len(counts) < 2:
             continue
         answers = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel().astype(np.int64))
@@ -248,18 +252,18 @@ def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], n
     if not observed:
         return 1.0
     statistic = float(np.mean([np.concatenate(parts).mean() for parts in observed.values()]))
-    others = np.mean([np.concatenate(parts, axis=1).mean(axis=1) for parts in drawn.values()], axis=0)
-    return float(1 + (others >= statistic - 1e-12).sum()) / (1 + draws)
+    exchanged_means = np.mean([np.concatenate(parts, axis=1).mean(axis=1) for parts in drawn.values()], axis=0)
+    return float(1 + (exchanged_means >= statistic - 1e-12).sum()) / (1 + draws)
 
 
 def _bounds(share: float, moves: int) -> Bounds:
-    """Return the least and greatest value of D - share P."""
+    """Return the bounds of D - share P."""
     ends = [-share * (1 - 1 / moves), share / moves]
     return -1 + min(ends), 1 + max(ends)
 
 
 def _by_code(values: Array, codes: Any, count: int) -> Array:
-    """Return ``[G]`` the mean of the values of each world."""
+    """Average values by world, ``[G]``."""
     return np.bincount(codes, values, count) / np.maximum(np.bincount(codes, minlength=count), 1)
 
 

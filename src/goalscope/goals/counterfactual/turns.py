@@ -1,18 +1,18 @@
-"""Answers in states and in their changed versions: by how much the distributions of moves differ.
+"""Measure how much the move distributions of an agent differ between a state and its changed versions.
 
-p and q are the distributions of the moves in a state and in its changed version, k the number of moves:
+Let p and q be the distributions of the moves in a state and in its changed version, and k the number of moves:
 
     total variation  TV = sum over a of |p(a) - q(a)| / 2
     change           D  = sum over a of (p(a) - q(a))^2 / 2,    TV^2 <= k D / 2,  D <= TV^2
     predictable part P  = (sum over a of p(a)^2 + q(a)^2) / 2 - 1 / k
 
-Where an agent tells its policy (likelihoods), all three are exact. From answers x_1 .. x_n and y_1 .. y_m total
-variation has no unbiased estimator; the other two have, U-statistics over pairs of different answers:
+If an agent reports its policy (likelihoods), all three are exact. From sampled answers x_1 .. x_n and y_1 .. y_m, total
+variation has no unbiased estimator, but the other two have U-statistics over pairs of different answers:
 
     D = mean 1[x_i != y_j] - (mean 1[x_i != x_j] + mean 1[y_i != y_j]) / 2,    P = 1 - its second part - 1 / k
 
-D may be negative. Answers without a move are left out, and so is a version with fewer than two moves on a side: those
-that are left are still independent draws, of p and q given that there is a move.
+The estimate of D may be negative. Answers without a move are left out, and so are versions with fewer than two moves on
+a side; the remaining answers are still independent draws from p and q, conditional on a valid move.
 
 Source: Gretton et al. (2012), A kernel two-sample test, lemma 6, with the kernel 1[x = y]; goalscope (P, the bounds).
 """
@@ -34,7 +34,7 @@ from goalscope.worlds.dynamics import shown
 Array = npt.NDArray[np.float64]
 
 CHANGE, PREDICTABLE, VARIATION = "change of the moves", "predictable part of the moves", "total variation of the moves"
-"""Measures of the rows of `rows_of`."""
+"""Names of the measures in the rows of `rows_of`."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class WorldTurns:
     """The first turns of an agent in one world.
 
     Attributes:
-        counts: ``[A]`` how often each move was answered.
+        counts: ``[A]`` number of answers with each move.
         invalid: number of answers without a move.
-        policy: ``[A]`` probabilities of the moves, None where they are not told.
+        policy: ``[A]`` probabilities of the moves; None if the agent does not report them.
     """
 
     counts: Array
@@ -54,12 +54,12 @@ class WorldTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A state in which an agent was asked.
+    """An agent's answers in a state and in its changed versions.
 
     Attributes:
-        cluster, tags: of its world.
-        side: what it answered there.
-        changed: thing moved -> what it answered in each version.
+        cluster, tags: cluster and tags of the world.
+        side: answers in the original state.
+        changed: changed thing -> answers in each changed version.
     """
 
     cluster: str
@@ -69,19 +69,19 @@ class Asked:
 
 
 def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
-    """Return an entry of worlds: one state of each grid, drawn among all turns of some agents there.
+    """Draw one visited state of each grid in a run, and return them as a worlds entry of a study.
 
-    Left out are worlds under fog, with an instruction, or of another kind; and turns with the key in hand, which a grid
-    does not show.
+    Worlds with fog, with an instruction, or of another kind are left out, and so are turns in which the agent holds the
+    key, because a grid cannot show that.
 
     Args:
         store: the run.
-        agents: their names.
+        agents: names of the agents whose turns are drawn from.
         count: maximum number of grids.
         seed: seed of the draws.
 
     Raises:
-        ValueError: there is no such state.
+        ValueError: the run has no suitable state.
     """
     turns: dict[str, list[str]] = {}
     for episode in store.episodes():
@@ -90,21 +90,21 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
         if episode.agent in agents and shown_whole:
             without_key = (step.state for step in episode.steps if step.state[2] == 0)
             turns.setdefault(world.cluster_id, []).extend(shown(world.grid, state).render() for state in without_key)
-    rng, found = stream(seed, "visited states"), dict[str, None]()
+    rng, renderings = stream(seed, "visited states"), dict[str, None]()
     for cluster in sorted(turns):
         if states := turns[cluster]:
-            found.setdefault(states[int(rng.integers(len(states)))])
-    if not found:
+            renderings.setdefault(states[int(rng.integers(len(states)))])
+    if not renderings:
         raise ValueError(
-            f"{store.path} must hold turns of {', '.join(agents)} in grids without fog, it holds none: give the agent "
-            "itself and --worlds"
+            f"{store.path} has no turns of {', '.join(agents)} in grids without fog: name the agent itself and add "
+            "--worlds"
         )
-    chosen = sorted(rng.permutation(len(found))[:count].tolist())
-    return {"kind": "text", "grids": [list(found)[index] for index in chosen]}
+    chosen = sorted(rng.permutation(len(renderings))[:count].tolist())
+    return {"kind": "text", "grids": [list(renderings)[index] for index in chosen]}
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
-    """Return by agent what it answered in its first turns, state by state; episodes in other worlds are left out."""
+    """Collect each agent's first moves in original and changed states; episodes in other worlds are ignored."""
     sides: dict[tuple[str, str], tuple[ChangedWorld, WorldTurns]] = {}
     for episode in episodes:
         if not isinstance(episode.world, ChangedWorld) or not episode.steps:
@@ -118,13 +118,13 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
             side.invalid += 1
         else:
             side.counts[int(first.action)] += 1
-            told = policy_of(first)
-            side.policy = np.array(told) if told is not None and len(told) == len(side.counts) else side.policy
+            policy = policy_of(first)
+            side.policy = np.array(policy) if policy is not None and len(policy) == len(side.counts) else side.policy
     states: dict[str, dict[str, Asked]] = {}
     for (agent, _), (world, side) in sides.items():
         if world.moved == NOTHING:
-            asked = Asked(cluster=world.cluster_id, tags=world.tags, side=side)
-            states.setdefault(agent, {})[world.original] = asked
+            original_state = Asked(cluster=world.cluster_id, tags=world.tags, side=side)
+            states.setdefault(agent, {})[world.original] = original_state
     for (agent, _), (world, side) in sides.items():
         original = states.get(agent, {}).get(world.original)
         if world.moved != NOTHING and original is not None:
@@ -133,7 +133,7 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
 
 
 def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
-    """Return change, predictable part and total variation of the moves on two sides; NaN where one is not known."""
+    """Return change, predictable part and total variation of the moves on two sides; NaN where unknown."""
     if first.policy is not None and second.policy is not None:
         return exact(first.policy, second.policy)
     change, predictable = estimated(first.counts, second.counts)
@@ -147,9 +147,9 @@ def exact(first: Array, second: Array) -> tuple[float, float, float]:
 
 
 def estimated(first: Array, second: Array) -> tuple[Array, Array]:
-    """Return estimates of change and predictable part from numbers of answers ``[..., A]`` on both sides.
+    """Estimate change and predictable part from counts of answers ``[..., A]`` on both sides.
 
-    Both are NaN where a side has fewer than two answers.
+    Both are NaN if a side has fewer than two answers.
     """
     number = [side.sum(axis=-1) for side in (first, second)]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -157,22 +157,24 @@ def estimated(first: Array, second: Array) -> tuple[Array, Array]:
             (side * (side - 1)).sum(axis=-1) / (n * (n - 1)) for side, n in zip((first, second), number, strict=True)
         ]
         across = (first * second).sum(axis=-1) / (number[0] * number[1])
-        known = (number[0] > 1) & (number[1] > 1)
-        alike = (within[0] + within[1]) / 2
-        return np.where(known, alike - across, np.nan), np.where(known, alike - 1 / first.shape[-1], np.nan)
+        has_pairs = (number[0] > 1) & (number[1] > 1)
+        agreement = (within[0] + within[1]) / 2
+        return np.where(has_pairs, agreement - across, np.nan), np.where(
+            has_pairs, agreement - 1 / first.shape[-1], np.nan
+        )
 
 
-def rows_of(asked: Mapping[str, list[Asked]]) -> Rows:
-    """Return a row of each measure for each changed version that an agent was asked in."""
-    return Rows.from_rows(_rows(asked))
+def rows_of(answers: Mapping[str, list[Asked]]) -> Rows:
+    """Return one row per measure and changed version."""
+    return Rows.from_rows(_rows(answers))
 
 
-def _rows(asked: Mapping[str, list[Asked]]) -> Iterator[Row]:
-    for agent, states in asked.items():
+def _rows(answers: Mapping[str, list[Asked]]) -> Iterator[Row]:
+    for agent, states in answers.items():
         for state in states:
             for thing, versions in state.changed.items():
                 tags = {**state.tags, "agent": agent, MOVED: thing}
                 for version in versions:
                     values = zip((CHANGE, PREDICTABLE, VARIATION), distances(state.side, version), strict=True)
-                    for measure, value in (one for one in values if not np.isnan(one[1])):
+                    for measure, value in (pair for pair in values if not np.isnan(pair[1])):
                         yield Row(measure=measure, unit="share", value=value, cluster=state.cluster, tags=tags)

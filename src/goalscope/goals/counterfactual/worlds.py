@@ -1,9 +1,9 @@
-"""A kind of worlds: states of grids as they are, and with one thing changed, asked for one turn each.
+"""A kind of worlds for studies: states of grids, and versions of them in which one thing is changed.
 
 An entry of a study is ``{kind: changed, of: [{kind: grid, ...}], moved: [goal, wall], changes: 2}``. Each world of the
-entries ``of`` is a state, its agent at the start. A state and its changed grids share a cluster, and their prompts the
-example: nothing else in them differs than the grid. With ``horizon: {steps: 1}`` and two trajectories each is asked
-twice, and an answer depends on its prompt alone.
+entries ``of`` defines a state, with the agent at its start. A state and its versions share a cluster, and their prompts
+share the example, so that prompts differ only in the grid. With ``horizon: {steps: 1}`` and two trajectories the agent
+answers twice in each, and an answer depends only on its prompt.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,22 +22,22 @@ from goalscope.worlds.gridworld import GridSession, GridWorld, WordedSession
 from goalscope.worlds.world import World, read_plain
 
 MOVED: Final = "moved"
-"""Tag of the thing that differs from the original."""
+"""Tag that names the changed thing."""
 NOTHING: Final = "nothing"
-"""Its value in the original."""
+"""Value of the tag in the unchanged world."""
 USUAL: Final[tuple[Thing, ...]] = ("goal", "key", "door", "wall", "corner", "agent")
-"""What is changed where nothing is said: each of these that the worlds have."""
+"""Default list of things to change; things that the worlds lack are skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedWorld(GridWorld):
-    """A state of a grid, or the same with one thing changed.
+    """A state of a grid, or a version of it with one thing changed.
 
     Attributes:
-        grid: the grid, the agent where it stands now.
-        original: content id of the state that it belongs to.
-        moved: what differs from that, `NOTHING` in the state itself.
-        wording: name of the wording in which it is shown, "" for the agent's own.
+        grid: the grid, with the agent at its current cell.
+        original: content id of the unchanged state.
+        moved: the changed thing, `NOTHING` for the unchanged state.
+        wording: name of the prompt wording, "" for the agent's own.
         cluster, tags: as in `World`.
     """
 
@@ -46,30 +46,30 @@ class ChangedWorld(GridWorld):
     moved: str = NOTHING
     wording: str = ""
 
-    # Worlds of a grid alone have an older form without the kind.
+    # GridWorld stores an older form without the kind; this class does not.
     described, stored = World.described, World.stored
 
     @property
     def shared_examples(self) -> str:
-        """The state: its prompts and those of its changed grids have the same example."""
+        """Id of the unchanged state, whose prompts share their example with those of its changed versions."""
         return self.original
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
-        """Begin an episode, in other words where the world has any."""
+        """Begin an episode, with the world's prompt wording if it has one."""
         session = super().begin(rng)
         return WordedSession(session, self.wording) if self.wording else session
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text, the state that it belongs to, what differs, and the wording if there is one."""
+        """Return the grid as text, the id of the original, the changed thing, and the wording if there is one."""
         worded = {"wording": self.wording} if self.wording else {}
         return {"grid": self.grid.render(), "original": self.original, "moved": self.moved, **worded}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from its plain values.
+        """Restore the world from plain values.
 
         Raises:
-            ValueError: other keys, or invalid values.
+            ValueError: a key is unknown or missing, or a value is invalid.
         """
         worded = {"wording": str} if isinstance(plain, Mapping) and "wording" in plain else {}
         values = read_plain(plain, "a changed world", grid=str, original=str, moved=str, **worded)
@@ -78,12 +78,12 @@ class ChangedWorld(GridWorld):
 
 @kinds.world_kind("changed", world=ChangedWorld)
 class ChangedWorlds(kinds.StudyPart):
-    """States of grids, and for each some versions in which one thing is changed.
+    """Study entry: states of grids, each with versions in which one thing is changed.
 
     Attributes:
-        of: entries of worlds, all of them grids without fog; their start is the state.
-        moved: what is changed, see `THINGS`; by default each of `USUAL` that the worlds have.
-        changes: greatest number of versions of a state for each thing.
+        of: worlds entries, all of them grids without fog; their start is the state.
+        moved: things to change, see `THINGS`; by default all of `USUAL` that the worlds have.
+        changes: maximum number of versions of a state for each thing.
     """
 
     kind: Literal["changed"]
@@ -96,7 +96,7 @@ class ChangedWorlds(kinds.StudyPart):
     def _flat(cls, entries: Any) -> Any:
         listed = entries if isinstance(entries, list | tuple) else []
         if any(isinstance(entry, Mapping) and entry.get("kind") == "changed" for entry in listed):
-            raise ValueError("must be worlds of grids as they are, in which things can be changed, got changed ones")
+            raise ValueError("must list unchanged grids, got an entry of kind changed")
         return entries
 
     @field_validator("of")
@@ -105,9 +105,9 @@ class ChangedWorlds(kinds.StudyPart):
         for entry in entries:
             world = kinds.world_class(entry)
             if not world.offers >= {"grid", "seen state"}:
-                raise ValueError(f"must be worlds of grids, in which things can be changed, got {entry.kind}")
+                raise ValueError(f"must list worlds that are grids, got an entry of kind {entry.kind}")
             if getattr(entry, "fog_radius", None) is not None:
-                raise ValueError("must be grids that are shown whole, got fog: leave fog_radius out")
+                raise ValueError("must list grids without fog, got fog_radius: leave fog_radius out")
         return entries
 
     @field_validator("moved")
@@ -116,12 +116,12 @@ class ChangedWorlds(kinds.StudyPart):
         return kinds.listed(moved) if moved else moved
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[ChangedWorld]:
-        """Yield each state, and its versions thing by thing.
+        """Yield each state, followed by its changed versions.
 
         Raises:
-            ValueError: no world has a thing that was named, or none has any.
+            ValueError: no world has one of the named things, or no world has any changeable thing.
         """
-        found = set[str]()
+        changed = set[str]()
         for world in kinds.expand(self.of, seed):
             shared: dict[str, Any] = {"original": GridWorld(grid=world.grid).id, "cluster": world.cluster_id}
             versions: list[tuple[str, Grid, str]] = [(NOTHING, world.grid, "")]
@@ -132,17 +132,14 @@ class ChangedWorlds(kinds.StudyPart):
                     versions += [(thing, world.grid, wording) for wording in drawn]
                 else:
                     versions += [(thing, grid, "") for grid in changed_grids(world.grid, thing, self.changes, rng=rng)]
-            found.update(thing for thing, _, _ in versions[1:])
+            changed.update(thing for thing, _, _ in versions[1:])
             if len(versions) > 1:
                 for moved, grid, wording in versions:
                     tags = {**world.tags, "kind": "changed", MOVED: moved}
                     yield ChangedWorld(grid=grid, moved=moved, wording=wording, **shared, tags=tags)
-        if lacking := [thing for thing in self.moved if thing not in found]:
+        if lacking := [thing for thing in self.moved if thing not in changed]:
             names = ", ".join(lacking)
-            advice = f"leave {names} out of --moved" if found else f"name in --moved some of {', '.join(USUAL)}"
-            raise ValueError(
-                f"{path} must have grids in which {names} can be changed, but there is none: {advice}, or ask in other "
-                "worlds"
-            )
-        if not found:
-            raise ValueError(f"{path} must have grids in which one of {', '.join(THINGS)} can be changed, none has")
+            advice = f"leave {names} out of --moved" if changed else f"name in --moved some of {', '.join(USUAL)}"
+            raise ValueError(f"{path} has no grid in which {names} can be changed: {advice}, or use other worlds")
+        if not changed:
+            raise ValueError(f"{path} has no grid in which any of {', '.join(THINGS)} can be changed: use other worlds")

@@ -1,6 +1,7 @@
-"""Hypotheses about what an agent is after: values with exact policies, their written forms, scripted twins.
+"""Hypotheses about an agent's goal: objects with exact policies, their written forms, and scripted twins.
 
-What worlds can tell of them is in `goals.hypotheses.separability`, better worlds in `goals.hypotheses.design`.
+`goals.hypotheses.separability` computes which hypotheses given worlds can separate, and `goals.hypotheses.design`
+chooses worlds that separate them.
 """
 
 from goalscope.goals.hypotheses.definition import (

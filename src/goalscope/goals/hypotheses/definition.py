@@ -1,15 +1,16 @@
-"""Hypotheses as values: what an agent may be after, with what follows from it exactly in any finite world.
+"""Hypotheses as objects: a goal that an agent may pursue, and the exact policy that follows from it in a finite world.
 
-Each gives a policy over the states of a world's `Process`. Of a place or an event it is uniform over the optimal set,
-by breadth-first search in the process itself, M the states in which it holds:
+Each hypothesis defines a policy over the states of a world's `Process`. For a place or an event it is uniform over the
+optimal actions, found by breadth-first search in the process; M denotes the states in which the hypothesis holds:
 
     d(s)   = fewest steps from s into M
     A*(s)  = {a : d(s') = d(s) - 1} outside of M
-    A*(s)  = {a : s' in M} inside, where there is none {a : d(s') = 1}: it stays, or comes back at once
+    A*(s)  = {a : s' in M} inside of M, or {a : d(s') = 1} if that is empty: stay, or leave and return at once
 
-The world's own end holds for every hypothesis: a goal's states are absorbing, so no way leads through them. Where
-nothing can be done (M out of reach, or nothing changes any more), all offered actions are equally likely: the
-hypothesis says nothing there. With chance, and for utilities, the sets are those of value iteration by decision.
+The world's own goal ends the episode under every hypothesis: its states are absorbing, so no path leads through them.
+Where no action helps (M is out of reach, or the episode is over), all offered actions are equally likely and the
+hypothesis makes no prediction. In stochastic worlds and for utilities, value iteration gives the optimal actions of
+each decision.
 """
 
 import re
@@ -38,25 +39,25 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
-"""What the function of a form gives, see `hypothesis`."""
+"""Kind of a hypothesis: what its function returns, see `hypothesis`."""
 
 PARTS: Final = (
     *("hypothesis", "place", "event", "condition", "places", "terms", "whole", "offset", "corner", "sides", "cells"),
     *("source", "object", "name"),
 )
-"""What may stand in the braces of a form; `goalscope.goals.hypotheses.written` says how each of them is written."""
+"""Placeholders that a form may contain; `goalscope.goals.hypotheses.written` documents how each is written."""
 
 MOST: Final = 20_000_000
-"""Most decisions x states x actions of a policy by decision."""
+"""Maximum size (decisions x states x actions) of a time-dependent policy."""
 
 FIELD: Final = re.compile(r"\{(\w*)\}")
-"""A part of a form."""
+"""Pattern of a placeholder in a form."""
 
 _ALIKE: Final = 1e-9
-"""Two expected utilities that differ by less than this share of the greatest possible one count as equal."""
+"""Two expected utilities count as equal if they differ by less than this share of the greatest possible utility."""
 
 FAR: Final = np.iinfo(np.int64).max // 2
-"""Distance of a state from which there is no way."""
+"""Distance of a state from which the target cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,29 +70,28 @@ class Form:
 
 
 def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that registers a function under a written form, such as ``goal`` or ``mirror of {place}``.
+    """Register a function under a written form, such as ``goal`` or ``mirror of {place}``.
 
     Args:
-        form: words, and in braces the parts that the function is given, see `goalscope.goals.hypotheses.written`.
-        kind: what the function gives, from a `FiniteWorld` of S states and A actions and from the parts of the form:
-            "place": the cell (row, column) to be reached;
+        form: words and placeholders in braces; see `goalscope.goals.hypotheses.written` for the placeholders.
+        kind: what the function returns. It receives a `FiniteWorld` of S states and A actions, then the value of each
+            placeholder, and raises `Undefined` if the hypothesis is undefined in the world:
+            "place": the cell (row, column) to reach;
             "event": ``[S]`` bool, the states in which it holds;
-            "utility": ``[S]``, ``[S, A]`` or ``[S, A, S]``, what a decision pays;
-            "table": probabilities ``[S, A]``, or ``[n, S, A]`` by decision;
-            "policy": probabilities ``[A]``, from a `View` in place of the world;
-            "condition": ``[S]`` bool; its function is given the world, the hypothesis that the condition stands behind,
-            and then the parts.
-            The function raises `Undefined` where it means nothing in a world.
-        says: a noun phrase for sentences, with {} in the place of each part, such as ``the cell beside {}``; the
-            written form in quotation marks where empty.
+            "utility": ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of a decision;
+            "table": ``[S, A]`` action probabilities, or ``[n, S, A]`` by decision;
+            "policy": ``[A]`` action probabilities; receives a `View` in place of the world;
+            "condition": ``[S]`` bool; receives the world, the hypothesis it qualifies, then the placeholders.
+        says: noun phrase for sentences with {} for each placeholder, such as ``the cell beside {}``; if empty, the
+            written form in quotation marks is used.
 
     Raises:
-        ValueError: an unknown kind or part, or a form that is taken.
+        ValueError: the kind or a placeholder is unknown, or the form is already registered.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"the kind of a hypothesis must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     if unknown := [name for name in FIELD.findall(form) if name not in PARTS]:
-        raise ValueError(f"a part of the form {form!r} must be one of {', '.join(PARTS)}, got {unknown[0]!r}")
+        raise ValueError(f"placeholders of the form {form!r} must be among {', '.join(PARTS)}, got {unknown[0]!r}")
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         gives = partial(of_views, function) if kind == "policy" else function
@@ -103,14 +103,14 @@ def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[.
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiniteWorld:
-    """A world with its process of S states and A actions, and the number of decisions of an episode.
+    """A world with its process of S states and A actions, and the number of decisions per episode.
 
     Attributes:
         world: the world.
-        process: its process; that of ``believed`` where it is given.
-        horizon: number of decisions.
-        believed: a grid that replaces the world's own, e.g. what an agent believes of it; None for the world itself.
-        twin_key: the cell of the key in the matched world with a key, where this one is a control without.
+        process: its decision process, or that of ``believed`` if given.
+        horizon: number of decisions per episode.
+        believed: grid that replaces the world's own, such as the map an agent believes in; None for the world itself.
+        twin_key: cell of the key in the matched world, if this world is the control without a key.
     """
 
     world: World
@@ -121,18 +121,18 @@ class FiniteWorld:
 
     @cached_property
     def grid(self) -> Grid:
-        """The grid; `Undefined` in worlds whose states are not the cells of one."""
+        """The grid; raises `Undefined` in worlds that are not grids."""
         if self.believed is not None:
             return self.believed
         if "grid" not in self.world.offers:
-            raise Undefined(f"a place needs the cells of a grid, this world is of kind {self.world.kind}")
+            raise Undefined(f"a place needs a grid, but this world is of kind {self.world.kind}")
         return self.world.grid
 
     def on_map(self, grid: Grid) -> "FiniteWorld":
-        """Return the world with a grid in its place, e.g. the one that an agent believes in.
+        """Replace the grid of the world, for example by the map that an agent believes in.
 
         Raises:
-            ValueError: a grid of another shape, or without an agent or a goal.
+            ValueError: the grid has another shape, or lacks an agent or a goal.
         """
         if grid.walls.shape != self.grid.walls.shape or grid.start is None or grid.goal is None:
             raise ValueError(
@@ -143,24 +143,24 @@ class FiniteWorld:
 
     @cached_property
     def even(self) -> Array:
-        """``[S, A]`` all offered actions equally likely."""
+        """``[S, A]`` uniform policy over the offered actions."""
         shape, offered = (self.process.states, self.process.actions), self.process.offered
         weights = np.ones(shape) if offered is None else offered.astype(np.float64)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     @cached_property
     def live(self) -> Mask:
-        """``[S]`` the states in which some action changes something; the others are the end of an episode."""
-        own, after = np.arange(self.process.states), self.process.transitions
+        """``[S]`` states in which some action changes the state; all other states end the episode."""
+        states, after = np.arange(self.process.states), self.process.transitions
         if not self.process.chance:
-            return np.asarray((after != own[:, None]).any(axis=1))
+            return np.asarray((after != states[:, None]).any(axis=1))
         matrix = after.tocoo()
         state = matrix.row // self.process.actions
-        return np.isin(own, state[(state != matrix.col) & (matrix.data > 0)])
+        return np.isin(states, state[(state != matrix.col) & (matrix.data > 0)])
 
     @cached_property
     def reached(self) -> Mask:
-        """``[S]`` the states that can be come to, the end of an episode included."""
+        """``[S]`` states that can be reached from the start, including those that end the episode."""
         seen = np.zeros(self.process.states, dtype=bool)
         after = self.process.start > 0
         while not (after == seen).all():
@@ -169,19 +169,26 @@ class FiniteWorld:
         return seen
 
     def at(self, cell: Position) -> Mask:
-        """Return ``[S]`` the states of a grid at a cell inside of it."""
+        """Return the mask of the states in which the agent is at a cell, ``[S]``."""
         return np.asarray(np.arange(self.process.states) % self.grid.walls.size == cell[0] * self.grid.width + cell[1])
 
     def further(self, cell: Position) -> Array:
-        """Return ``[S, 2]`` how many rows and columns further a cell lies than the agent of each state."""
+        """Return the offset (rows, columns) from the agent's cell in each state to a given cell, ``[S, 2]``."""
         cells = np.stack(np.unravel_index(np.arange(self.grid.walls.size), self.grid.walls.shape), axis=1)
         return np.tile(np.array(cell) - cells, (phases(self.grid), 1)).astype(np.float64)
 
-    def steps_to(self, where: Mask) -> Numbers:
-        """Return ``[S]`` the fewest steps into some states, `FAR` without a way; `Undefined` with chance."""
+    def steps_to(self, targets: Mask) -> Numbers:
+        """Return the minimum number of steps from each state to a set of target states, ``[S]``.
+
+        Args:
+            targets: ``[S]`` mask of the target states. The distance is `FAR` where they cannot be reached.
+
+        Raises:
+            Undefined: the world is stochastic.
+        """
         if self.process.chance:
             raise Undefined("distances are not defined where actions have several outcomes")
-        steps, near, level = np.where(where, 0, FAR), where, 0
+        steps, near, level = np.where(targets, 0, FAR), targets, 0
         while near.any():
             level += 1
             near = near[self.process.transitions].any(axis=1) & (steps == FAR)
@@ -191,11 +198,11 @@ class FiniteWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solved:
-    """What follows from a hypothesis in a world.
+    """The policy and utility that a hypothesis implies in one world.
 
     Attributes:
-        policy: ``[1, S, A]`` its probabilities, or ``[n, S, A]`` by decision.
-        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` of one decision, None for a hypothesis without one.
+        policy: ``[1, S, A]`` action probabilities, or ``[n, S, A]`` by decision.
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision; None for a hypothesis without a utility.
     """
 
     policy: Array
@@ -204,14 +211,14 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What an agent may be after: a registered form and what stands in its braces, or a function (`Hypothesis.of`).
+    """A goal or rule that an agent may follow: a registered form with its values, or a function (`Hypothesis.of`).
 
     Attributes:
-        form: the registered form; of a function its name.
-        parts: other hypotheses, tuples of them, numbers and words.
-        text: the written form, which `goalscope.goals.hypotheses.parse` reads back; of a function its name.
+        form: the registered form; for a function, its name.
+        parts: values of the placeholders: hypotheses, tuples of hypotheses, numbers and words.
+        text: the written form, which `goalscope.goals.hypotheses.parse` reads; for a function, its name.
         own: the function and its kind; None for a registered form.
-        name: what the user calls it, by default the written form. Hypotheses that differ in it alone are equal.
+        name: the user's name for it, by default the written form. Hypotheses that differ only in their name are equal.
     """
 
     form: str
@@ -225,19 +232,20 @@ class Hypothesis:
 
     @classmethod
     def of(cls, kind: Kind, function: Callable[..., Any], name: str) -> "Hypothesis":
-        """Return a hypothesis from a function.
+        """Create a hypothesis from a Python function.
 
-        It cannot be written to a file or frozen in a claim, which hold written forms only: there it is refused.
+        Such a hypothesis has no written form, so it cannot be saved to a file or frozen in a claim.
 
         Args:
-            kind: what the function gives, see `Kind`; it raises `Undefined` where it means nothing in a world.
-            function: takes a `FiniteWorld`; of kind policy a view.
-            name: what sentences and tables call it.
+            kind: what the function returns, see `hypothesis`; every kind except "condition".
+            function: takes a `FiniteWorld` (a `View` for kind "policy"), and raises `Undefined` in a world where the
+                hypothesis is undefined.
+            name: name in sentences and tables.
 
         Raises:
-            ValueError: an unknown kind, a condition, which is no hypothesis, or a name that is not one printable line.
+            ValueError: the kind is unknown or "condition", or the name is not a single printable line.
         """
-        kinds = tuple(each for each in get_args(Kind) if each != "condition")
+        kinds = tuple(choice for choice in get_args(Kind) if choice != "condition")
         if kind not in kinds:
             raise ValueError(f"the kind of a hypothesis must be one of {', '.join(kinds)}, got {kind!r}")
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
@@ -247,35 +255,39 @@ class Hypothesis:
 
     @property
     def registered(self) -> Form:
-        """What its function is, and what that gives."""
-        found: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
-        return found
+        """The function of the hypothesis and its kind."""
+        form: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
+        return form
 
     @property
     def kind(self) -> Kind:
-        """What its function gives."""
+        """Kind of the hypothesis."""
         return self.registered.kind
 
     @property
     def says(self) -> str:
-        """It as a noun phrase: "the top-left corner". Names of users and worlds, and policies, stand in quotes."""
+        """Noun phrase, such as "the top-left corner"; names given by users and worlds, and policies, are quoted."""
         template = self.registered.says
         if self.name != self.text or not template:
             return f"“{self.name}”"
         return template.format(*map(_phrase, self.parts))
 
     def value(self, *arguments: Any) -> Any:
-        """Return what its function gives from a `FiniteWorld` (or a view), and what stands before it of a condition."""
-        given = self.registered.function(*arguments, *self.parts)
+        """Call the function with a `FiniteWorld` or view (for a condition also the hypothesis that it qualifies)."""
+        returned = self.registered.function(*arguments, *self.parts)
         if self.kind != "place":
-            return given
-        cell = np.asarray(given)
+            return returned
+        cell = np.asarray(returned)
         if cell.shape != (2,) or not np.issubdtype(cell.dtype, np.integer):
-            raise ValueError(f"{self.text} must give the row and the column of a cell, got {shorten(cell.tolist())}")
+            raise ValueError(f"{self.text} must return the row and column of a cell, got {shorten(cell.tolist())}")
         return int(cell[0]), int(cell[1])
 
     def cell(self, world: FiniteWorld) -> Position:
-        """Return the cell of a place where somebody can stand on it, else raise `Undefined`."""
+        """Return the cell of a place.
+
+        Raises:
+            Undefined: the cell lies outside of the grid or is a wall.
+        """
         cell: Position = self.value(world)
         if not (0 <= cell[0] < world.grid.height and 0 <= cell[1] < world.grid.width):
             raise Undefined(f"{self.text} lies outside of the {world.grid.height}x{world.grid.width} grid")
@@ -284,7 +296,10 @@ class Hypothesis:
         return cell
 
     def where(self, world: FiniteWorld) -> Mask:
-        """Return ``[S]`` where a place or an event holds; a name that the world itself gives a goal is that goal."""
+        """Return the mask of the states in which a place or an event holds, ``[S]``.
+
+        A goal of the world with the same name takes precedence over a registered form.
+        """
         if (named := self._named(world)) is not None:
             return np.asarray(named > 0)
         if self.kind not in ("place", "event"):
@@ -293,21 +308,21 @@ class Hypothesis:
             return world.at(self.cell(world))
         holds = np.asarray(self.value(world))
         if holds.dtype != bool:
-            raise ValueError(f"{self.text} must give True or False for each state, got {holds.dtype}")
+            raise ValueError(f"{self.text} must return True or False for each state, got {holds.dtype}")
         check_shape(self.text, holds, "S", {"S": world.process.states})
         return holds
 
     def utility(self, world: FiniteWorld) -> Array:
-        """Return what each decision is worth in a world; no policy is solved.
+        """Return the utility of each decision in a world, without solving for a policy.
 
-        Places and events are worth 1 in each of their states ``[S]``. A goal that the world itself names may be worth
-        other numbers, such as the count of achieved sub-goals. A utility has ``[S]``, ``[S, A]`` or ``[S, A, S]``.
+        Places and events pay 1 in each of their states, ``[S]``. A goal that the world names may pay other numbers,
+        such as the count of achieved sub-goals. A utility has shape ``[S]``, ``[S, A]`` or ``[S, A, S]``.
 
-        A place or an event that no policy reaches, such as a corner behind the goal, keeps its utility, which no policy
-        changes: estimates count that world as out of reach. It has no policy, so `solved` refuses it (`check_reached`).
+        A place or event that no policy reaches, such as a corner behind the goal, still has a utility; estimates count
+        such a world as out of reach. It has no policy, so `solved` raises `Undefined` (see `check_reached`).
 
         Raises:
-            Undefined: it means nothing in the world, or it is a policy, which has no utility.
+            Undefined: the hypothesis is undefined in the world, or it is a policy, which has no utility.
         """
         if (named := self._named(world)) is not None:
             return np.asarray(named, dtype=np.float64)
@@ -321,19 +336,19 @@ class Hypothesis:
         return paid
 
     def _named(self, world: FiniteWorld) -> npt.NDArray[Any] | None:
-        """Return ``[S]`` the numbers of the goal that a world names like this hypothesis, None without one.
+        """Return the values ``[S]`` of the world's goal with the same name as this hypothesis, or None.
 
-        Such a name wins over every registered form, whatever that gives; it never replaces a function of one's own.
+        The world's goal takes precedence over registered forms, but never over a user's function.
         """
         if self.own is not None:
             return None
         return world.process.goals.get(self.parts[0] if self.form == "event {name}" else self.text)
 
     def solved(self, world: FiniteWorld) -> Solved:
-        """Return what follows from it in a world.
+        """Compute the policy and utility that the hypothesis implies in a world.
 
         Raises:
-            Undefined: it means nothing there.
+            Undefined: the hypothesis is undefined there.
         """
         named = self._named(world)
         if named is not None and ((named != 0) & (named != 1)).any():  # a count, such as achieved sub-goals
@@ -346,15 +361,15 @@ class Hypothesis:
         table = table[None] if table.ndim == 2 else table
         check_shape(self.text, table, "n S A", {"S": world.process.states, "A": world.process.actions})
         table = to_distributions(self.text, table)
-        refuse_where((table > 0) & (world.even == 0), table, f"{self.text} must take offered actions only")
+        refuse_where((table > 0) & (world.even == 0), table, f"{self.text} must use only offered actions")
         return Solved(policy=freeze(np.where(world.live[:, None], table, world.even)))
 
 
 def finite_world(world: World, horizon: int) -> FiniteWorld:
-    """Return a world with its process.
+    """Combine a world with its decision process.
 
     Raises:
-        Undefined: fog, under which what is optimal depends on what was seen, or a world without a known process.
+        Undefined: the world has fog (optimal actions then depend on what was seen), or its process is not known.
     """
     if world.fog_radius is not None:
         raise Undefined("under fog the optimal actions depend on what was seen before")
@@ -364,37 +379,45 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
     return FiniteWorld(world=world, process=process, horizon=horizon)
 
 
-def check_reached(world: FiniteWorld, where: Mask, what: str) -> None:
-    """Raise `Undefined` where no policy comes to any of some states from the start; the world's own goal ends it."""
-    if not (where & world.reached).any():
-        raise Undefined(f"{what} cannot be come to from the start; the world's own goal ends an episode")
+def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
+    """Raise `Undefined` if no policy reaches any target state from the start; the world's own goal ends an episode."""
+    if not (targets & world.reached).any():
+        raise Undefined(f"{description} cannot be reached from the start; the world's own goal ends an episode")
 
 
-def towards(world: FiniteWorld, where: Mask, what: str) -> Solved:
-    """Return what follows from being after some states, which pay 1 for each decision that begins there.
+def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
+    """Solve for reaching target states, which pay 1 for each decision that begins in them.
+
+    Args:
+        world: the world.
+        targets: ``[S]`` mask of the target states.
+        description: name of the targets in the error.
 
     Raises:
-        Undefined: no way leads there from the start; ``what`` names it in the reason.
+        Undefined: the targets cannot be reached from the start.
     """
-    check_reached(world, where, what)
+    check_reached(world, targets, description)
     if world.process.chance:
-        return by_decision(world, where.astype(np.float64))
-    steps = world.steps_to(where)
-    here, beyond = steps[:, None], steps[world.process.transitions]
-    stays, returns = where[:, None] & (beyond == 0), where[:, None] & (beyond == 1)
-    held = stays | (returns & ~stays.any(axis=1, keepdims=True))
-    nearer = (beyond == here - 1) & (here > 0) & (here < FAR)
-    return Solved(policy=spread(world, nearer | held)[None], utility=where.astype(np.float64))
+        return by_decision(world, targets.astype(np.float64))
+    steps = world.steps_to(targets)
+    distance, beyond = steps[:, None], steps[world.process.transitions]
+    stays, returns = targets[:, None] & (beyond == 0), targets[:, None] & (beyond == 1)
+    staying = stays | (returns & ~stays.any(axis=1, keepdims=True))
+    nearer = (beyond == distance - 1) & (distance > 0) & (distance < FAR)
+    return Solved(policy=spread(world, nearer | staying)[None], utility=targets.astype(np.float64))
 
 
 def by_decision(world: FiniteWorld, utility: Array) -> Solved:
-    """Return what follows from a utility: value iteration over the horizon, equal parts of the optimal actions.
+    """Solve for a utility by value iteration over the horizon; optimal actions are equally likely.
 
     Raises:
-        Undefined: more than `MOST` decisions x states x actions.
+        Undefined: the policy would need more than `MOST` entries (decisions x states x actions).
     """
     if (size := world.horizon * world.process.states * world.process.actions) > MOST:
-        raise Undefined(f"best actions by decision are kept up to {MOST:,} decisions x states x actions, here {size:,}")
+        raise Undefined(
+            f"a time-dependent policy may have at most {MOST:,} entries (decisions x states x actions), this world "
+            f"needs {size:,}: use a shorter horizon or a smaller world"
+        )
     values = value_iteration(world.process.mdp(utility, world.horizon, terminal=None))
     best = np.where(world.live[:, None], values.optimal, world.even > 0)
     return Solved(policy=freeze(best / best.sum(axis=2, keepdims=True)), utility=utility)
@@ -412,14 +435,14 @@ def can_gain(world: FiniteWorld, utility: Array) -> bool:
 
 
 def spread(world: FiniteWorld, sets: Mask) -> Array:
-    """Return equal parts of sets ``[S, A]``; all offered actions where a set is empty or nothing changes any more."""
-    said = sets & (world.even > 0)
-    count = np.where(world.live, said.sum(axis=1), 0)[:, None]
-    return freeze(np.where(count > 0, said / np.maximum(count, 1), world.even))
+    """Return the uniform policy over sets of actions ``[S, A]``; over all offered actions if a set is empty."""
+    offered_sets = sets & (world.even > 0)
+    count = np.where(world.live, offered_sets.sum(axis=1), 0)[:, None]
+    return freeze(np.where(count > 0, offered_sets / np.maximum(count, 1), world.even))
 
 
 def _phrase(part: Any) -> str:
-    """Return a part of a form as it stands in a noun phrase."""
+    """Render the value of a placeholder for a noun phrase."""
     if isinstance(part, Hypothesis):
         return part.says
     if not isinstance(part, tuple):
@@ -441,24 +464,24 @@ def _numbers(name: str, value: Any) -> Array:
 
 
 def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> Array:
-    """Return ``[S, A]`` what a function of views gives in each state, and of the parts of its form."""
+    """Apply a function of views to every state; return its policy ``[S, A]``."""
     policy = world.even.copy()
     for state in np.flatnonzero(world.live & world.reached).tolist():
-        given = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
-        check_shape("the policy of a view", given, "A", {"A": world.process.actions})
-        policy[state] = given
+        probabilities = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
+        check_shape("the policy of a view", probabilities, "A", {"A": world.process.actions})
+        policy[state] = probabilities
     return policy
 
 
-def meg_of(one: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
+def meg_of(hypothesis: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
     """Return the MEG of a policy ``[S, A]`` or ``[n, S, A]`` towards a place, an event or a utility.
 
     Raises:
-        Undefined: the hypothesis has no utility, or means nothing there.
+        Undefined: the hypothesis has no utility, or is undefined there.
 
     Source: MacDermott et al. (2024), definition 3.2.
     """
-    utility = one.solved(world).utility
+    utility = hypothesis.solved(world).utility
     if utility is None:
-        raise Undefined(f"{one.text} is a policy without a utility: it has a likelihood, no MEG")
+        raise Undefined(f"{hypothesis.text} is a policy without a utility: it has a likelihood but no MEG")
     return meg_known(world.process.mdp(utility, world.horizon, terminal=None), policy=policy)

@@ -1,11 +1,11 @@
-"""Worlds that tell hypotheses apart, chosen from many: greedy maximin over pairs, exact and seeded.
+"""Choose worlds that separate hypotheses from many candidates: greedy maximin over pairs, exact and seeded.
 
-One world after the other is taken, the one after which the pair that is told apart least has the most nats; ties go to
-the larger sum over pairs of log(1 + nats), then to the earlier candidate. A pair's nats in a world are the smaller of
-both directions with the same lapse rate, 0 where one of the two is undefined. Pairs that no candidate tells apart are
-left out of the minimum and named: no choice among these worlds can help them.
+We add one world at a time: the one that maximises the nats of the worst separated pair. Ties go to the larger sum over
+pairs of log(1 + nats), then to the earlier candidate. The nats of a pair in a world are the smaller of both directions
+with the same lapse rate, and 0 if one hypothesis is undefined. Pairs that no candidate separates are left out of the
+minimum and reported, since no choice among these worlds can help them.
 
-The rule is greedy, so it is no guarantee of the best choice; the gain over random choices is computed beside it.
+The greedy rule does not guarantee the best choice; for comparison we report the nats of random choices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,22 +24,22 @@ from goalscope.goals.hypotheses.written import bind
 from goalscope.worlds.world import World
 
 DRAWS: Final = 200
-"""Random choices of as many worlds that the chosen ones are compared with."""
+"""Number of random choices that the chosen worlds are compared with."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """Worlds that were chosen among candidates.
+    """Worlds chosen among candidates to separate hypotheses.
 
     Attributes:
-        worlds: the N chosen ones, in the order of the choice.
-        hypotheses: what they are to tell apart, by name; places of a phase know their cells.
-        found: what the candidates can tell.
-        chosen: indices of the chosen ones among the candidates.
-        pair: the pair that is told apart least, hopeless ones aside.
-        least: its nats, summed over one episode in each chosen world.
-        random: ``[DRAWS]`` the least pair's nats in random choices of N candidates.
-        hopeless: pairs that no candidate tells apart.
+        worlds: the N chosen worlds, in the order of choice.
+        hypotheses: name -> hypothesis to separate; places of a phase are bound to their cells.
+        found: separability in all candidates.
+        chosen: indices of the chosen worlds among the candidates.
+        pair: the worst separated pair, except hopeless pairs.
+        least: nats of that pair, summed over one episode in each chosen world.
+        random: ``[DRAWS]`` nats of the worst pair in random choices of N candidates.
+        hopeless: pairs that no candidate separates.
     """
 
     worlds: tuple[World, ...]
@@ -52,25 +52,25 @@ class Design:
     hopeless: tuple[tuple[str, str], ...]
 
     def twins(self) -> list[dict[str, Any]]:
-        """Return a twin of each hypothesis as an entry of a study, with the lapse rate of the design."""
+        """Return the scripted twin of each hypothesis as an agent entry of a study, with the design's lapse rate."""
         lapse = self.found.lapse
-        return [twin(one.text, lapse=lapse, name=name[:80]) for name, one in self.hypotheses.items()]
+        return [twin(hypothesis.text, lapse=lapse, name=name[:80]) for name, hypothesis in self.hypotheses.items()]
 
     def study(self, horizon: Mapping[str, Any], *, seed: int, name: str = "design") -> dict[str, Any]:
         """Return a study of these worlds as plain values, with a twin of each hypothesis and a random agent.
 
         Args:
-            horizon: of the study, as a study writes it.
-            seed: its root seed.
-            name: its name.
+            horizon: the study's key ``horizon``, such as ``{"steps": 40}``.
+            seed: root seed of the study.
+            name: name of the study.
 
         Raises:
-            ValueError: worlds that cannot be written out: only grids can.
+            ValueError: a chosen world is not a grid, so it cannot be written to a study file.
         """
-        if others := [world.kind for world in self.worlds if not world.offers >= {"grid", "seen state"}]:
+        if unwritable := [world.kind for world in self.worlds if not world.offers >= {"grid", "seen state"}]:
             raise ValueError(
-                "a study of chosen worlds must be of grids, which can be written out, got one of kind "
-                f"{others[0]}: leave the file out"
+                f"only grids can be written to a study file, but a chosen world is of kind {unwritable[0]}: leave the "
+                "file out"
             )
         grids = [world.grid for world in self.worlds]
         return {
@@ -92,28 +92,29 @@ def design(
     lapse: float = LAPSE,
     seed: int = 0,
 ) -> Design:
-    """Choose worlds that tell hypotheses apart.
+    """Choose worlds that separate hypotheses.
 
     Args:
         hypotheses: name -> hypothesis.
-        candidates: the worlds to choose from.
+        candidates: worlds to choose from.
         count: number N of worlds to choose.
-        horizon: decisions of an episode in a world.
-        lapse: lapse rate of the agents.
-        seed: root seed of the random choices that they are compared with; the choice itself needs none.
+        horizon: function from a world to the number of decisions per episode.
+        lapse: lapse rate of the agents: the probability of a random action.
+        seed: root seed of the random choices used for comparison; the choice itself is deterministic.
 
     Raises:
-        ValueError: fewer candidates than are to be chosen, or what `separability` refuses.
+        ValueError: there are fewer candidates than `count`, no candidate separates any pair, or `separability` refuses
+            the arguments.
     """
     count = check_whole("count", count, 1, "worlds", most=len(candidates))
-    found = separability(hypotheses, candidates, horizon=horizon, lapse=lapse)
-    pairs = list(combinations(range(len(found.names)), 2))
-    nats = np.stack([found.least[:, first, second] for first, second in pairs], axis=1)  # [W, P]
+    measured = separability(hypotheses, candidates, horizon=horizon, lapse=lapse)
+    pairs = list(combinations(range(len(measured.names)), 2))
+    nats = np.stack([measured.least[:, first, second] for first, second in pairs], axis=1)  # [W, P]
     hope = nats.max(axis=0) >= ENOUGH
     if not hope.any():
         raise ValueError(
-            f"some pair must be told apart in one of the candidates, got {len(candidates)} in which all hypotheses are "
-            "the same: take worlds with other places of their goals"
+            f"none of the {len(candidates)} candidate worlds separates any pair of these hypotheses: use worlds whose "
+            "goals lie in other places"
         )
     value = nats[:, hope]
     chosen, total = list[int](), np.zeros(value.shape[1])
@@ -126,16 +127,20 @@ def design(
         total = total + value[chosen[-1]]
     rng = stream(seed, "random designs")
     draws = [value[rng.choice(len(value), count, replace=False)].sum(axis=0).min() for _ in range(DRAWS)]
-    open_pairs = [(found.names[a], found.names[b]) for (a, b), kept in zip(pairs, hope.tolist(), strict=True) if kept]
+    open_pairs = [
+        (measured.names[a], measured.names[b]) for (a, b), is_open in zip(pairs, hope.tolist(), strict=True) if is_open
+    ]
     return Design(
         worlds=tuple(candidates[index] for index in chosen),
-        hypotheses={name: bind(one, candidates) for name, one in hypotheses.items()},
-        found=found,
+        hypotheses={name: bind(hypothesis, candidates) for name, hypothesis in hypotheses.items()},
+        found=measured,
         chosen=tuple(chosen),
         pair=open_pairs[int(total.argmin())],
         least=float(total.min()),
         random=np.array(draws),
         hopeless=tuple(
-            (found.names[a], found.names[b]) for (a, b), kept in zip(pairs, hope.tolist(), strict=True) if not kept
+            (measured.names[a], measured.names[b])
+            for (a, b), is_open in zip(pairs, hope.tolist(), strict=True)
+            if not is_open
         ),
     )

@@ -1,7 +1,7 @@
-"""What the answers of an agent say for hypotheses: sums over steps, a row for each cluster of worlds.
+"""The evidence in an agent's answers for and against hypotheses: sums over steps for each cluster of worlds.
 
-With ``m`` offered actions, ``p_h`` the policy of h in the state of a step, ``S`` the set of its ``k`` actions, ``a``
-and ``a'`` both answers as 0 and 1 by action (or as probabilities), and sums over the steps in which h has a say:
+Notation: ``m`` offered actions, ``p_h`` the policy of h in the state of a step, ``S`` the set of its ``k`` actions,
+``a`` and ``a'`` the two answers (one-hot, or probabilities). Sums run over the steps in which h makes a prediction:
 
     u_h          = p_h - 1/m
     gain(h)      = sum u_h . (a + a') / 2                          lambda |u_h|^2 in the mean, if the agent follows h
@@ -9,11 +9,11 @@ and ``a'`` both answers as 0 and 1 by action (or as probabilities), and sums ove
     compliance   = sum (a(S) - k/m) (a'(S) - k/m) (1/k + 1/(m-k))  lambda^2 |u_h|^2, were it the agent's strength there
     agreement    = sum (a . a' - 1/m)                              |p - 1/m|^2 of the agent's own policy p, unbiased
 
-A place, an event or a utility says nothing where all offered actions are alike. A policy says that they are equally
-likely there, so that what the agent would repeat in such a state counts against it.
+A place, an event or a utility makes no prediction where all offered actions are equally good. A policy predicts that
+they are equally likely there, so any consistent choice of the agent in such a state counts against it.
 
-Where k is a step of h (`goals.hypotheses.steps`), it stands for "k, then anything" against h: the steps after an
-episode has reached k, in which k says nothing, count in what h has in common with k.
+If k is an intermediate step of h (`goals.hypotheses.steps`), k means "k, then anything" as a rival of h: the steps
+after an episode has reached k, for which k makes no prediction, count in the comparison of h with k.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,33 +30,34 @@ from goalscope.goals.hypotheses.steps import reached_before, steps_in
 from goalscope.goals.hypotheses.views import Undefined
 
 FREQUENCIES: Final = "move frequencies"
-"""The sentinel of an agent that takes each action as often as in the other worlds, whatever it sees."""
+"""Control hypothesis (sentinel): the agent takes each action as often as in the other worlds, whatever it sees."""
 
 AIMS: Final = ("place", "event", "utility")
-"""Kinds of hypotheses that say nothing where all offered actions are alike."""
+"""Kinds of hypotheses that make no prediction where all offered actions are equally good."""
 
 _NONE: Final = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerSums:
-    """Sums over the steps of G clusters for K hypotheses.
+    """Sums over steps in G clusters of worlds for K hypotheses.
 
     Attributes:
-        names: of the hypotheses.
-        asked: how many of them, the first ones, were asked for; the others are sentinels.
+        names: ``[K]`` names of the hypotheses.
+        asked: number of hypotheses in the user's bank, which come first; the others are controls (sentinels).
         steps: ``[G]`` number of steps.
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
-        said: ``[G, K]`` number of steps in which each has a say.
-        gain, size: ``[G, K]``.
-        repeated: ``[G, K]`` compliance, for habits agreement: what they are compared with; NaN without second answers.
-        common_gain, common_size: ``[G, K, K]`` of the first of two, over steps in which both have a say; where the
-            second is on the way to the first, also over those after it in which it has none.
+        said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
+        gain, size: ``[G, K]`` see the module.
+        repeated: ``[G, K]`` compliance, or agreement for habits: the reference of the consistency; NaN without second
+            answers.
+        common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
+            a prediction; if the second is an intermediate step of the first, also over the steps after it.
         product: ``[G, K, K]`` sum of ``u_h . u_k``.
         region_gain, region_size: ``[G, asked, R]`` gain and size within each of `REGIONS`.
         worlds: ``[K, K]`` number of worlds in which both are defined.
-        step_of: ``[K, K]`` number of those in which the second is a step of the first.
-        undefined: name -> number of worlds in which it means nothing.
+        step_of: ``[K, K]`` number of these worlds in which the second is an intermediate step of the first.
+        undefined: name -> number of worlds in which the hypothesis is undefined.
         left_out: number of steps without an action.
     """
 
@@ -80,14 +81,14 @@ class AnswerSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Told:
-    """What hypotheses say in a world.
+class Predictions:
+    """The solved hypotheses of one world, by their index.
 
     Attributes:
-        policies: number of a hypothesis -> its policy ``[n, S, A]``.
-        regions: number -> its `regions`.
-        events: number -> ``[S]`` where its event holds, of those that are steps of others.
-        steps: pairs (h, k) of numbers in which k is a step of h.
+        policies: index of a hypothesis -> its policy ``[n, S, A]``.
+        regions: index -> its `regions`.
+        events: index -> ``[S]`` states in which its event holds, for intermediate steps of other hypotheses.
+        steps: pairs (h, k) of indices such that k is an intermediate step of h.
     """
 
     policies: Mapping[int, Array]
@@ -96,23 +97,29 @@ class Told:
     steps: frozenset[tuple[int, int]] = frozenset()
 
 
-def told_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked: int) -> Told:
-    """Return what hypotheses say in a world, those left out that mean nothing there; regions of the first ``asked``."""
+def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked_count: int) -> Predictions:
+    """Solve hypotheses in one world; those that are undefined there are left out.
+
+    Args:
+        world: the world.
+        hypotheses: name -> hypothesis, those that the user asked for first.
+        asked_count: number of hypotheses that the user asked for; regions are computed for these only.
+    """
     policies, regions_of = dict[int, Array](), dict[int, Mask]()
-    where, events = dict[int, Mask](), dict[int, Mask]()
-    for number, one in enumerate(hypotheses.values()):
+    place_states, events = dict[int, Mask](), dict[int, Mask]()
+    for number, hypothesis in enumerate(hypotheses.values()):
         try:
-            policies[number] = one.solved(world).policy
+            policies[number] = hypothesis.solved(world).policy
         except Undefined:
             continue
-        if number < asked and (found := regions(one, world)) is not None:
-            regions_of[number] = found
-        if number < asked and one.kind in ("place", "event"):
-            where[number] = one.where(world)
-            if one.kind == "event":
-                events[number] = where[number]
-    steps = steps_in(world, where, events)
-    return Told(
+        if number < asked_count and (region_masks := regions(hypothesis, world)) is not None:
+            regions_of[number] = region_masks
+        if number < asked_count and hypothesis.kind in ("place", "event"):
+            place_states[number] = hypothesis.where(world)
+            if hypothesis.kind == "event":
+                events[number] = place_states[number]
+    steps = steps_in(world, place_states, events)
+    return Predictions(
         policies=policies,
         regions=regions_of,
         events={number: events[number] for number in {k for _, k in steps}},
@@ -121,103 +128,109 @@ def told_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked: int
 
 
 def evidence(
-    given: Sequence[Answers],
+    all_answers: Sequence[Answers],
     hypotheses: Mapping[str, Hypothesis],
-    asked: int,
-    told: Mapping[str, Told] | None = None,
+    asked_count: int,
+    predictions: Mapping[str, Predictions] | None = None,
 ) -> AnswerSums:
-    """Return what answers say for hypotheses.
+    """Compute the evidence in an agent's answers.
 
     Args:
-        given: what one agent answered, world by world.
-        hypotheses: name -> hypothesis, those that are asked for first; move frequencies come in addition.
-        asked: how many are asked for.
-        told: id of a world -> `told_in` it, to be shared by agents; None to solve the hypotheses here.
+        all_answers: the agent's answers, world by world.
+        hypotheses: name -> hypothesis, the user's bank first; move frequencies are added.
+        asked_count: number of hypotheses in the user's bank.
+        predictions: world id -> `predictions_in` that world, to share them between agents; None to solve here.
 
     Raises:
-        ValueError: no answers.
+        ValueError: there are no answers.
     """
-    if not given:
-        raise ValueError("hypotheses must be scored on steps with an action, got none: run the agent in such worlds")
+    if not all_answers:
+        raise ValueError("scoring hypotheses needs steps with an action, got none: run the agent in these worlds first")
     names = (*hypotheses, FREQUENCIES)
-    silent = np.array([one.kind in AIMS for one in hypotheses.values()] + [False])
-    aims = np.array([about_aims(one) for one in hypotheses.values()] + [False])
-    clusters = {cluster: number for number, cluster in enumerate(dict.fromkeys(one.cluster for one in given))}
+    silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
+    aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
+    clusters = {
+        cluster: number for number, cluster in enumerate(dict.fromkeys(answers.cluster for answers in all_answers))
+    }
     size, count = len(names), len(clusters)
     flat: dict[str, Array] = {name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated")}
     square: dict[str, Array] = {
         name: np.zeros((count, size, size)) for name in ("common_gain", "common_size", "product")
     }
-    by_region = {name: np.zeros((count, asked, len(REGIONS))) for name in ("region_gain", "region_size")}
+    by_region = {name: np.zeros((count, asked_count, len(REGIONS))) for name in ("region_gain", "region_size")}
     steps, agreement, undefined = np.zeros(count), np.zeros(count), dict.fromkeys(names, 0)
     worlds, step_of = np.zeros((2, size, size), dtype=np.int64)
-    for one, often in zip(given, move_frequencies(given), strict=True):
-        at = clusters[one.cluster]
-        said = (told or {}).get(one.world.world.id) or told_in(one.world, hypotheses, asked)
-        policies = dict(said.policies)
+    for answers, often in zip(all_answers, move_frequencies(all_answers), strict=True):
+        at = clusters[answers.cluster]
+        world_predictions = (predictions or {}).get(answers.world.world.id) or predictions_in(
+            answers.world, hypotheses, asked_count
+        )
+        policies = dict(world_predictions.policies)
         if often is not None:
-            offered = np.where(one.world.even > 0, often, 0.0)
+            offered = np.where(answers.world.even > 0, often, 0.0)
             total = offered.sum(axis=1, keepdims=True)
-            policies[size - 1] = np.where(total > 0, offered / np.maximum(total, _NONE), one.world.even)[None]
+            policies[size - 1] = np.where(total > 0, offered / np.maximum(total, _NONE), answers.world.even)[None]
         for number in set(range(size)) - set(policies):
             undefined[names[number]] += 1
-        steps[at] += len(one.state)
+        steps[at] += len(answers.state)
         worlds[np.ix_(list(policies), list(policies))] += 1
-        for first, second in said.steps:
+        for first, second in world_predictions.steps:
             step_of[first, second] += 1
-        found = _Sums(one, policies, silent, aims, said)
-        agreement[at] += found.agreement
+        world_sums = _Sums(answers, policies, silent, aims, world_predictions)
+        agreement[at] += world_sums.agreement
         for name, sums in flat.items():
-            sums[at, found.numbers] += getattr(found, name)
-        pairs = np.ix_(np.array([at]), found.numbers, found.numbers)
+            sums[at, world_sums.numbers] += getattr(world_sums, name)
+        pairs = np.ix_(np.array([at]), world_sums.numbers, world_sums.numbers)
         for name, sums in square.items():
-            sums[pairs] += getattr(found, name)
-        for number, where in said.regions.items():
-            row, inside = int(np.searchsorted(found.numbers, number)), where[:, one.state].astype(np.float64)
-            by_region["region_gain"][at, number] += inside @ found.gains[row]
-            by_region["region_size"][at, number] += inside @ found.sizes[row]
+            sums[pairs] += getattr(world_sums, name)
+        for number, region in world_predictions.regions.items():
+            row, inside = int(np.searchsorted(world_sums.numbers, number)), region[:, answers.state].astype(np.float64)
+            by_region["region_gain"][at, number] += inside @ world_sums.gains[row]
+            by_region["region_size"][at, number] += inside @ world_sums.sizes[row]
     return AnswerSums(
         names=names,
-        asked=asked,
+        asked=asked_count,
         steps=freeze(steps),
         agreement=freeze(agreement),
         worlds=freeze(worlds),
         step_of=freeze(step_of),
         undefined={name: worlds for name, worlds in undefined.items() if worlds},
-        left_out=sum(one.left_out for one in given),
+        left_out=sum(answers.left_out for answers in all_answers),
         **{name: freeze(sums) for name, sums in (flat | square | by_region).items()},
     )
 
 
 class _Sums:
-    """The sums of one world; its attributes are those of `AnswerSums`, without the axis of clusters."""
+    """The sums of one world, with the attributes of `AnswerSums` but without the axis of clusters."""
 
-    def __init__(self, one: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, told: Told) -> None:
+    def __init__(
+        self, answers: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, predictions: Predictions
+    ) -> None:
         self.numbers: Numbers = np.array(sorted(policies))
-        even = one.world.even[one.state]  # [N, A]
+        even = answers.world.even[answers.state]  # [N, A]
         share = even.max(axis=1)  # 1 / m
         exact = np.stack(
-            [policies[n][np.minimum(one.time, len(policies[n]) - 1), one.state] for n in self.numbers.tolist()]
+            [policies[n][np.minimum(answers.time, len(policies[n]) - 1), answers.state] for n in self.numbers.tolist()]
         )
-        second = one.first if one.second is None else one.second
+        second = answers.first if answers.second is None else answers.second
         away = exact - even  # u, [K, N, A]
-        gains = np.einsum("kna,na->kn", away, (one.first + second) / 2)
+        gains = np.einsum("kna,na->kn", away, (answers.first + second) / 2)
         sizes = np.einsum("kna,kna->kn", away, away)
         self.gains, self.sizes = gains, sizes
         says = (sizes > _NONE) | ~silent[self.numbers, None]
         self.said, self.gain, self.size = says.sum(axis=1), gains.sum(axis=1), sizes.sum(axis=1)
         self.common_gain, self.common_size = gains @ says.T, sizes @ says.T
-        for goal, step in told.steps:
+        for goal, step in predictions.steps:
             h, k = (int(np.searchsorted(self.numbers, number)) for number in (goal, step))
-            after = reached_before(one.episode, told.events[step][one.state]) & ~says[k]
+            after = reached_before(answers.episode, predictions.events[step][answers.state]) & ~says[k]
             self.common_gain[h, k] += gains[h] @ after
             self.common_size[h, k] += sizes[h] @ after
         flat = away.reshape(len(away), -1)
         self.product = flat @ flat.T
-        if one.second is None:
+        if answers.second is None:
             self.agreement, self.repeated = np.nan, np.full(len(exact), np.nan)
             return
-        agreed = np.einsum("na,na->n", one.first, one.second) - share
+        agreed = np.einsum("na,na->n", answers.first, answers.second) - share
         self.agreement = float((agreed / np.maximum(1 - share, _NONE)).sum())
         sets = exact > _NONE
         within = sets.sum(axis=2)
@@ -225,16 +238,16 @@ class _Sums:
         outside = offered - within
         by_set = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & aims[self.numbers]
         complied = np.ones(within.shape)
-        for answer in (one.first, one.second):
+        for answer in (answers.first, answers.second):
             complied *= np.einsum("kna,na->kn", sets, answer) - within * share
         complied *= 1 / np.maximum(within, 1) + 1 / np.maximum(outside, 1)
         repeated = np.where(by_set[:, None] & (sizes > _NONE), complied, agreed)
         self.repeated = np.where(says, repeated, 0.0).sum(axis=1)
 
 
-def about_aims(one: Hypothesis) -> bool:
-    """Return whether a hypothesis is about a place, an event or a utility, or one of its parts is; habits are not."""
-    if one.kind in AIMS:
+def about_aims(hypothesis: Hypothesis) -> bool:
+    """Return whether a hypothesis or one of its parts is about a place, event or utility; False for habits."""
+    if hypothesis.kind in AIMS:
         return True
-    parts = [part for each in one.parts for part in (each if isinstance(each, tuple) else (each,))]
+    parts = [part for member in hypothesis.parts for part in (member if isinstance(member, tuple) else (member,))]
     return any(isinstance(part, Hypothesis) and about_aims(part) for part in parts)

@@ -1,24 +1,25 @@
-"""How many worlds a name needs, before any data: from the law of the sums by which the score decides.
+"""Compute before an experiment how many worlds are needed to name a hypothesis, from the distribution of the score.
 
 An agent follows h with lapse rate eps, lambda = 1 - eps, and answers each step twice. With the sums of
-`goals.hypotheses.evidence` and the constants of `goals.hypotheses.score` it is named where the lower ends of
+`goals.hypotheses.evidence` and the constants of `goals.hypotheses.score`, h is named if the lower ends of
 
     strength      gain(h) - STRONG size(h)
     consistency   gain(h) - sqrt(HALF size(h) repeated(h))                                            R2(h) > HALF
     contrast      c(h, k) - gain(h) / size(h) ((1 + MARGIN) E(h, k) - (1 - MARGIN) E(k, h)) / 2
 
-lie above 0, the contrast for each rival k but those that their own score excludes: the upper end of the second sum,
-with k for h, lies below 0. Roots and quotients are taken to first order about the means. Mean m and variance v of a sum
-in one world are exact, r being what a step at time t adds, over the agent's states and both of its answers:
+lie above 0. The contrast is required for each rival k, except rivals that their own score excludes because the upper
+end of their consistency sum lies below 0. Roots and quotients are linearised about the means. The mean m and variance v
+of a sum in one world are exact; r is the contribution of a step at time t, over the agent's states and both answers:
 
     V_t(s) = E[r + V_{t+1}(s')],    v = sum over t, s of P(s_t = s) Var[r + V_{t+1}(s') | s]
 
-For clusters v is its mean over worlds, and the variance of m over them. Of N clusters drawn like these an end fails by
-Student's t with noncentrality ``sqrt(N) m / sqrt(v)``. A rival that is compared must also differ by the share `APART`,
-and in `FEWEST` clusters where the agent comes to: binomial, with the exact probabilities of coming there. The need is
-the least N at which all these probabilities of failing sum up to at most ``1 - POWER`` (Boole's inequality). Rivals are
-those of the score: the bank, those that nobody asked for, and move frequencies. Left out: regions, of which a follower
-hardly ever fails one, and the least R2 of a name, which the lower end rarely leaves open.
+For clusters, v is the mean of v over worlds plus the variance of m over worlds. With N clusters drawn like these, the
+probability that an end fails follows a noncentral t distribution with noncentrality ``sqrt(N) m / sqrt(v)``. A rival
+that is compared must also differ by the share `APART`, and differ in `FEWEST` clusters that the agent visits; this is
+binomial with exact visit probabilities. The needed number of worlds is the smallest N at which all failure
+probabilities add up to at most ``1 - POWER`` (Boole's inequality). Rivals are those of the score: the bank, control
+hypotheses and move frequencies. We leave out regions, which a follower hardly ever fails, and the minimum R2 of a name,
+which rarely matters beyond its lower end.
 
 Sources: Sobel (1982), The variance of discounted Markov decision processes, Journal of Applied Probability 19, 794-802;
 Johnson and Welch (1940), Applications of the non-central t-distribution, Biometrika 31, 362-389.
@@ -34,7 +35,7 @@ import numpy as np
 
 from goalscope._ground.checks import check_number, check_whole
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, finite_world
-from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, told_in
+from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, predictions_in
 from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.views import Undefined
@@ -42,17 +43,17 @@ from goalscope.goals.hypotheses.written import bind, with_sentinels
 from goalscope.worlds.world import World
 
 POWER: Final = 0.9
-"""Probability of the right name at the declared need by this law.
+"""Probability of naming the right hypothesis with the computed number of worlds.
 
-Of played agents with a lapse rate of .6 some are named rightly in .82 to .87, since roots and quotients are taken to
-first order (benchmarks/README.md has each cell).
+In simulations at lapse rate 0.6, some hypotheses are named correctly in only 82 % to 87 % of runs, because roots and
+quotients are linearised (see benchmarks/README.md).
 """
 
 LAPSES: Final = (0.0, 0.3, 0.6)
-"""Lapse rates that the need is declared for where none are given."""
+"""Default lapse rates for which the number of worlds is computed."""
 
 WORLDS: Final = 60
-"""Worlds that the law is computed from; of more of them as many, evenly spaced."""
+"""Maximum number of worlds used for the computation; from longer lists we take evenly spaced ones."""
 
 _NEVER: Final = 100_000  # clusters up to which a need is sought
 _NONE: Final = 1e-12
@@ -60,14 +61,14 @@ _NONE: Final = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What it takes to name a hypothesis that an agent follows.
+    """The number of worlds needed to name a hypothesis that an agent follows.
 
     Attributes:
-        name: of the hypothesis.
-        lapse: lapse rate of the agent.
-        worlds: number of clusters of worlds; infinite where no number is enough.
-        hardest: what fails most often there: strength, consistency, steps (too few clusters in which it has a say), or
-            the name of a rival.
+        name: name of the hypothesis.
+        lapse: lapse rate of the agent: the probability of a random move.
+        worlds: number of clusters of worlds; infinite if no number is enough.
+        hardest: the condition that fails most often: "strength", "consistency", "steps" (too few clusters in which the
+            hypothesis makes a prediction), or the name of a rival.
     """
 
     name: str
@@ -77,13 +78,13 @@ class Need:
 
     @property
     def sentence(self) -> str:
-        """What it takes, in words."""
+        """The requirement in words."""
         if math.isinf(self.worlds):
             return f"no number of worlds like these is enough to name {self.name} (hardest: {self.hardest})"
         return f"to name {self.name} takes {self.worlds:.0f} worlds like these, at lapse rate {self.lapse:.2g}"
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values, worlds None where no number is enough."""
+        """Return the fields as plain values; ``worlds`` is None if no number is enough."""
         return {**asdict(self), "worlds": int(self.worlds) if math.isfinite(self.worlds) else None}
 
 
@@ -97,88 +98,88 @@ def needed(
     level: float = LEVEL,
     episodes: int = 1,
 ) -> list[Need]:
-    """Return how many worlds like these it takes to name each hypothesis, for each lapse rate.
+    """Compute how many worlds like these are needed to name each hypothesis at each lapse rate.
 
     Args:
-        hypotheses: name -> hypothesis, those that are asked for.
-        of: names of the hypotheses that are followed; empty for all of them.
+        hypotheses: name -> hypothesis; the bank.
         worlds: a sample of the worlds.
-        horizon: decisions of an episode in a world.
-        lapses: lapse rates of the agents, from 0 to .95.
-        level: of each one-sided end of the score.
-        episodes: in each world.
+        horizon: function from a world to the number of decisions per episode.
+        of: names of the hypotheses to compute; empty for all.
+        lapses: lapse rates of the agents, from 0 to 0.95.
+        level: error rate of each one-sided end of the score.
+        episodes: number of episodes per world.
 
     Raises:
-        ValueError: fewer than two clusters of worlds with known processes, or a number out of range.
+        ValueError: there are fewer than two clusters of worlds with known processes, or a number is out of range.
     """
     rates = [check_number("lapse", lapse, 0.0, 0.95) for lapse in lapses]
     level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
-    every = with_sentinels({name: bind(one, worlds) for name, one in hypotheses.items()})
+    bank = with_sentinels({name: bind(hypothesis, worlds) for name, hypothesis in hypotheses.items()})
     spaced = np.unique(np.linspace(0, max(len(worlds) - 1, 0), min(WORLDS, len(worlds))).round().astype(int)).tolist()
-    names, clusters = _Every(every), dict[str, list[_Told]]()
+    names, clusters = _Bank(bank), dict[str, list[_WorldPolicies]]()
     for world in (worlds[index] for index in spaced):
         try:
             finite = finite_world(world, horizon(world))
         except Undefined:
             continue
-        told = _Told(finite, dict(told_in(finite, every, 0).policies))
-        clusters.setdefault(world.cluster or world.id, []).append(told)
+        world_policies = _WorldPolicies(finite, dict(predictions_in(finite, bank, 0).policies))
+        clusters.setdefault(world.cluster or world.id, []).append(world_policies)
     if len(clusters) < 2:
         raise ValueError(
-            f"a need must be computed from two clusters of worlds with known processes or more, got {len(clusters)}: "
-            "give more worlds"
+            f"computing the number of worlds needs at least two clusters of worlds with known decision processes, got "
+            f"{len(clusters)}: give more worlds"
         )
-    found = []
+    needs = []
     for h, name in enumerate(hypotheses):
         for lapse in rates if name in of or not of else ():
             count, hardest = _Law(list(clusters.values()), names, h, lapse, level, episodes).need()
-            found.append(Need(name=name, lapse=lapse, worlds=count, hardest=hardest))
-    return found
+            needs.append(Need(name=name, lapse=lapse, worlds=count, hardest=hardest))
+    return needs
 
 
-def sentences(found: Sequence[Need]) -> list[str]:
-    """Return what names need, first for which agents, then a line for each hypothesis."""
-    rates = list(dict.fromkeys(one.lapse for one in found))
+def sentences(needs: Sequence[Need]) -> list[str]:
+    """Describe the needed numbers of worlds: a heading, then one line per hypothesis."""
+    rates = list(dict.fromkeys(need.lapse for need in needs))
     if not rates:
         return []
-    told = [
+    lines = [
         f"worlds like these that a name needs, of agents with lapse rate {' / '.join(f'{rate:g}' for rate in rates)}, "
         f"asked twice (right in {POWER:.0%} by the law of the score):"
     ]
-    for name in dict.fromkeys(one.name for one in found):
-        own = [one for one in found if one.name == name]
-        hardest = ", ".join(dict.fromkeys(one.hardest for one in own))
-        counts = " / ".join(f"{one.worlds:.0f}" if math.isfinite(one.worlds) else "never" for one in own)
-        told.append(f"{name}: {counts}; hardest: {hardest}")
-    return told
+    for name in dict.fromkeys(need.name for need in needs):
+        name_needs = [need for need in needs if need.name == name]
+        hardest = ", ".join(dict.fromkeys(need.hardest for need in name_needs))
+        counts = " / ".join(f"{need.worlds:.0f}" if math.isfinite(need.worlds) else "never" for need in name_needs)
+        lines.append(f"{name}: {counts}; hardest: {hardest}")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A world, and the policies of the hypotheses by number."""
+class _WorldPolicies:
+    """A world and the policies of the hypotheses, by index."""
 
     world: FiniteWorld
     policies: dict[int, Array]
 
 
 class _Walk:
-    """The episode of an agent after hypothesis h of K in one world, over the n states that it may decide in.
+    """The state distribution of an agent that follows hypothesis h in one world, over the n states it may visit.
 
     Attributes:
-        mass: ``[T, n]`` probability to decide in a state at a time.
+        mass: ``[T, n]`` probability of deciding in each state at each time.
         often: ``[A]`` expected number of each action.
     """
 
-    def __init__(self, told: _Told, h: int, lapse: float) -> None:
-        self.told, self.h = told, h
-        world, process = told.world, told.world.process
-        policy = (1 - lapse) * told.policies[h] + lapse * world.even
+    def __init__(self, world_policies: _WorldPolicies, h: int, lapse: float) -> None:
+        self.world_policies, self.h = world_policies, h
+        world, process = world_policies.world, world_policies.world.process
+        policy = (1 - lapse) * world_policies.policies[h] + lapse * world.even
         mass, over, often = np.zeros((world.horizon, process.states)), process.start * world.live, np.zeros(1)
         for time, row in enumerate(mass):
             row[:] = over
-            taken = over[:, None] * policy[min(time, len(policy) - 1)]
-            often = often + taken.sum(axis=0)
-            over = process.base.flow(taken) * world.live
+            action_mass = over[:, None] * policy[min(time, len(policy) - 1)]
+            often = often + action_mass.sum(axis=0)
+            over = process.base.flow(action_mass) * world.live
         self.often, self.states = often, np.flatnonzero(mass.any(axis=0))
         self.mass, self.policy = mass[:, self.states], policy[:, self.states]
         self.even, self.start = world.even[self.states], process.start[self.states]
@@ -187,120 +188,129 @@ class _Walk:
         self.following = None if process.chance else slots[process.transitions[self.states]]
 
     def after(self, values: Array) -> Array:
-        """Return ``[J, n, A]`` the expected value after each action of ``[J, n]`` values, 0 at the end."""
+        """Return the expected value after each action, ``[J, n, A]``, from values ``[J, n]``; 0 at the end."""
         if self.following is not None:
             return np.asarray(np.concatenate([values, np.zeros((len(values), 1))], axis=1)[:, self.following])
-        process, shape = self.told.world.process, (len(values), *self.even.shape)
+        process, shape = self.world_policies.world.process, (len(values), *self.even.shape)
         rows = (self.states[:, None] * process.actions + np.arange(process.actions)).reshape(-1)
         return np.asarray((process.transitions.tocsr()[rows][:, self.states] @ values.T).T.reshape(shape))
 
-    def steps(self, every: "_Every", often: Array) -> Iterator[tuple[Array, "_Step"]]:
-        """Yield from the last decision on the mass ``[n]`` of each time, and what it adds."""
-        timed = len(self.policy) > 1 or any(len(one) > 1 for one in self.told.policies.values())
+    def steps(self, bank: "_Bank", often: Array) -> Iterator[tuple[Array, "_Step"]]:
+        """Yield backwards from the last decision the state distribution ``[n]`` and the contribution of a decision."""
+        timed = len(self.policy) > 1 or any(len(policy) > 1 for policy in self.world_policies.policies.values())
         step = None
         for time in reversed(range(len(self.mass))):
-            step = _Step(self, every, often, time) if timed or step is None else step
+            step = _Step(self, bank, often, time) if timed or step is None else step
             yield self.mass[time], step
 
 
-class _Every:
-    """All hypotheses, move frequencies behind them: which say nothing where all is alike, which are about sets."""
+class _Bank:
+    """All hypotheses followed by the move frequencies, with masks of those that are silent on ties and of goals."""
 
     def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
         self.names = (*hypotheses, FREQUENCIES)
-        self.silent = np.array([one.kind in AIMS for one in hypotheses.values()] + [False])
-        self.aims = np.array([about_aims(one) for one in hypotheses.values()] + [False])
+        self.silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
+        self.aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
 
 
 class _Step:
-    """What a decision adds, in each of n states at one time, as in `goalscope.goals.hypotheses.evidence`."""
+    """Contribution of one decision to the sums of `goalscope.goals.hypotheses.evidence`, in each of n states."""
 
-    def __init__(self, walk: _Walk, every: _Every, often: Array, time: int) -> None:
+    def __init__(self, walk: _Walk, bank: _Bank, often: Array, time: int) -> None:
         even, h = walk.even, walk.h
         self.chance, self.share = walk.policy[min(time, len(walk.policy) - 1)], even.max(axis=1)
-        exact = np.tile(even, (len(every.names), 1, 1))
-        for number, policy in walk.told.policies.items():
+        exact = np.tile(even, (len(bank.names), 1, 1))
+        for number, policy in walk.world_policies.policies.items():
             exact[number] = policy[min(time, len(policy) - 1), walk.states]
         offered = np.where(even > 0, often, 0.0)
         exact[-1] = offered / offered.sum(axis=1, keepdims=True)
         self.away = exact - even  # u, [K, n, A]
         self.size = np.einsum("kna,kna->kn", self.away, self.away)
-        defined = np.isin(np.arange(len(exact)), [*walk.told.policies, len(exact) - 1])
-        self.said = ((self.size > _NONE) | ~every.silent[:, None]) & defined[:, None]
+        defined = np.isin(np.arange(len(exact)), [*walk.world_policies.policies, len(exact) - 1])
+        self.said = ((self.size > _NONE) | ~bank.silent[:, None]) & defined[:, None]
         self.common = self.said & self.said[h]
         product = np.einsum("kna,na->kn", self.away, self.away[h])
         self.ahead, self.behind = (self.size[h] - product) * self.common, (self.size - product) * self.common
         self.bar = (1 + MARGIN) * self.ahead - (1 - MARGIN) * self.behind
         sets = exact > _NONE
         within = sets.sum(axis=2)
-        equal = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & every.aims
+        equal = (np.abs(exact * within[:, :, None] - sets) < 1e-9).all(axis=(1, 2)) & bank.aims
         self.by_set = equal[:, None] & (self.size > _NONE)
         self.over = sets - (within * self.share)[:, :, None]  # a(S) - k / m by action
         self.scale = 1 / np.maximum(within, 1) + 1 / np.maximum(np.round(1 / self.share) - within, 1)
 
     def mean(self, linear: Array) -> Array:
-        """Return ``[J, n]`` the mean of ``[J, n, A]`` over the agent's answers."""
+        """Average ``[J, n, A]`` over the agent's answers; return ``[J, n]``."""
         return np.asarray(np.einsum("jna,na->jn", linear, self.chance))
 
     @cached_property
     def repeated(self) -> Array:
-        """``[K, n]`` mean of what is repeated."""
+        """``[K, n]`` expected compliance or agreement."""
         agreed = (self.chance**2).sum(axis=1) - self.share
         return np.asarray(np.where(self.by_set, self.mean(self.over) ** 2 * self.scale, agreed) * self.said)
 
     def added(self, linear: Array, repeats: Array) -> tuple[Array, Array]:
-        """Return mean by first answer ``[J, n, A]`` and variance by the second ``[J, n]`` of ``J = K + rest`` sums.
+        """Return the mean by first answer, ``[J, n, A]``, and the variance by second answer, ``[J, n]``, of J sums.
 
         Args:
-            linear: ``[J, n, A]`` f of sums ``(f(a) + f(a')) / 2``.
-            repeats: ``[K]`` w of what is repeated of the first K of them, which is added w times.
+            linear: ``[J, n, A]`` function f of sums of the form ``(f(a) + f(a')) / 2``.
+            repeats: ``[K]`` weight with which the repeated behaviour enters the first K sums.
         """
         count = len(repeats)
         middle = self.mean(linear)
         mean, variance = (linear + middle[:, :, None]) / 2, (self.mean(linear**2) - middle**2) / 4
         weight = repeats[:, None] * self.said
         first, over, inside = linear[:count], self.over, weight * self.scale
-        held, chance = self.mean(over), self.chance[None]
+        mean_over, chance = self.mean(over), self.chance[None]
         by_set = self.by_set[:, :, None]
         mean[:count] += np.where(
-            by_set, (inside * held)[:, :, None] * over, weight[:, :, None] * (chance - self.share[:, None])
+            by_set, (inside * mean_over)[:, :, None] * over, weight[:, :, None] * (chance - self.share[:, None])
         )
-        both = self.mean(first * over) - middle[:count] * held
+        covariance = self.mean(first * over) - middle[:count] * mean_over
         square = self.mean(over**2)
-        of_sets = inside * held * both + inside**2 * square * (square - held**2)
-        alike = weight * self.mean(chance * (first - middle[:count, :, None]))
-        of_habits = alike + weight**2 * (chance**2 * (1 - chance)).sum(axis=2)
+        of_sets = inside * mean_over * covariance + inside**2 * square * (square - mean_over**2)
+        habit_part = weight * self.mean(chance * (first - middle[:count, :, None]))
+        of_habits = habit_part + weight**2 * (chance**2 * (1 - chance)).sum(axis=2)
         variance[:count] += np.where(self.by_set, of_sets, of_habits)
         return mean, variance
 
 
 class _Law:
-    """The law of the sums of an agent after hypothesis h of K.
+    """The distribution of the score's sums for an agent that follows hypothesis h of K.
 
-    Sums are K of R2(k) > HALF, that of h the consistency; K contrasts; K of ``E(h, k) + E(k, h) - 2 APART size(h)``;
-    and the strength.
+    The 3K + 1 sums are: K for R2(k) > HALF (that of h is the consistency), K contrasts, K for
+    ``E(h, k) + E(k, h) - 2 APART size(h)``, and the strength.
 
     Attributes:
-        size, repeated, bar: ``[K]`` means in an episode; bar is what a contrast is held against.
+        size, repeated, bar: ``[K]`` means per episode; bar is the threshold of a contrast.
         mean, variance, between: ``[3K + 1]`` of each sum in a cluster; variance of the means of the clusters.
-        differs, compared: ``[K]`` probability that in a cluster the agent comes to where a rival differs, or is
-            compared; ``said`` to where h has a say.
+        differs, compared, said: ``[K]`` probability that in a cluster the agent visits a state in which a rival
+            differs, in which it is compared, and (a single number) in which h makes a prediction.
     """
 
     def __init__(
-        self, clusters: Sequence[Sequence[_Told]], every: _Every, h: int, lapse: float, level: float, episodes: int
+        self,
+        clusters: Sequence[Sequence[_WorldPolicies]],
+        bank: _Bank,
+        h: int,
+        lapse: float,
+        level: float,
+        episodes: int,
     ) -> None:
-        self.every, self.h, self.level, self.strength = every, h, level, 1 - lapse
-        walks = [[_Walk(told, h, lapse) for told in each if h in told.policies] for each in clusters]
-        self.count, self.often = len(every.names), dict[int, Array]()  # number of actions -> how often each is taken
-        for walk in (walk for each in walks for walk in each):
+        self.bank, self.h, self.level, self.strength = bank, h, level, 1 - lapse
+        walks = [
+            [_Walk(world_policies, h, lapse) for world_policies in cluster if h in world_policies.policies]
+            for cluster in clusters
+        ]
+        self.count, self.often = len(bank.names), dict[int, Array]()  # number of actions -> how often each is taken
+        for walk in (walk for cluster_walks in walks for walk in cluster_walks):
             self.often[len(walk.often)] = self.often.get(len(walk.often), np.zeros(1)) + walk.often
-        sums = sum((self._means(walk) for each in walks for walk in each), np.zeros((3, self.count)))
+        sums = sum((self._means(walk) for cluster_walks in walks for walk in cluster_walks), np.zeros((3, self.count)))
         self.size, self.repeated, self.bar = sums / len(clusters)
         mean, within = np.zeros((2, len(clusters), 3 * self.count + 1))
         missed = np.ones((len(clusters), 2 * self.count + 1))
-        for at, each in enumerate(walks):
-            for walk in each:
+        for at, cluster_walks in enumerate(walks):
+            for walk in cluster_walks:
                 of_mean, of_variance, reached = self._moments(walk)
                 mean[at] += episodes * of_mean
                 within[at] += episodes * of_variance
@@ -312,19 +322,19 @@ class _Law:
         self.differs, self.compared = np.reshape(rivals, (2, self.count))
 
     def _means(self, walk: _Walk) -> Array:
-        """Return ``[3, K]`` means in an episode: size, what is repeated, what a contrast is held against."""
+        """Return the means per episode of size, repeated behaviour, and threshold of a contrast, ``[3, K]``."""
         total = np.zeros((3, self.count))
-        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
+        for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
             total += np.stack([step.size, step.repeated, step.bar]) @ mass
         return total
 
     def _moments(self, walk: _Walk) -> tuple[Array, Array, Array]:
-        """Return ``[3K + 1]`` mean and variance of each sum in an episode, and the probabilities of coming there."""
+        """Return mean and variance of each sum per episode, ``[3K + 1]``, and the probabilities of the visits."""
         values, reached = np.zeros((3 * self.count + 1, len(walk.states))), np.zeros((1, len(walk.states)))
-        variance, known, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
-        for mass, step in walk.steps(self.every, self.often[len(walk.often)]):
-            if step is not known:
-                known, sums = step, self._sums(step)
+        variance, last_step, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
+        for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
+            if step is not last_step:
+                last_step, sums = step, self._sums(step)
             after = walk.after(values)
             ahead = sums[0] + after
             mean = step.mean(ahead)
@@ -340,20 +350,27 @@ class _Law:
     def _sums(self, step: _Step) -> tuple[Array, Array]:
         """Return what a step adds to the J sums: mean by first answer ``[J, n, A]``, variance by the second."""
         h, strength = self.h, self.strength
-        own, size = step.away[h], step.size[h]
+        deviation, size = step.away[h], step.size[h]
         root = np.sqrt(np.maximum(HALF * self.size * self.repeated, _NONE))  # of R2(k) = HALF
         repeats, fixed = -HALF * self.size / (2 * root), -HALF * self.repeated / (2 * root)
-        held = self.bar / (2 * max(self.size[h], _NONE))
-        contrast = step.common[:, :, None] * (own - step.away) - held[:, None, None] * own
-        apart = step.ahead + step.behind - 2 * APART * size * step.common
+        bar_share = self.bar / (2 * max(self.size[h], _NONE))
+        contrast = step.common[:, :, None] * (deviation - step.away) - bar_share[:, None, None] * deviation
+        difference = step.ahead + step.behind - 2 * APART * size * step.common
         constant = np.concatenate(
-            [fixed[:, None] * step.size, strength * (held[:, None] * size - step.bar / 2), apart, -STRONG * size[None]]
+            [
+                fixed[:, None] * step.size,
+                strength * (bar_share[:, None] * size - step.bar / 2),
+                difference,
+                -STRONG * size[None],
+            ]
         )
-        mean, variance = step.added(np.concatenate([step.away, contrast, np.zeros_like(contrast), own[None]]), repeats)
+        mean, variance = step.added(
+            np.concatenate([step.away, contrast, np.zeros_like(contrast), deviation[None]]), repeats
+        )
         return mean + constant[:, :, None], variance
 
     def failing(self, clusters: int) -> dict[str, float]:
-        """Return the probability that each condition fails in so many clusters."""
+        """Return the failure probability of each condition with the given number of clusters."""
         from scipy.special import bdtr, ndtr
 
         count, h = self.count, self.h
@@ -362,15 +379,15 @@ class _Law:
         consistent, strong = excluded[h], self._ends(self.mean, clusters)[-1]
         compared = 1 - bdtr(FEWEST - 1, clusters, self.compared)
         few = np.maximum(bdtr(FEWEST - 1, clusters, self.differs) - (1 - compared), 0.0)
-        apart, off = self.mean[2 * count : -1], self.variance / clusters + self.between / self.sampled
-        alike = ndtr(-apart / np.sqrt(np.maximum(off[2 * count : -1], _NONE**2)))
-        rivals = np.minimum(few + (contrast + alike) * compared, excluded * compared)
+        difference, off = self.mean[2 * count : -1], self.variance / clusters + self.between / self.sampled
+        indistinct = ndtr(-difference / np.sqrt(np.maximum(off[2 * count : -1], _NONE**2)))
+        rivals = np.minimum(few + (contrast + indistinct) * compared, excluded * compared)
         rivals[h] = 0.0
         return {
             "steps": float(bdtr(FEWEST - 1, clusters, self.said)),
             "strength": float(strong),
             "consistency": float(consistent),
-            **dict(zip(self.every.names, rivals.tolist(), strict=True)),
+            **dict(zip(self.bank.names, rivals.tolist(), strict=True)),
         }
 
     def _ends(self, mean: Array, clusters: int) -> Array:
@@ -384,7 +401,7 @@ class _Law:
         return np.where(mean < _NONE, 1.0, np.where(sure, 0.0, below))
 
     def need(self) -> tuple[float, str]:
-        """Return the least number of clusters that is enough, infinite without one, and what fails most often then."""
+        """Return the minimum sufficient number of clusters (infinite if none is) and the hardest condition."""
 
         def fails(clusters: int) -> float:
             return sum(self.failing(clusters).values())
@@ -396,5 +413,5 @@ class _Law:
         while enough and high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fails(middle) > 1 - POWER else (low, middle)
-        found = self.failing(high)
-        return float(high) if enough else math.inf, max(found, key=lambda one: found[one])
+        failures = self.failing(high)
+        return float(high) if enough else math.inf, max(failures, key=lambda condition: failures[condition])

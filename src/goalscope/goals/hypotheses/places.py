@@ -1,10 +1,10 @@
-"""Places by rule: each yields one cell of a grid, or is undefined there with the reason; never another cell instead.
+"""Places defined by a rule: each rule yields one cell of a grid, or raises `Undefined` with the reason.
 
-A corner is the corner of the smallest rectangle that holds all open cells, that very cell: where it is a wall, the
-hypothesis is undefined in that world, and where no way leads to it without the goal, no policy follows from it. ``near
-PLACE`` is the open cell nearest to it in rows plus columns, of those that can be come to without the goal; ties by row,
-then by column. *Nearest* and *beside* are one cell a world, the one with the shortest way from the start. In worlds
-that are no grids a name (``goal``) is the goal that the world's process names so.
+A corner is exactly the corner cell of the smallest rectangle that contains all open cells. If that cell is a wall, the
+hypothesis is undefined in the world; if it cannot be reached without passing the goal, it has no policy. ``near PLACE``
+is the open cell nearest to the place (rows plus columns) among those that can be reached without passing the goal; ties
+are broken by row, then column. *Nearest* and *beside* choose the cell with the shortest path from the start. In worlds
+other than grids, a name such as ``goal`` refers to the goal of that name in the world's process.
 """
 
 from collections.abc import Iterable
@@ -23,26 +23,26 @@ _STOOD: Final = "the place of the goal in phase “{}”"
 
 @hypothesis("centre", kind="place", says="the centre")
 def centre(world: FiniteWorld) -> Position:
-    """Return the middle cell; of an even number of rows or columns the one before the middle."""
+    """Return the middle cell; with an even number of rows or columns, the one before the middle."""
     return (world.grid.height - 1) // 2, (world.grid.width - 1) // 2
 
 
 @hypothesis("top row", kind="place", says="the nearest cell of the top row")
 def top_row(world: FiniteWorld) -> Position:
-    """Return the cell of the highest row with open cells that has the shortest way from the start."""
+    """Return the cell of the top open row with the shortest path from the start."""
     rows, cols = np.nonzero(~world.grid.walls)
     return _first(world, [(int(rows[0]), int(col)) for col in cols[rows == rows[0]]], "no cell of the top row")
 
 
 @hypothesis("cell {whole} {whole}", kind="place", says="the cell in row {}, column {}")
 def cell(world: FiniteWorld, row: int, col: int) -> Position:
-    """Return a cell by row and column, 0-based."""
+    """Return the cell in a row and column, both counted from 0."""
     return row, col
 
 
 @hypothesis("corner {corner}", kind="place", says="the {} corner")
 def corner(world: FiniteWorld, name: str) -> Position:
-    """Return the corner of the smallest rectangle that holds all open cells, that very cell."""
+    """Return the corner cell of the smallest rectangle that contains all open cells."""
     if name not in CORNERS:
         raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
     open_cells = np.nonzero(~world.grid.walls)
@@ -52,22 +52,22 @@ def corner(world: FiniteWorld, name: str) -> Position:
 
 @hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says=_STOOD)
 def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int], ...]) -> Position:
-    """Return where the goal stood in the worlds of a phase: (height, width, row, col) for each size of grid."""
+    """Return the cell of the goal in the worlds of a phase, from (height, width, row, col) for each grid size."""
     for height, width, row, col in cells:
         if world.grid.walls.shape == (height, width):
             return row, col
-    raise Undefined(f"grids of this size have no one cell at which the goal stood in phase {phase}")
+    raise Undefined(f"in phase {phase}, grids of this size have no single cell at which the goal always stood")
 
 
 @hypothesis("where the goal stood in phase {name}", kind="place", says=_STOOD)
 def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
-    """Raise `Undefined`: the worlds of the phase must be looked at first, see `goalscope.goals.hypotheses.bind`."""
-    raise Undefined(f"where the goal stood in phase {phase} is not known: none of the worlds has this phase")
+    """Raise `Undefined`, because the hypothesis was not bound to worlds, see `goalscope.goals.hypotheses.bind`."""
+    raise Undefined(f"the cell of the goal in phase {phase} is not known: none of the worlds belongs to this phase")
 
 
 @hypothesis("nearest of {places}", kind="place", says="the nearest of {}")
 def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
-    """Return the place with the shortest way from the start, of those that are defined; ties go to the first."""
+    """Return the defined place with the shortest path from the start; ties go to the first."""
     cells, reasons = [], []
     for place in places:
         try:
@@ -79,13 +79,13 @@ def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
 
 @hypothesis("beside {place}", kind="place", says="the cell beside {}")
 def beside(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the open cell next to a place with the shortest way from the start; ties: up, down, left, right."""
+    """Return the open neighbour of a place with the shortest path from the start; ties: up, down, left, right."""
     return _first(world, world.grid.open_around(place.cell(world)), f"no cell beside {place.text}")
 
 
 @hypothesis("near {place}", kind="place", says="the open cell nearest to {}")
 def near(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the cell nearest to a place, of those that can be come to without the goal; ties by row, then column."""
+    """Return the cell nearest to a place among those reachable without passing the goal; ties by row, then column."""
     row, col = place.value(world)
     rows, cols = np.nonzero(_ways(world) < FAR)
     index = int(np.argmin(np.abs(rows - row) + np.abs(cols - col)))
@@ -94,37 +94,37 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
 
 @hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")
 def mirror(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the image of a place, left for right."""
+    """Return the mirror image of a place, with left and right exchanged."""
     row, col = place.value(world)
     return row, world.grid.width - 1 - col
 
 
 @hypothesis("point mirror of {place}", kind="place", says="the image of {} through the centre")
 def point_mirror(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the image of a place through the centre of the grid."""
+    """Return the point reflection of a place in the centre of the grid."""
     row, col = place.value(world)
     return world.grid.height - 1 - row, world.grid.width - 1 - col
 
 
 @hypothesis("{place} {offset}", kind="place", says="the cell {1} {0}")
 def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Position:
-    """Return the cell some rows and columns off a place."""
+    """Return the cell at an offset (rows, columns) from a place."""
     row, col = place.value(world)
     return row + offset[0], col + offset[1]
 
 
 def _shown(name: str, world: FiniteWorld) -> Position:
-    """Return the cell of the goal, the key or the door at first, or where the agent begins."""
-    found = world.grid.objects[name]
-    if found is None and name == "key":  # in a control world without a key, the key's cell is that of its twin
-        found = world.twin_key
-    if found is None:
+    """Return the initial cell of the goal, the key, the door or the agent."""
+    position = world.grid.objects[name]
+    if position is None and name == "key":  # in a control world without a key, the key's cell is that of its twin
+        position = world.twin_key
+    if position is None:
         raise Undefined(f"this world has no {name}")
-    return found
+    return position
 
 
 def _ways(world: FiniteWorld) -> Numbers:
-    """Return ``[H, W]`` the steps from the start around the goal, `FAR` without a way; doors count as open."""
+    """Return the steps from the start without passing the goal, ``[H, W]``; `FAR` if unreachable. Doors are open."""
     solid = world.grid.walls.copy()
     solid[_shown("goal", world)] = True
     steps = distances_to(solid, [_shown("start", world)])
@@ -132,13 +132,13 @@ def _ways(world: FiniteWorld) -> Numbers:
 
 
 def _first(world: FiniteWorld, cells: Iterable[Position], otherwise: str) -> Position:
-    """Return the first of the cells with the shortest way from the start; the way into the goal counts, too."""
+    """Return the cell with the shortest path from the start, the first one on ties; the goal itself may be chosen."""
     ways, end = _ways(world), _shown("goal", world)
-    ways[end] = 1 + min((int(ways[each]) for each in world.grid.open_around(end)), default=FAR)
-    reached = [each for each in cells if ways[each] < FAR]
+    ways[end] = 1 + min((int(ways[position]) for position in world.grid.open_around(end)), default=FAR)
+    reached = [position for position in cells if ways[position] < FAR]
     if not reached:
-        raise Undefined(f"{otherwise} can be come to from the start without the goal")
-    return min(reached, key=lambda each: int(ways[each]))
+        raise Undefined(f"{otherwise} can be reached from the start without passing the goal")
+    return min(reached, key=lambda position: int(ways[position]))
 
 
 for _name in ("goal", "key", "door", "start"):

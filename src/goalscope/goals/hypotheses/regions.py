@@ -1,7 +1,7 @@
-"""Regions of states in which a hypothesis may hold or not: how far its place is, on which side it lies.
+"""Regions of states in which a hypothesis is tested separately: by distance and direction of its place.
 
-An agent may follow a hypothesis where its place is near, or where it lies ahead, and nowhere else. A share of all steps
-hides this; regions that are declared beforehand show it, and say where.
+An agent may follow a hypothesis only where its place is near, or only where it lies in some direction. A share over all
+steps hides this, so we test a fixed list of regions that was declared in advance.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,26 +31,28 @@ _SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "up right": lambda down, right: (down <= 0) & (right >= 0) & (down != right),
 }
 REGIONS: Final = (*_FAR_OFF, *_SIDES, "where its condition holds", "where its condition does not hold")
-"""Names of the regions: where the place of a hypothesis is, as seen from the agent; both parts of a conditional one."""
+"""Names of the regions: distance and direction of the place as seen from the agent, and the sides of a condition."""
 
 
-def regions(one: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
-    """Return ``[R, S]`` which states lie in each of `REGIONS`; None for a hypothesis that has none of them."""
-    found = np.zeros((len(REGIONS), world.process.states), dtype=bool)
-    if " if {condition}" in one.form:
-        holds = holding(world, one.parts[0], one.parts[1])
-        found[-2:] = holds, ~holds
-        return found
-    parts = [part for part in one.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
-    if one.kind not in ("place", "event") and len(parts) != 1:
+def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
+    """Return masks of the states in each of `REGIONS`, ``[R, S]``; None for a hypothesis without regions."""
+    masks = np.zeros((len(REGIONS), world.process.states), dtype=bool)
+    if " if {condition}" in hypothesis.form:
+        holds = holding(world, hypothesis.parts[0], hypothesis.parts[1])
+        masks[-2:] = holds, ~holds
+        return masks
+    parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
+    if hypothesis.kind not in ("place", "event") and len(parts) != 1:
         return None
-    aim = one if one.kind in ("place", "event") else parts[0]  # that it flees, goes straight to, or is after when near
+    aim = (
+        hypothesis if hypothesis.kind in ("place", "event") else parts[0]
+    )  # the place that it flees, heads straight for, or pursues when near
     try:
         steps = world.steps_to(aim.where(world))
-        found[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
+        masks[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
         if aim.kind == "place":
             down, right = world.further(aim.cell(world)).T
-            found[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
-    except Undefined:  # chance, or a world without cells: the regions that are not known stay empty
-        return found
-    return found
+            masks[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
+    except Undefined:  # stochastic, or not a grid: unknown regions stay empty
+        return masks
+    return masks

@@ -1,4 +1,4 @@
-"""Hypotheses that are no places: conditions on another one, utilities, events, habits, functions of one's own."""
+"""Hypotheses other than places: conditions, utilities, events, habits and user functions."""
 
 from typing import Final
 
@@ -19,71 +19,71 @@ from goalscope.goals.hypotheses.views import Undefined, action_names
 from goalscope.worlds.grid import DELTAS, Action
 
 SIDES: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
-"""Where a place may lie, as seen from the agent: the axis and the sign of the difference along it."""
+"""Direction of a place as seen from the agent -> axis and sign of the offset along it."""
 
 
 @hypothesis("it lies {sides}", kind="condition")
 def lies(world: FiniteWorld, it: Hypothesis, sides: tuple[str, ...]) -> Mask:
-    """Return the states from which a place lies on one of some sides of the agent."""
+    """Return the states from which a place lies in one of the given directions."""
     if it.kind != "place":
-        raise Undefined(f"{it.text} is no place, it lies on no side")
+        raise Undefined(f"{it.text} is not a place, so it has no direction")
     ahead = world.further(it.cell(world))
     return np.asarray(np.any([ahead[:, axis] * sign > 0 for axis, sign in map(SIDES.__getitem__, sides)], axis=0))
 
 
 @hypothesis("it is within {whole} steps", kind="condition")
 def within(world: FiniteWorld, it: Hypothesis, steps: int) -> Mask:
-    """Return the states from which a place or an event is at most some steps away."""
+    """Return the states from which a place or an event is at most this many steps away."""
     return np.asarray(world.steps_to(it.where(world)) <= steps)
 
 
 def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mask:
-    """Return the states in which the condition of a hypothesis holds; an event and a place are conditions, too."""
-    found: Mask = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
-    return found
+    """Return the states in which a condition holds; events and places also serve as conditions."""
+    mask: Mask = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
+    return mask
 
 
 @hypothesis("{hypothesis} if {condition}, else {hypothesis}", kind="table")
 def conditional(world: FiniteWorld, first: Hypothesis, condition: Hypothesis, otherwise: Hypothesis) -> Array:
-    """Return the policy of the first hypothesis where the condition holds, that of the other one elsewhere."""
+    """Follow the first hypothesis where the condition holds, and the second elsewhere."""
     holds = holding(world, first, condition)
     return np.where(holds[:, None], first.solved(world).policy, otherwise.solved(world).policy)
 
 
 @hypothesis("{hypothesis} if {condition}", kind="table")
 def else_random(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Array:
-    """Return the policy of the hypothesis where the condition holds, all offered actions elsewhere."""
+    """Follow the hypothesis where the condition holds, and act at random elsewhere."""
     holds = holding(world, first, condition)
     return np.where(holds[:, None], first.solved(world).policy, world.even)
 
 
 @hypothesis("{hypothesis} within {whole} steps", kind="table")
 def close(world: FiniteWorld, first: Hypothesis, steps: int) -> Array:
-    """Return the policy of the hypothesis where it is at most some steps away, all offered actions elsewhere."""
+    """Follow the hypothesis where it is at most this many steps away, and act at random elsewhere."""
     return np.where(within(world, first, steps)[:, None], first.solved(world).policy, world.even)
 
 
 @hypothesis("not {event}", kind="condition")
 def absent(world: FiniteWorld, it: Hypothesis, event: Hypothesis) -> Mask:
-    """Return the states in which an event does not hold, or the agent is not at a place."""
+    """Return the states in which an event does not hold, or in which the agent is not at a place."""
     return ~event.where(world)
 
 
 @hypothesis("there is a {object}", kind="condition")
 def present(world: FiniteWorld, it: Hypothesis, name: str) -> Mask:
-    """Return all states of a grid with a key or a door, none of one without; a key that is carried counts, too."""
+    """Return all states if the grid has the object (key or door), also when the key is carried; otherwise none."""
     return np.full(world.process.states, world.grid.objects[name] is not None)
 
 
 @hypothesis("the grid has at most {whole} rows", kind="condition")
 def small(world: FiniteWorld, it: Hypothesis, rows: int) -> Mask:
-    """Return all states of a grid of at most so many rows, none of a larger one."""
+    """Return all states if the grid has at most this many rows, otherwise none."""
     return np.full(world.process.states, world.grid.height <= rows)
 
 
 @hypothesis("{terms}", kind="utility")
 def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) -> Array:
-    """Return the sum of what places and events pay for a decision that begins in a state, each times its weight."""
+    """Return the weighted sum of the utilities of places and events, ``[S]``."""
     return np.asarray(np.sum([weight * term.utility(world) for weight, term in terms], axis=0))
 
 
@@ -92,28 +92,28 @@ def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) ->
 @hypothesis("table {source}", kind="table")
 @hypothesis("event {source}", kind="event")
 def own(world: FiniteWorld, source: str) -> object:
-    """Return what a function of the working directory gives, ``module:function``."""
+    """Call a function from the working directory, written as ``module:function``."""
     return load_function(source, "a hypothesis")(world)
 
 
 @hypothesis("policy {source}", kind="table")
 def own_policy(world: FiniteWorld, source: str) -> Array:
-    """Return the policy of a function of the working directory, which is given a view and returns ``[A]``."""
+    """Return the policy of a function from the working directory, which maps a view to probabilities ``[A]``."""
     return of_views(load_function(source, "a hypothesis"), world)
 
 
 @hypothesis("{name}", kind="event", says="“{}”")
 @hypothesis("event {name}", kind="event", says="“{}”")
 def event(world: FiniteWorld, name: str) -> Mask:
-    """Return where a goal is reached that the world itself names, such as those of an environment's ``goals()``."""
+    """Return the states in which a goal of the world is reached, such as one from an environment's ``goals()``."""
     if (named := world.process.goals.get(name)) is None:
-        raise Undefined(f"this world names the goals {', '.join(world.process.goals) or 'none'}, not {name}")
+        raise Undefined(f"this world has no goal {name!r}; its goals: {', '.join(world.process.goals) or 'none'}")
     return np.asarray(named > 0)
 
 
 @hypothesis("key held", kind="event", says="holding the key")
 def key_held(world: FiniteWorld) -> Mask:
-    """Return the states after the key was picked up."""
+    """Return the states in which the agent holds the key."""
     if world.grid.key is None:
         raise Undefined("this world has no key")
     return np.arange(world.process.states) >= world.grid.walls.size
@@ -121,7 +121,7 @@ def key_held(world: FiniteWorld) -> Mask:
 
 @hypothesis("door open", kind="event", says="the door being open")
 def door_open(world: FiniteWorld) -> Mask:
-    """Return the states after the door was opened."""
+    """Return the states in which the door is open."""
     if world.grid.door is None:
         raise Undefined("this world has no door")
     return np.arange(world.process.states) >= 2 * world.grid.walls.size
@@ -129,21 +129,21 @@ def door_open(world: FiniteWorld) -> Mask:
 
 @hypothesis("random", kind="table")
 def random(world: FiniteWorld) -> Array:
-    """Return all offered actions, equally likely."""
+    """Act uniformly at random over the offered actions."""
     return world.even
 
 
 @hypothesis("open moves", kind="table")
 def open_moves(world: FiniteWorld) -> Array:
-    """Return the actions that change the state, equally likely."""
+    """Act uniformly at random over the actions that change the state."""
     return spread(world, _changing(world))
 
 
 @hypothesis("follow the wall", kind="table")
 def follow_the_wall(world: FiniteWorld) -> Array:
-    """Return the open moves with a wall at their right hand, else all open moves."""
+    """Move along open moves that have a wall on their right; if there is none, along any open move."""
     if "cells" not in world.world.offers:
-        raise Undefined("a wall is followed by the four moves of a grid")
+        raise Undefined("following the wall needs a grid with four moves")
     changing = _changing(world)
     along = changing & ~changing[:, [Action.RIGHT, Action.LEFT, Action.UP, Action.DOWN]]  # at the right of each move
     return spread(world, np.where(along.any(axis=1, keepdims=True), along, changing))
@@ -151,16 +151,16 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 
 @hypothesis("keep {name}", kind="table")
 def keep(world: FiniteWorld, name: str) -> Array:
-    """Return one action wherever it is offered, whatever is seen."""
-    names = [each.lower() for each in action_names(world.world)]
+    """Take one fixed action wherever it is offered."""
+    names = [label.lower() for label in action_names(world.world)]
     if name.lower() not in names:
-        raise Undefined(f"the actions here are {', '.join(names)}, not {name}")
+        raise Undefined(f"this world has no action {name!r}; its actions: {', '.join(names)}")
     return spread(world, np.arange(len(names))[None] == np.full((world.process.states, 1), names.index(name.lower())))
 
 
 @hypothesis("flee {place}", kind="table")
 def flee(world: FiniteWorld, place: Hypothesis) -> Array:
-    """Return the moves after which the way to a place is longest, those into walls included."""
+    """Take the moves that maximise the path length to a place; moves into walls count."""
     steps = world.steps_to(place.where(world))
     after = np.where(steps < FAR, steps, -1)[world.process.transitions]
     return spread(world, after == after.max(axis=1, keepdims=True))
@@ -168,12 +168,12 @@ def flee(world: FiniteWorld, place: Hypothesis) -> Array:
 
 @hypothesis("straight to {place}", kind="table")
 def straight(world: FiniteWorld, place: Hypothesis) -> Array:
-    """Return the moves that would lower the distance to a place in rows plus columns, walls or not."""
+    """Take the moves that reduce the distance to a place in rows plus columns, ignoring walls."""
     return spread(world, world.further(place.cell(world)) @ DELTAS.T > 0)
 
 
 def _changing(world: FiniteWorld) -> Mask:
-    """Return ``[S, A]`` the actions that change the state."""
+    """Return the mask of the actions that change the state, ``[S, A]``."""
     if world.process.chance:
-        raise Undefined("which actions change nothing depends on chance here")
+        raise Undefined("in a stochastic world, whether an action changes the state depends on chance")
     return np.asarray(world.process.transitions != np.arange(world.process.states)[:, None])

@@ -1,19 +1,20 @@
-"""One score for all hypotheses, with the agent's own noise as the ceiling, and the rule that makes a verdict of it.
+"""The consistency score of hypotheses, whose ceiling is the agent's own noise, and the rule that makes the verdict.
 
-With the sums of `goalscope.goals.hypotheses.evidence`, over worlds:
+From the sums of `goalscope.goals.hypotheses.evidence` over worlds we compute:
 
-    strength      lambda(h) = gain / size               share of the answers that follow h; below 0 they go against it
-    consistency   R2(h) = gain^2 / (size x repeated)    1 where it is followed alike in all states, however noisy
+    strength      lambda(h) = gain / size               share of answers that follow h; negative if they oppose it
+    consistency   R2(h) = gain^2 / (size x repeated)    1 if h is followed equally in all states, however noisy
     predictable   agreement / steps                     1 for an agent that always repeats itself, 0 for a random one
-    contrast      c(h, k) = sum (u_h - u_k) . a         over steps in which both have a say
+    contrast      c(h, k) = sum (u_h - u_k) . a         over steps in which both make a prediction
 
-In the mean a contrast is lambda E(h, k) if the agent follows h and -lambda E(k, h) if it follows k, where E(h, k) = sum
-|u_h|^2 - u_h . u_k. h *beats* k where c lies beyond the middle of both by a share `MARGIN` of the way to the first.
-E(h, k) may be 0, as for ``goal within 5 steps`` against ``goal``: the middle then lies on one side of 0, and what is
-not done tells.
+The expected contrast is lambda E(h, k) if the agent follows h and -lambda E(k, h) if it follows k, where E(h, k) = sum
+|u_h|^2 - u_h . u_k. We say that h *beats* k if c lies beyond the midpoint of both values by the share `MARGIN` of the
+way to the first. E(h, k) may be 0, as for ``goal within 5 steps`` against ``goal``: then the midpoint lies on one side
+of 0, and the moves that the agent does not make decide.
 
-Ends are those of resampled clusters, one-sided at `LEVEL`. A rival is compared where both have a say in `FEWEST`
-clusters. It can be told apart where E(h, k) + E(k, h) is at least `APART` of 2 |u_h|^2, and above 0 in `FEWEST`.
+Interval ends come from resampled clusters, one-sided at `LEVEL`. Two hypotheses are compared if both make predictions
+in `FEWEST` clusters. They can be separated if E(h, k) + E(k, h) is at least `APART` times 2 |u_h|^2, and positive in
+`FEWEST` clusters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,34 +36,34 @@ RESAMPLES: Final = 1000
 MARGIN: Final = 0.25
 APART: Final = 0.02
 RANDOM: Final = 0.02
-"""Share of predictable answers that the lower end must reach before anything but a name is said."""
+"""The lower end of the predictable share must reach this value for any verdict other than a name or "random"."""
 NOISE: Final = 0.1
-"""Share below which the upper end must lie for an agent to be called random."""
+"""The upper end of the predictable share must lie below this value for the verdict "random"."""
 STRONG: Final = 0.2
 EXPLAINED: Final = 0.7
-"""Consistency of a hypothesis that is named; its lower end must reach `HALF`."""
+"""Minimum consistency of a named hypothesis; its lower end must reach `HALF`."""
 HALF: Final = 0.5
 PARTLY: Final = 0.3
 REGION: Final = 0.05
-"""Level of the test of a region: a name is withheld where one fails. What is followed fails far less often, since its
-strength there is not half of that elsewhere, so many regions need no stricter level."""
+"""Level of the test in each region; a hypothesis that fails in a region is not named. We do not correct for the number
+of regions: a hypothesis that is followed everywhere rarely fails, since its strength must fall below half."""
 HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
-"""Sentinels that are habits, and the consistency from which on they explain."""
+"""Control hypotheses that are habits -> consistency at which they explain the behaviour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypothesisScore:
-    """What an agent's answers say for one hypothesis.
+    """The score of one hypothesis.
 
     Attributes:
-        name: of the hypothesis.
-        asked: whether somebody asked for it; a sentinel is a rival only, and never named.
-        clusters: number of clusters in which it has a say.
-        steps: share of all steps in which it has one.
+        name: name of the hypothesis.
+        asked: whether it is in the user's bank; control hypotheses are only rivals and are never named.
+        clusters: number of clusters in which it makes a prediction.
+        steps: share of all steps in which it makes a prediction.
         strength, consistency: estimate, lower and upper end.
-        beats: rivals that it beats, where it explains.
-        not_told_from: rivals that act like it in these worlds.
-        apart_in: least number of clusters in which one of the others that were asked for acts differently.
+        beats: rivals that it beats, if it explains the answers.
+        not_told_from: rivals that call for the same moves in these worlds.
+        apart_in: minimum over the other hypotheses of the bank of the number of clusters in which they act differently.
         not_where: regions in which the agent does not follow it: the upper end of the strength there lies below half of
             the strength elsewhere.
     """
@@ -81,19 +82,19 @@ class HypothesisScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreVerdict:
-    """Which hypotheses an agent's answers follow.
+    """The verdict of the consistency score.
 
     Attributes:
-        kind: named: one; set: several that could not be told apart here; partly: one that explains a part; habit,
-            random, none (of those that were asked for), undecided.
-        names: the hypotheses that it speaks of; of an undecided one, those that are not excluded.
-        predictable: estimate, lower and upper end.
-        scores: of all hypotheses.
-        clusters, steps, left_out: numbers; left out are steps without an action.
-        undefined: name -> number of worlds in which it means nothing.
-        explained_by: where it is "none", the rules that nobody asked for which explain the answers, and beat every
-            hypothesis that was asked for.
-        on_the_way: hypotheses that were asked for and are a step on every way to the first of ``names``.
+        kind: "named": one hypothesis; "set": several that these worlds cannot separate; "partly": one that explains a
+            part; "habit"; "random"; "none" (of the bank); or "undecided".
+        names: the hypotheses named by the verdict; for "undecided", those that are not excluded.
+        predictable: predictable share of the answers: estimate, lower and upper end.
+        scores: scores of all hypotheses.
+        clusters, steps, left_out: numbers of clusters, of steps, and of steps left out because they lack an action.
+        undefined: name -> number of worlds in which the hypothesis is undefined.
+        explained_by: for kind "none", control hypotheses that explain the answers and beat every hypothesis of the
+            bank.
+        on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
     """
 
     kind: Kind
@@ -109,17 +110,17 @@ class ScoreVerdict:
 
     def score(self, name: str) -> HypothesisScore:
         """Return the score of a hypothesis."""
-        return next(one for one in self.scores if one.name == name)
+        return next(score for score in self.scores if score.name == name)
 
     def sentence(self) -> str:
-        """Return the verdict in one sentence."""
-        near = max((one for one in self.scores if one.asked), key=lambda one: one.consistency[0])
+        """Return the verdict as one sentence."""
+        near = max((score for score in self.scores if score.asked), key=lambda score: score.consistency[0])
         half = "" if near.consistency[0] >= HALF else " explains half of what it would repeat"
         nearest = f"{near.name} comes nearest, consistency {near.consistency[0]:.2f}"
         listed = " or ".join(self.names)
         if self.kind in ("named", "partly"):
-            found = self.score(self.names[0])
-            values = f"strength {found.strength[0]:.2f}, consistency {found.consistency[0]:.2f}"
+            score = self.score(self.names[0])
+            values = f"strength {score.strength[0]:.2f}, consistency {score.consistency[0]:.2f}"
             values = f"{values} of the first" if len(self.names) > 1 else values
             way = f"; {' and '.join(self.on_the_way)}: a step on every way there" if self.on_the_way else ""
             return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values}){way}"
@@ -132,40 +133,40 @@ class ScoreVerdict:
         }[self.kind]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return all fields and the sentence as plain values."""
         return {**asdict(self), "sentence": self.sentence()}
 
 
-def judge(found: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
-    """Return the verdict of the rule.
+def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
+    """Compute the scores and the verdict.
 
     Args:
-        found: of answers that were given twice, or exactly.
+        sums: evidence from steps with two answers or exact probabilities.
         seed: root seed of the resamples.
-        level: of each one-sided end.
+        level: error rate of each one-sided end.
 
     Raises:
-        ValueError: steps without second answers.
+        ValueError: some steps have no second answer.
     """
-    if np.isnan(found.agreement).any():
+    if np.isnan(sums.agreement).any():
         raise ValueError(
-            "the score needs a second answer to each step, or the probabilities of actions, got single answers: run "
-            "the agent with answers: 2, or take the weaker methods"
+            "the consistency score needs two answers per step, or action probabilities, got single answers: run the "
+            "agent with `answers: 2`, or use the methods meg or likelihood"
         )
-    return _ResampledScores(found, seed, level).verdict()
+    return _ResampledScores(sums, seed, level).verdict()
 
 
 class _ResampledScores:
-    """The scores of hypotheses, their ends over resampled clusters, and what the rule makes of them."""
+    """The scores of hypotheses, their interval ends over resampled clusters, and the verdict."""
 
-    def __init__(self, found: AnswerSums, seed: int, level: float) -> None:
-        self.found, self.count = found, len(found.names)
-        clusters = len(found.steps)
+    def __init__(self, sums: AnswerSums, seed: int, level: float) -> None:
+        self.answer_sums, self.count = sums, len(sums.names)
+        clusters = len(sums.steps)
         rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
         drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
-        self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # the first row: as it is
+        self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # first row: the data without resampling
         self.level = level
-        self.names, self.bank = found.names, np.arange(self.count) < found.asked
+        self.names, self.bank = sums.names, np.arange(self.count) < sums.asked
 
     def _sums(self, values: Array) -> Array:
         return (self.weights @ values.reshape(len(values), -1)).reshape(len(self.weights), *values.shape[1:])
@@ -173,21 +174,23 @@ class _ResampledScores:
     def _ends(
         self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
     ) -> Array:
-        """Return ``[3, ...]`` estimate, lower and upper end; ``low``, ``high``: what an end is taken of instead."""
-        down, up = _tails(len(self.found.steps), self.level if level is None else level)
+        """Return estimate, lower and upper end, ``[3, ...]``; ``low`` and ``high`` replace the values for one end."""
+        down, up = _tails(len(self.answer_sums.steps), self.level if level is None else level)
         lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
         upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
         return np.stack([values[0], lower, upper])
 
     @cached_property
     def predictable(self) -> Array:
-        return self._ends(self._sums(self.found.agreement) / np.maximum(self._sums(self.found.steps), 1e-12))
+        return self._ends(
+            self._sums(self.answer_sums.agreement) / np.maximum(self._sums(self.answer_sums.steps), 1e-12)
+        )
 
     @cached_property
     def strengths(self) -> Array:
-        """``[1 + R, K]``; 0 where a hypothesis has no say."""
-        size = self._sums(self.found.size)
-        return np.where(size > 0, self._sums(self.found.gain) / np.maximum(size, 1e-12), 0.0)
+        """``[1 + R, K]`` strength in the data and in each resample; 0 if a hypothesis makes no prediction."""
+        size = self._sums(self.answer_sums.size)
+        return np.where(size > 0, self._sums(self.answer_sums.gain) / np.maximum(size, 1e-12), 0.0)
 
     @cached_property
     def strength(self) -> Array:
@@ -195,66 +198,73 @@ class _ResampledScores:
 
     @cached_property
     def consistency(self) -> Array:
-        """Estimate and ends ``[3, K]``; where nothing is repeated 0 at the lower end, without bound at the upper."""
-        gain, scale = self._sums(self.found.gain), self._sums(self.found.size) * self._sums(self.found.repeated)
+        """``[3, K]`` estimate and ends; if nothing is repeated, the lower end is 0 and the upper end infinite."""
+        gain, scale = (
+            self._sums(self.answer_sums.gain),
+            self._sums(self.answer_sums.size) * self._sums(self.answer_sums.repeated),
+        )
         value = np.where((gain > 0) & (scale > 0), gain**2 / np.where(scale > 0, scale, 1.0), 0.0)
         return self._ends(value, value, np.where((gain > 0) & (scale <= 0), np.inf, value))
 
     @cached_property
     def explains(self) -> Mask:
-        """``[K]`` whether each explains what the agent would repeat, whatever its rivals."""
+        """``[K]`` whether each hypothesis explains the repeatable behaviour, regardless of its rivals."""
         return np.asarray(self.may_explain & (self.consistency[1] >= HALF))
 
     @cached_property
     def may_explain(self) -> Mask:
-        """``[K]`` the same by the estimate alone."""
-        enough = (self.found.said > 0).sum(axis=0) >= FEWEST
+        """``[K]`` the same, judged by the estimate without its interval."""
+        enough = (self.answer_sums.said > 0).sum(axis=0) >= FEWEST
         return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
 
     @cached_property
-    def apart(self) -> tuple[Mask, Mask]:
-        """``[K, K]`` whether two are compared, and whether they can be told apart."""
-        one = self.found
-        said = one.said > 0
-        compared = (said[:, :, None] & said[:, None, :]).sum(axis=0) >= FEWEST
-        apart = self.differ.sum(axis=0) >= 2 * APART * one.common_size.sum(axis=0)
-        return compared & ~np.eye(self.count, dtype=bool), apart & (self.apart_in >= FEWEST)
+    def comparisons(self) -> tuple[Mask, Mask]:
+        """``[K, K]`` whether two hypotheses are compared, and whether these worlds separate them."""
+        sums = self.answer_sums
+        has_say = sums.said > 0
+        compared = (has_say[:, :, None] & has_say[:, None, :]).sum(axis=0) >= FEWEST
+        differs = self.differ.sum(axis=0) >= 2 * APART * sums.common_size.sum(axis=0)
+        return compared & ~np.eye(self.count, dtype=bool), differs & (self.apart_in >= FEWEST)
 
     @cached_property
     def differ(self) -> Array:
-        """``[G, K, K]`` E(h, k) + E(k, h), 0 where two act alike."""
-        return self.found.common_size - 2 * self.found.product + np.swapaxes(self.found.common_size, 1, 2)
+        """``[G, K, K]`` E(h, k) + E(k, h), which is 0 where two hypotheses act identically."""
+        return (
+            self.answer_sums.common_size
+            - 2 * self.answer_sums.product
+            + np.swapaxes(self.answer_sums.common_size, 1, 2)
+        )
 
     @cached_property
     def apart_in(self) -> Numbers:
-        """``[K, K]`` number of clusters in which two act differently."""
+        """``[K, K]`` number of clusters in which two hypotheses act differently."""
         return np.asarray((self.differ > 1e-9).sum(axis=0))
 
     @cached_property
     def beats(self) -> Mask:
-        """``[K, K]`` whether the first beats the second; False where the first does not explain."""
-        found, rows = self.found, np.flatnonzero(self.explains)
+        """``[K, K]`` whether the first hypothesis beats the second; False if the first does not explain the answers."""
+        sums, rows = self.answer_sums, np.flatnonzero(self.explains)
         result = np.zeros((self.count, self.count), dtype=bool)
         if len(rows):
-            ahead = found.common_size[:, rows] - found.product[:, rows]  # E(h, k) by cluster, [G, rows, K]
-            behind = np.swapaxes(found.common_size, 1, 2)[:, rows] - found.product[:, rows]
-            contrast = found.common_gain[:, rows] - np.swapaxes(found.common_gain, 1, 2)[:, rows]
+            ahead = sums.common_size[:, rows] - sums.product[:, rows]  # E(h, k) by cluster, [G, rows, K]
+            behind = np.swapaxes(sums.common_size, 1, 2)[:, rows] - sums.product[:, rows]
+            contrast = sums.common_gain[:, rows] - np.swapaxes(sums.common_gain, 1, 2)[:, rows]
             bar = (1 + MARGIN) * self._sums(ahead) - (1 - MARGIN) * self._sums(behind)
             beyond = self._sums(contrast) - self.strengths[:, rows, None] / 2 * bar
-            result[rows] = self.apart[1][rows] & (self._ends(beyond)[1] > 0)
+            result[rows] = self.comparisons[1][rows] & (self._ends(beyond)[1] > 0)
         return result
 
     @cached_property
     def fails_in(self) -> Mask:
-        """``[asked, R]`` whether the strength in a region is shown to lie below half of that elsewhere."""
-        gain, size = self._sums(self.found.region_gain), self._sums(self.found.region_size)
-        asked = self.found.asked
-        rest_gain = self._sums(self.found.gain[:, :asked])[:, :, None] - gain
-        rest_size = self._sums(self.found.size[:, :asked])[:, :, None] - size
+        """``[asked, R]`` whether the strength in a region is significantly below half of the strength elsewhere."""
+        gain, size = self._sums(self.answer_sums.region_gain), self._sums(self.answer_sums.region_size)
+        bank_size = self.answer_sums.asked
+        rest_gain = self._sums(self.answer_sums.gain[:, :bank_size])[:, :, None] - gain
+        rest_size = self._sums(self.answer_sums.size[:, :bank_size])[:, :, None] - size
         inside, elsewhere = gain / np.maximum(size, 1e-9), rest_gain / np.maximum(rest_size, 1e-9)
         ahead = inside - elsewhere / 2
         below = self._ends(ahead, high=np.where(size > 1e-9, ahead, np.inf), level=REGION)[2] < 0
-        return np.asarray(below & ((self.found.region_size > 1e-9).sum(axis=0) >= FEWEST))
+        return np.asarray(below & ((self.answer_sums.region_size > 1e-9).sum(axis=0) >= FEWEST))
 
     def verdict(self) -> ScoreVerdict:
         kind, chosen = self._kind()
@@ -263,35 +273,37 @@ class _ResampledScores:
             names=tuple(self.names[index] for index in chosen),
             predictable=_three(self.predictable),
             scores=tuple(self._scored(index) for index in range(self.count)),
-            clusters=len(self.found.steps),
-            steps=int(self.found.steps.sum()),
-            left_out=self.found.left_out,
-            undefined=self.found.undefined,
+            clusters=len(self.answer_sums.steps),
+            steps=int(self.answer_sums.steps.sum()),
+            left_out=self.answer_sums.left_out,
+            undefined=self.answer_sums.undefined,
             explained_by=tuple(self.names[index] for index in np.flatnonzero(self.sentinels)) if kind == "none" else (),
             on_the_way=self._steps(chosen[0]) if kind in ("named", "partly") and len(chosen) else (),
         )
 
     def _steps(self, index: int) -> tuple[str, ...]:
-        """Return the hypotheses that are a step of one in every world that has both."""
-        always = (self.found.step_of[index] > 0) & (self.found.step_of[index] == self.found.worlds[index])
+        """Return the intermediate steps of a hypothesis in every world that defines both."""
+        always = (self.answer_sums.step_of[index] > 0) & (
+            self.answer_sums.step_of[index] == self.answer_sums.worlds[index]
+        )
         return tuple(self.names[other] for other in np.flatnonzero(always & self.bank).tolist())
 
     @cached_property
     def rivals(self) -> Mask:
         """``[K, K]`` whether the second is a rival of the first: compared, and not excluded by its own score."""
         possible = (self.consistency[2] >= HALF) & (self.strength[2] > 0)
-        return np.asarray(self.apart[0] & possible[None, :])
+        return np.asarray(self.comparisons[0] & possible[None, :])
 
     @cached_property
     def sentinels(self) -> Mask:
-        """``[K]`` the rules that nobody asked for which explain, and beat every rival that was asked for."""
+        """``[K]`` control hypotheses that explain the answers and beat every rival of the bank."""
         unbeaten = self.rivals & ~self.beats
         return np.asarray(self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1))
 
     def _kind(self) -> tuple[Kind, Sequence[int]]:
         value, _, high = self.consistency
         possible = np.flatnonzero(self.bank & (high >= HALF) & (self.strength[2] > 0)).tolist()
-        if len(self.found.steps) < FEWEST:  # resamples of so few clusters hold hardly anything else
+        if len(self.answer_sums.steps) < FEWEST:  # resamples of so few clusters are nearly all alike
             return "undecided", possible
         unbeaten = self.rivals & ~self.beats
         alone = self.explains & ~unbeaten.any(axis=1)
@@ -300,7 +312,7 @@ class _ResampledScores:
         if named := np.flatnonzero(alone & whole).tolist():
             return ("named" if len(named) == 1 else "set"), named
         if self.predictable[1] < RANDOM:
-            follows = (self.strength[1] > STRONG)[:-1].any()  # but for move frequencies, of which it is all noise
+            follows = (self.strength[1] > STRONG)[:-1].any()  # except move frequencies, which noise alone can explain
             return ("random" if self.predictable[2] < NOISE and not follows else "undecided"), ()
         at = {self.names.index(name): least for name, least in HABITS.items() if name in self.names}
         usual = max((value[index] for index in at if self.strength[1, index] > STRONG), default=0.0)
@@ -308,34 +320,34 @@ class _ResampledScores:
         if habits and self.beats[habits][:, whole].any(axis=0).all():
             return "habit", habits  # and no hypothesis of the bank explains as well
         if self.sentinels.any():
-            return "none", ()  # a sentinel explains it, which nobody asked for, and no hypothesis of the bank may
+            return "none", ()  # a control hypothesis explains it, and no hypothesis of the bank may
         if sets := [{h, *np.flatnonzero(unbeaten[h]).tolist()} for h in np.flatnonzero(whole).tolist()]:
             return "set", sorted(set().union(*sets))
         some = (value < EXPLAINED) | (self.explains & ~whole)
         partial = self.bank & some & (self.strength[1] > STRONG) & (value >= max(PARTLY, usual))
         unsure = value[self.bank & self.may_explain & ~self.explains].max(initial=0.0)
-        if partial.any() and value[partial].max() > unsure:  # a part is not named where all of another may be followed
+        if partial.any() and value[partial].max() > unsure:  # another hypothesis may be followed entirely
             return "partly", sorted(np.flatnonzero(partial).tolist(), key=lambda index: -value[index])
         if not (high[self.bank] >= HALF).any():
             return "none", ()
         return "undecided", possible
 
     def _scored(self, index: int) -> HypothesisScore:
-        def named(where: Mask) -> tuple[str, ...]:
-            return tuple(self.names[other] for other in np.flatnonzero(where).tolist())
+        def named(mask: Mask) -> tuple[str, ...]:
+            return tuple(self.names[other] for other in np.flatnonzero(mask).tolist())
 
-        said, (compared, apart) = self.found.said[:, index], self.apart
-        others = self.bank & (np.arange(self.count) != index)
+        say_counts, (compared, distinct) = self.answer_sums.said[:, index], self.comparisons
+        rivals = self.bank & (np.arange(self.count) != index)
         return HypothesisScore(
             name=self.names[index],
             asked=bool(self.bank[index]),
-            clusters=int((said > 0).sum()),
-            steps=float(said.sum() / max(self.found.steps.sum(), 1)),
+            clusters=int((say_counts > 0).sum()),
+            steps=float(say_counts.sum() / max(self.answer_sums.steps.sum(), 1)),
             strength=_three(self.strength[:, index]),
             consistency=_three(self.consistency[:, index]),
             beats=named(self.beats[index]),
-            not_told_from=named(compared[index] & ~apart[index]),
-            apart_in=int(self.apart_in[index, others].min(initial=len(said))),
+            not_told_from=named(compared[index] & ~distinct[index]),
+            apart_in=int(self.apart_in[index, rivals].min(initial=len(say_counts))),
             not_where=tuple(REGIONS[at] for at in np.flatnonzero(self.fails_in[index])) if self.bank[index] else (),
         )
 
@@ -346,7 +358,7 @@ def _three(values: Array) -> tuple[float, float, float]:
 
 
 def _tails(clusters: int, level: float) -> tuple[float, float]:
-    """Return the quantiles of resamples at both ends: expanded, as in `goalscope.goals.curves.interval`."""
+    """Return the quantiles of the resamples for both ends, expanded as in `goalscope.goals.curves.interval`."""
     if clusters < 2:
         return 0.0, 1.0
     from scipy.special import ndtr, stdtrit

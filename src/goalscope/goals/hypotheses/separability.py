@@ -1,14 +1,14 @@
-"""Which hypotheses some worlds can tell apart, before any data: exact, from the tables.
+"""Compute exactly, before an experiment, which hypotheses given worlds can separate.
 
-An agent that is after h takes the actions of ``pi_h`` with probability 1 - eps and any offered one, all equally likely,
-with probability eps. What one of its episodes tells against k is the expected log-likelihood ratio, in nats:
+An agent that follows h acts according to ``pi_h`` with probability 1 - eps, and takes a uniformly random offered action
+with probability eps. The evidence of one of its episodes against k is the expected log-likelihood ratio in nats:
 
     D(h, k) = sum over t, s of P_h(s_t = s) KL(pi_h^eps(. | t, s) || pi_k^eps'(. | t, s))
 
-with ``P_h(s_t = s)`` by forward propagation. Two figures: eps' = eps, the same lapse rate for both, world by world; and
-eps' the rival's own best of `LAPSES`, one for all worlds. The first says which worlds tell them apart; the second, the
-smaller one, how much an episode tells against a rival that may be as noisy as it likes. The log-likelihood ratio is
-expected to come to log(1 / level) after ``log(1 / level) / D`` episodes.
+where ``P_h(s_t = s)`` comes from forward propagation. We report two figures. With eps' = eps (the same lapse rate for
+both) D shows which worlds separate the hypotheses. With eps' the rival's best value among `LAPSES`, one for all worlds,
+D is smaller and shows the evidence against a rival of any noise level. The log-likelihood ratio is expected to reach
+log(1 / level) after ``log(1 / level) / D`` episodes.
 
 Source: Kullback and Leibler (1951), On information and sufficiency, section 2; the number of episodes: Wald (1945),
 Sequential tests of statistical hypotheses, section 4, without the excess over the boundary.
@@ -32,33 +32,33 @@ from goalscope.goals.hypotheses.written import bind
 from goalscope.worlds.world import World
 
 LAPSE: Final = 0.1
-"""Share of random actions of the agents that are compared."""
+"""Default lapse rate: share of random actions of the compared agents."""
 
 ENOUGH: Final = 0.1
-"""Nats an episode from which on a world tells two hypotheses apart."""
+"""A world separates two hypotheses from this many nats per episode."""
 
 FEWEST: Final = 6
-"""Number of worlds (clusters) that must tell two hypotheses apart before one of them is named, unless all do."""
+"""Number of clusters of worlds that must separate two hypotheses before one is named, unless all clusters do."""
 
 LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
-"""Lapse rates that a rival may have at its best, neighbours 15 % apart."""
+"""Candidates for a rival's best lapse rate, 15 % apart."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Separability:
-    """What W worlds can tell of K hypotheses; entry (h, k) is what an agent after h tells against k.
+    """How well W worlds separate K hypotheses; entry (h, k) is the evidence of an agent that follows h against k.
 
     Attributes:
-        names: of the hypotheses.
+        names: ``[K]`` names of the hypotheses.
         world_ids, clusters: ``[W]`` id and cluster of each world.
         lapse: lapse rate eps of the agents.
-        level: error rate that `episodes` are counted for.
-        nats: ``[W, K, K]`` D(h, k) an episode with the same lapse rate for both; NaN where one is undefined.
-        own_best: ``[K, K]`` mean of D(h, k) over the worlds that have both, with the rival's own best lapse rate.
-        own_lapse: ``[K, K]`` that lapse rate.
-        disjoint: ``[K, K]`` share of the decisions of an agent after h in which the sets of both have no action in
-            common, over all worlds that have both.
-        within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for a policy,
+        level: error rate for which `episodes` is computed.
+        nats: ``[W, K, K]`` D(h, k) per episode with the same lapse rate for both; NaN where one is undefined.
+        own_best: ``[K, K]`` mean of D(h, k) over the worlds that define both, with the rival's best lapse rate.
+        own_lapse: ``[K, K]`` the rival's best lapse rate.
+        disjoint: ``[K, K]`` share of the decisions of an agent that follows h in which h and k have no action in
+            common, over all worlds that define both.
+        within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for policies,
             False where the hypothesis is undefined.
         undefined: name -> reason -> number of worlds.
     """
@@ -77,58 +77,58 @@ class Separability:
 
     @property
     def both(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of worlds in which both are defined."""
+        """``[K, K]`` number of worlds that define both hypotheses."""
         return np.asarray((~np.isnan(self.nats)).sum(axis=0))
 
     @property
     def mean(self) -> Array:
-        """``[K, K]`` mean nats an episode over these worlds, the same lapse rate for both; NaN without a world."""
+        """``[K, K]`` mean nats per episode over these worlds, same lapse rate for both; NaN without a world."""
         return _ratio(np.nansum(self.nats, axis=0), self.both)
 
     @cached_property
     def least(self) -> Array:
-        """``[W, K, K]`` the smaller of both directions, 0 where a hypothesis is undefined."""
+        """``[W, K, K]`` nats of the weaker direction; 0 where a hypothesis is undefined."""
         return np.nan_to_num(np.minimum(self.nats, self.nats.transpose(0, 2, 1)))
 
     @cached_property
     def apart(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters with a world that tells both apart: at least `ENOUGH` nats each way."""
+        """``[K, K]`` number of clusters with a world that separates both: at least `ENOUGH` nats in each direction."""
         return self._clusters_with(self.least >= ENOUGH)
 
     @cached_property
     def shared(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters with a world in which both are defined."""
+        """``[K, K]`` number of clusters with a world that defines both."""
         return self._clusters_with(~np.isnan(self.nats))
 
     @property
     def out_of_reach(self) -> dict[str, int]:
-        """Name -> number of worlds in which it is defined, but no policy changes its utility within the horizon."""
+        """Name -> number of worlds that define the hypothesis but in which no policy changes its utility."""
         defined = ~np.isnan(np.diagonal(self.nats, axis1=1, axis2=2))
         counts = (defined & ~self.within).sum(axis=0).tolist()
         return {name: count for name, count in zip(self.names, counts, strict=True) if count}
 
-    def _clusters_with(self, where: Mask) -> npt.NDArray[np.int64]:
+    def _clusters_with(self, mask: Mask) -> npt.NDArray[np.int64]:
         names, codes = np.unique(np.array(self.clusters, dtype=str), return_inverse=True)
-        found = np.zeros((len(names), *where.shape[1:]), dtype=bool)
-        np.logical_or.at(found, codes, where)
-        return np.asarray(found.sum(axis=0))
+        by_cluster = np.zeros((len(names), *mask.shape[1:]), dtype=bool)
+        np.logical_or.at(by_cluster, codes, mask)
+        return np.asarray(by_cluster.sum(axis=0))
 
     @property
     def episodes(self) -> Array:
-        """``[K, K]`` episodes until the ratio is expected to come to 1 / level, by the rival's own best lapse rate."""
+        """``[K, K]`` episodes until the likelihood ratio is expected to reach 1 / level, at the rival's best lapse."""
         worst = np.fmin(self.own_best, self.own_best.T)
         counts = np.ceil(math.log(1 / self.level) / np.maximum(worst, 1e-12))
         return np.where(self.both == 0, np.nan, np.where(worst > 1e-9, counts, np.inf))
 
     @property
     def needed(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` clusters that must tell both apart before one is named: `FEWEST`, or all that have both."""
+        """``[K, K]`` clusters that must separate both before one is named: `FEWEST`, or all that define both."""
         return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:
-        """Return the sets of hypotheses that coincide: no world that has two of a set tells these two apart.
+        """Return the sets of hypotheses that coincide, so that no world separates any two of a set.
 
-        Where a chain of such pairs has ends that are told apart, its pairs stand alone.
+        If a chain of coinciding pairs has ends that can be separated, its pairs are returned separately.
         """
         linked = (self.apart == 0) & (self.shared > 0)
         sets = list[tuple[int, ...]]()
@@ -138,29 +138,29 @@ class Separability:
         return [tuple(self.names[index] for index in group) for group in sets]
 
     def sentences(self) -> list[str]:
-        """Return what these worlds cannot tell, one sentence each."""
+        """Return one sentence for each set or pair of hypotheses that these worlds cannot separate."""
         nowhere = [not self.shared[index, index] for index in range(len(self.names))]
-        told = [
+        lines = [
             f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
         ]
         for group in self.same():
             at = [self.names.index(name) for name in group]
             exactly = bool((np.nan_to_num(self.mean)[np.ix_(at, at)] < 1e-9).all())
             how = "" if exactly else f" (less than {ENOUGH:g} nats in each of them, lapse rate {self.lapse:g})"
-            told.append(f"{' or '.join(group)}: the same in these worlds{how}")
+            lines.append(f"{' or '.join(group)}: the same in these worlds{how}")
         for first, second in combinations(range(len(self.names)), 2):
             words, shared = f"{self.names[first]} or {self.names[second]}", int(self.shared[first, second])
-            apart, needed = int(self.apart[first, second]), int(self.needed[first, second])
+            separating, needed = int(self.apart[first, second]), int(self.needed[first, second])
             if nowhere[first] or nowhere[second]:
                 continue
             if not shared:
-                told.append(f"{words}: in no world are both defined")
-            elif 0 < apart < needed:
-                told.append(f"{words}: {apart} of {shared} worlds tell them apart, {needed} are needed")
-        return told
+                lines.append(f"{words}: in no world are both defined")
+            elif 0 < separating < needed:
+                lines.append(f"{words}: {separating} of {shared} worlds tell them apart, {needed} are needed")
+        return lines
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one plain record for each ordered pair."""
+        """Return one record of plain values for each ordered pair."""
         return [
             {
                 "hypothesis": self.names[h],
@@ -187,31 +187,31 @@ def separability(
     lapse: float = LAPSE,
     level: float = 0.05,
 ) -> Separability:
-    """Return what some worlds can tell of some hypotheses.
+    """Compute how well worlds separate hypotheses.
 
     Args:
         hypotheses: name -> hypothesis, K of them.
-        worlds: W of them.
-        horizon: decisions of an episode in a world.
-        lapse: lapse rate eps of the agents, .005 to 1; below, a single slip of the hand decides everything.
-        level: error rate that episodes are counted for.
+        worlds: W worlds.
+        horizon: function from a world to the number of decisions per episode.
+        lapse: lapse rate eps of the agents, from 0.005 to 1; at lower rates a single slip would decide.
+        level: error rate for which the number of episodes is computed.
 
     Raises:
-        ValueError: no world, fewer than two hypotheses, or a number out of range.
+        ValueError: there is no world, there are fewer than two hypotheses, or a number is out of range.
     """
     if len(hypotheses) < 2 or not worlds:
         raise ValueError(
-            f"separability must be asked of at least two hypotheses and one world, got {len(hypotheses)} and "
-            f"{len(worlds)}"
+            f"separability needs at least two hypotheses and one world, got {len(hypotheses)} hypotheses and "
+            f"{len(worlds)} worlds"
         )
     lapse = check_number("lapse", lapse, float(LAPSES[0]), 1.0)
     level = check_number("level", level, 1e-12, 0.5)
-    used = [bind(one, worlds) for one in hypotheses.values()]
+    bound = [bind(hypothesis, worlds) for hypothesis in hypotheses.values()]
     names, count = tuple(hypotheses), len(hypotheses)
     rates = np.concatenate([[lapse], LAPSES])
     nats = np.full((len(worlds), count, count), np.nan)
     crossed = np.zeros((len(rates), count, count))
-    own, both, apart, decided = np.zeros((4, count, count))
+    own_log, both_defined, disjoint, decided = np.zeros((4, count, count))
     within = np.zeros((len(worlds), count), dtype=bool)
     undefined: dict[str, Counter[str]] = {name: Counter() for name in names}
     for index, world in enumerate(worlds):
@@ -222,23 +222,25 @@ def separability(
                 undefined[name][str(error)] += 1
             continue
         solved = dict[int, Solved]()
-        for number, (name, one) in enumerate(zip(names, used, strict=True)):
+        for number, (name, hypothesis) in enumerate(zip(names, bound, strict=True)):
             try:
-                solved[number] = one.solved(finite)
+                solved[number] = hypothesis.solved(finite)
             except Undefined as error:
                 undefined[name][str(error)] += 1
         if not solved:
             continue
         at = np.ix_(list(solved), list(solved))
-        within[index, list(solved)] = [one.utility is None or can_gain(finite, one.utility) for one in solved.values()]
-        told = _Told(finite, list(solved.values()), rates)
-        nats[index][at] = np.maximum(told.crossed[0] - told.own[:, None], 0.0)
-        for part, more in zip(crossed, told.crossed, strict=True):
+        within[index, list(solved)] = [
+            solution.utility is None or can_gain(finite, solution.utility) for solution in solved.values()
+        ]
+        sums = _WorldSums(finite, list(solved.values()), rates)
+        nats[index][at] = np.maximum(sums.crossed[0] - sums.own_log[:, None], 0.0)
+        for part, more in zip(crossed, sums.crossed, strict=True):
             part[at] += more
-        own[at] += told.own[:, None]
-        both[at] += 1
-        apart[at] += told.disjoint
-        decided[at] += told.decided[:, None]
+        own_log[at] += sums.own_log[:, None]
+        both_defined[at] += 1
+        disjoint[at] += sums.disjoint
+        decided[at] += sums.decided[:, None]
     best = crossed[1:].argmin(axis=0)
     lowest = np.take_along_axis(crossed[1:], best[None], axis=0)[0]
     return Separability(
@@ -248,38 +250,39 @@ def separability(
         lapse=lapse,
         level=level,
         nats=freeze(nats),
-        own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own, both), 0.0)),
+        own_best=freeze(np.maximum(_ratio(np.minimum(lowest, crossed[0]) - own_log, both_defined), 0.0)),
         own_lapse=freeze(np.where(crossed[0] < lowest, lapse, LAPSES[best])),
-        disjoint=freeze(_ratio(apart, decided)),
+        disjoint=freeze(_ratio(disjoint, decided)),
         within=freeze(within),
         undefined={name: dict(reasons) for name, reasons in undefined.items() if reasons},
     )
 
 
 def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool:
-    """Return whether a world tells two hypotheses apart: at least `ENOUGH` nats each way, with lapse rate `LAPSE`.
+    """Return whether a world separates two hypotheses: at least `ENOUGH` nats in each direction at lapse rate `LAPSE`.
 
     Raises:
-        Undefined: one of them means nothing in the world, no way leads there, or the world is too large.
+        Undefined: one hypothesis is undefined or out of reach in the world, or the world is too large.
     """
-    told = _Told(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
-    nats = told.crossed[0] - told.own[:, None]
+    sums = _WorldSums(world, [first.solved(world), second.solved(world)], np.array([LAPSE]))
+    nats = sums.crossed[0] - sums.own_log[:, None]
     return bool(min(nats[0, 1], nats[1, 0]) >= ENOUGH)
 
 
-class _Told:
-    """What one world tells: sums over the episode of an agent after each of K hypotheses.
+class _WorldSums:
+    """Evidence in one world: expected sums over an episode of an agent that follows each of K hypotheses.
 
     Attributes:
-        own: ``[K]`` expected ``sum over t of log pi_h^eps(a_t | s_t)``, less its sign.
-        crossed: ``[E, K, K]`` the same of ``log pi_k^e`` under h, for each of E rates; a difference of both is nats.
+        own_log: ``[K]`` negative expected log-probability, ``- sum over t of log pi_h^eps(a_t | s_t)``.
+        crossed: ``[E, K, K]`` the same for ``log pi_k^e`` under h, at each of E rates; ``crossed - own_log`` is in
+            nats.
         decided: ``[K]`` expected number of decisions before the end.
-        disjoint: ``[K, K]`` expected number of those with disjoint sets.
+        disjoint: ``[K, K]`` expected number of decisions at which the action sets of both are disjoint.
     """
 
     def __init__(self, world: FiniteWorld, solved: Sequence[Solved], rates: Array) -> None:
         count = len(solved)
-        self.own, self.decided = np.zeros((2, count))
+        self.own_log, self.decided = np.zeros((2, count))
         self.crossed, self.disjoint = np.zeros((len(rates), count, count)), np.zeros((count, count))
         for visits, policy in _visited(world, solved, float(rates[0])):
             seen = np.flatnonzero((visits > 0).any(axis=0) & world.live)
@@ -291,7 +294,7 @@ class _Told:
                 logs = np.log(np.where(chance > 0, chance, 1.0)).reshape(count, -1)
                 self.crossed[number] -= flat @ logs.T
                 if number == 0:
-                    self.own -= (flat * logs).sum(axis=1)
+                    self.own_log -= (flat * logs).sum(axis=1)
             sets = (exact > 0).astype(np.float64)
             common = np.einsum("hsa,ksa->hks", sets, sets)
             self.disjoint += np.einsum("hs,hks->hk", visits[:, seen], common == 0)
@@ -299,26 +302,26 @@ class _Told:
 
 
 def _visited(world: FiniteWorld, solved: Sequence[Solved], lapse: float) -> Iterator[tuple[Array, Array]]:
-    """Yield ``[K, S]`` expected decisions in each state and ``[K, S, A]`` the policies of these decisions.
+    """Yield the expected decisions in each state, ``[K, S]``, and the policies of these decisions, ``[K, S, A]``.
 
-    All decisions at once where the policies are the same at all times, else one after the other.
+    Yields once for all decisions if the policies do not depend on time, otherwise once for each decision.
     """
     process, steps = world.process, world.horizon
     count, states = len(solved), process.states
-    timed = any(len(one.policy) > 1 for one in solved)
+    timed = any(len(solution.policy) > 1 for solution in solved)
     mass: Array = np.tile(process.start, (count, 1))
     total = np.zeros((count, states))
-    policy = np.stack([one.policy[0] for one in solved])
-    taken = (1 - lapse) * policy + lapse * world.even
+    policy = np.stack([solution.policy[0] for solution in solved])
+    action_chances = (1 - lapse) * policy + lapse * world.even
     if not process.chance:
         target = (np.arange(count)[:, None, None] * states + process.transitions[None]).reshape(-1)
     for step in range(steps):
         if timed:
-            policy = np.stack([one.policy[min(step, len(one.policy) - 1)] for one in solved])
-            taken = (1 - lapse) * policy + lapse * world.even
+            policy = np.stack([solution.policy[min(step, len(solution.policy) - 1)] for solution in solved])
+            action_chances = (1 - lapse) * policy + lapse * world.even
             yield mass, policy
         total += mass
-        flow = mass[:, :, None] * taken
+        flow = mass[:, :, None] * action_chances
         if process.chance:
             mass = np.stack([process.base.flow(part) for part in flow])
         else:
@@ -333,8 +336,8 @@ def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
 
 
 def _linked(linked: Mask) -> list[tuple[int, ...]]:
-    """Return the sets of at least two numbers that are linked, directly or by others."""
-    rest, found = list(range(len(linked))), []
+    """Return the connected components with at least two members."""
+    rest, groups = list(range(len(linked))), []
     while rest:
         group, ahead = {rest[0]}, [rest[0]]
         while ahead:
@@ -343,5 +346,5 @@ def _linked(linked: Mask) -> list[tuple[int, ...]]:
             ahead.extend(new)
         rest = [index for index in rest if index not in group]
         if len(group) > 1:
-            found.append(tuple(sorted(group)))
-    return found
+            groups.append(tuple(sorted(group)))
+    return groups

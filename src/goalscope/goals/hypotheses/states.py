@@ -1,13 +1,14 @@
-"""States: what one agent did in one world, as numbered states of the world's decision process.
+"""Episodes of one agent in one world, as numbered states of the world's decision process.
 
-Everything that asks what an agent is after reads episodes in this form. Utilities of episodes count the decisions in
-each state:
+All analyses of an agent's goal read episodes in this form. The utility of an episode sums over the states of its
+decisions:
 
     u(episode) = sum over its n decisions of U(s_t),    an episode that ended stays in its last state
 
-Where steps hold the exact policy that each action was drawn from, the state after a step is replaced by its expectation
-under that policy: ``E[1(s' in place) | s] = sum over a of pi(a | s) 1(T(s, a) in place)``. The mean is unchanged and
-the variance of the drawn actions is removed (conditional Monte Carlo); the visited states remain random.
+If a step stores the exact policy that its action was drawn from, the state after the step is replaced by its
+expectation under that policy: ``E[1(s' in place) | s] = sum over a of pi(a | s) 1(T(s, a) in place)``. This leaves the
+mean unchanged and removes the variance of the drawn actions (conditional Monte Carlo); the visited states remain
+random.
 
 Source: the conditional expectation as estimator: Rao-Blackwell theorem; Asmussen and Glynn (2007), Stochastic
 Simulation, section V.4.
@@ -40,25 +41,25 @@ class States:
 
     Attributes:
         agent: name of the agent.
-        world: the world with its process and the number of decisions of an episode.
-        cluster: what intervals count: the versions of one world are one cluster.
-        tags: tags of the first episode, without those of its origin. Tags that separate worlds (`CONDITIONS`), and
-            those that were asked for, are the same in all E episodes.
+        world: the world with its process and the number of decisions per episode.
+        cluster: cluster of the world; the versions of one world share a cluster, and intervals count clusters.
+        tags: tags of the first episode, except tags of provenance. Tags that separate worlds (`CONDITIONS`) and
+            requested tags are the same in all E episodes.
         ids: ``[E]`` id of each episode.
-        length: ``[E]`` number of steps; the steps of an episode follow one another.
+        length: ``[E]`` number of steps; the steps of an episode are consecutive.
         state: ``[N]`` number of the state before each step.
         last: ``[E]`` number of the state after the last step.
-        action: ``[N]`` action of each step, -1 where the turn held none.
-        policy: ``[N, A]`` probabilities that each action was drawn from, NaN where a step has none; None where no step
-            has any.
-        repeat: ``[N, A]`` an independent second answer to the same observation, as probabilities of actions, NaN where
-            there is none: the second answer of a study with ``answers: 2``, or the agent's own probabilities. None
-            where no step has any.
-        written: what was written before each of the N answers, "" for nothing; None where nothing ever was.
-        remembers: whether any of the episodes was played by an agent that is shown its earlier steps, as far as known.
+        action: ``[N]`` action of each step, -1 for a turn without an action.
+        policy: ``[N, A]`` probabilities that each action was drawn from, NaN for a step without them; None if no step
+            has them.
+        repeat: ``[N, A]`` independent second answer to the same observation, as action probabilities: the second answer
+            of a study with ``answers: 2``, or the agent's own probabilities. NaN for a step without one; None if no
+            step has one.
+        written: ``[N]`` text written before each answer, "" if none; None if no step has a text.
+        remembers: whether the agent of any episode is known to see its earlier steps.
         complete: ``[E]`` whether the episode was recorded to its end.
-        failed: number of complete episodes that a turn without an action ended; they count as standing still from then
-            on.
+        failed: number of complete episodes that ended with a turn without an action; they count as standing still from
+            then on.
     """
 
     agent: str
@@ -85,7 +86,7 @@ class States:
             if getattr(self, name) is not None:
                 check_shape(name, getattr(self, name), "N A", size)
         if self.written is not None and len(self.written) != len(self.state):
-            raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
+            raise ValueError(f"written must have one text for each of {len(self.state)} steps, got {len(self.written)}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -102,12 +103,12 @@ class States:
 
     @property
     def left(self) -> Numbers:
-        """``[E]`` number of decisions that were left at the end of each episode."""
+        """``[E]`` number of decisions that remained at the end of each episode."""
         return self.world.horizon - self.length
 
     @property
     def first(self) -> Numbers:
-        """``[E]`` number of the state in which each episode began."""
+        """``[E]`` number of the first state of each episode."""
         begin = np.cumsum(self.length) - self.length
         numbers = self.last.copy()  # where an episode has no step
         numbers[self.length > 0] = self.state[begin[self.length > 0]]
@@ -115,19 +116,19 @@ class States:
 
     @property
     def acted(self) -> Mask:
-        """``[E]`` whether any turn of each episode held an action."""
+        """``[E]`` whether any turn of each episode has an action."""
         return np.asarray(np.bincount(self.episode, weights=self.action >= 0, minlength=len(self)) > 0)
 
     @cached_property
     def exact(self) -> Mask:
-        """``[E]`` whether every turn with an action has its policy, and at least one turn has an action."""
+        """``[E]`` whether the episode has actions, and all of them come with their policy."""
         if self.policy is None:
             return np.zeros(len(self), dtype=bool)
         missing = np.isnan(self.policy[:, 0]) & (self.action >= 0)
         return np.asarray((np.bincount(self.episode, weights=missing, minlength=len(self)) == 0) & self.acted)
 
     def chosen(self, episodes: Mask) -> "States":
-        """Return some of the episodes, ``[E]`` a mask."""
+        """Select episodes by a mask ``[E]``."""
         if episodes.all():
             return self
         steps = episodes[self.episode]
@@ -145,18 +146,18 @@ class States:
         )
 
     def in_world(self, world: FiniteWorld) -> "States":
-        """Return the same states in another world, such as the one that the agent believes in.
+        """Interpret the same states in another world, such as the one that the agent believes in.
 
-        The outcomes of actions differ from those in the episodes, so that exact policies are dropped.
+        Exact policies are dropped, because actions have other outcomes there than in the episodes.
         """
         return replace(self, world=world, policy=None)
 
     def visits(self, *, exact: Mask | None = None) -> Array:
-        """Return ``[E, S]`` the number of decisions of each episode in each state; it stays in its last state.
+        """Count the decisions of each episode in each state, ``[E, S]``; an ended episode stays in its last state.
 
         Args:
-            exact: ``[E]`` the episodes whose states are replaced by expectations under the policy of the step before;
-                `States.exact` by default.
+            exact: ``[E]`` mask of the episodes whose states are replaced by expectations under the previous step's
+                policy; `States.exact` by default.
         """
         counts = np.zeros((len(self), self.world.process.states))
         counts[np.arange(len(self)), self.last] = 1.0
@@ -166,11 +167,11 @@ class States:
         return counts
 
     def utilities(self, utility: Array, *, arrival: bool = False) -> Array:
-        """Return ``[E]`` the utility of each episode.
+        """Compute the utility of each episode, ``[E]``.
 
         Args:
-            utility: ``[S]`` of one decision in each state; with ``arrival`` of the state at the end.
-            arrival: count the state at the end alone.
+            utility: ``[S]`` utility of one decision in each state, or with ``arrival`` of the final state.
+            arrival: count only the final state.
         """
         exact = self.exact
         values: Array = utility[self.last].astype(np.float64)
@@ -189,13 +190,13 @@ class States:
         return values
 
     def _parts(self, episodes: Mask) -> Iterator[Numbers]:
-        """Yield the numbers of some episodes, in parts whose visits fit into memory."""
+        """Yield the numbers of the masked episodes in batches whose visit counts fit into memory."""
         size = max(1, _MOST_COUNTS // self.world.process.states)
         numbers = np.flatnonzero(episodes)
         yield from (numbers[begin : begin + size] for begin in range(0, len(numbers), size))
 
     def _expect(self, counts: Array, exact: Mask, first: int, last: int) -> None:
-        """Replace the states after the decisions ``first`` to ``last`` by expected ones, in ``counts`` ``[E, S]``."""
+        """Replace in ``counts`` ``[E, S]`` the states after decisions ``first`` to ``last`` by their expectations."""
         if self.policy is None or not exact.any():
             return
         process, begin = self.world.process, np.cumsum(self.length) - self.length
@@ -222,26 +223,26 @@ class States:
         return after
 
     def moves(self) -> Array:
-        """Return ``[E, A]`` how often each action was taken in each episode; turns without an action do not count.
+        """Count the actions of each episode, ``[E, A]``; turns without an action do not count.
 
-        Where a step holds the policy that its action was drawn from, its probabilities count.
+        If a step stores the policy that its action was drawn from, the probabilities are counted instead.
         """
         return counted_moves(self.episode, self.action, self.policy, len(self), self.world.process.actions)
 
 
 def counted_moves(episode: Numbers, action: Numbers, policy: Array | None, episodes: int, actions: int = 0) -> Array:
-    """Return ``[E, A]`` how often each action was taken in each episode, from columns of steps.
+    """Count the actions of each episode, ``[E, A]``, from columns of steps.
 
     Args:
-        episode, action: ``[N]`` number of the episode and action of each step, -1 for a turn without an action.
+        episode, action: ``[N]`` episode number and action of each step; -1 is a turn without an action.
         policy: ``[N, A]`` as in `States`.
-        episodes: E.
-        actions: A, at least.
+        episodes: number of episodes E.
+        actions: minimum number of actions A.
     """
     width = max(actions, 0 if policy is None else policy.shape[1], int(action.max(initial=0)) + 1)
     moves = np.zeros((episodes, width))
-    known = np.zeros(len(action), dtype=bool) if policy is None else ~np.isnan(policy[:, 0])
-    drawn, counted = (action >= 0) & ~known, (action >= 0) & known
+    has_policy = np.zeros(len(action), dtype=bool) if policy is None else ~np.isnan(policy[:, 0])
+    drawn, counted = (action >= 0) & ~has_policy, (action >= 0) & has_policy
     np.add.at(moves, (episode[drawn], action[drawn]), 1.0)
     if policy is not None:
         np.add.at(moves[:, : policy.shape[1]], episode[counted], policy[counted])
@@ -249,14 +250,14 @@ def counted_moves(episode: Numbers, action: Numbers, policy: Array | None, episo
 
 
 def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
-    """Return the states of a table's episodes: one entry for each agent, world, horizon and condition.
+    """Convert a table's episodes to states: one entry for each agent, world, horizon and condition.
 
     Args:
         table: the episodes.
-        by: tags beside `CONDITIONS` that are the same in all episodes of an entry.
+        by: tags, in addition to `CONDITIONS`, that separate entries.
 
     Raises:
-        ValueError: a world whose decision process is not known, or a stored policy that is no distribution over the
+        ValueError: the decision process of a world is not known, or a stored policy is not a distribution over the
             actions of its world.
     """
     worlds = _finite_worlds(table)
@@ -267,11 +268,11 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
         groups.setdefault(key, []).append(index)
     recorded, (repeats, written) = table.once(recorded_policies), table.once(_repeated)
     remembering = (
-        {one.spec.agent_id for one in table.episodes if read_rules(one.spec.rules)[0] != "none"}
+        {episode.spec.agent_id for episode in table.episodes if read_rules(episode.spec.rules)[0] != "none"}
         if (table.has_texts)
         else set[str]()
     )
-    identity = [one.spec.agent_id for one in table.episodes] if remembering else []
+    identity = [episode.spec.agent_id for episode in table.episodes] if remembering else []
     before, last = table.once(_numbered)
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     failed = complete & (table.outcome == "failure") & (table.length < table.horizon)
@@ -318,15 +319,15 @@ def walked(
     second: Numbers | None = None,
     written: tuple[str, ...] | None = None,
 ) -> States:
-    """Return one episode that was not recorded, such as one that was simulated.
+    """Build the states of one simulated episode.
 
     Args:
         agent: name of the agent.
         world: the world.
         state: ``[N]`` number of the state before each step.
         last: number of the state after the last step.
-        first, second: ``[N]`` the action taken, and the second answer; None without one.
-        written: what was written before each answer.
+        first, second: ``[N]`` the action taken, and the second answer (None if there is none).
+        written: ``[N]`` text written before each answer.
     """
     is_over = not world.live[last] or len(state) == world.horizon
     return States(
@@ -347,7 +348,7 @@ def walked(
 
 
 def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -> tuple[list[States], dict[str, int]]:
-    """Return the states of episodes whose decision process is known, and reason -> number of worlds left out."""
+    """Convert episodes to states; worlds without a known process or with fog are left out and counted by reason."""
     groups: dict[bool, list[Episode]] = {}
     left_out: dict[str, set[str]] = {}
     for episode in episodes:
@@ -361,14 +362,14 @@ def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -
         else:
             groups.setdefault("tasks" in episode.world.offers, []).append(episode)
     tables = [StepTable.from_episodes(members, tasks=tasks) for tasks, members in groups.items()]
-    states = [one for table in tables for one in states_of(table, by=[tag for tag in by if tag in table.tags])]
+    states = [group for table in tables for group in states_of(table, by=[tag for tag in by if tag in table.tags])]
     return states, {why: len(worlds) for why, worlds in left_out.items()}
 
 
 def _finite_worlds(table: StepTable) -> dict[tuple[str, int], FiniteWorld]:
     """Return the worlds of a table with their processes, by world id and horizon.
 
-    In a world that is a control without a key, the key's cell is that of its twin with a key.
+    For a control world without a key, the cell of the key is that of its twin with a key.
     """
     cells, has_key_cell = key_cells(table) if "grid" in table.offers else (None, None)
     result: dict[tuple[str, int], FiniteWorld] = {}
@@ -378,8 +379,8 @@ def _finite_worlds(table: StepTable) -> dict[tuple[str, int], FiniteWorld]:
         world = table.worlds[table.world[index]]
         if (process := process_of(world)) is None:
             raise ValueError(
-                f"what an agent is after must be measured in worlds whose decision process is known, got one of kind "
-                f"{world.kind!r} without: give its class a method process()"
+                f"measuring goals needs worlds whose decision process is known, but worlds of kind {world.kind!r} have "
+                "none: give their class a method process()"
             )
         twin_key = None
         if cells is not None and has_key_cell is not None and has_key_cell[index]:
@@ -389,9 +390,9 @@ def _finite_worlds(table: StepTable) -> dict[tuple[str, int], FiniteWorld]:
 
 
 def _numbered(table: StepTable) -> tuple[Numbers, Numbers]:
-    """Return the number of the state before each step ``[N]`` and at the end of each episode ``[E]``.
+    """Return the number of the state before each step, ``[N]``, and at the end of each episode, ``[E]``.
 
-    Where the records of a world do not determine its states, they are computed from the actions.
+    If the records of a world do not determine its states, we compute them from the actions.
     """
     before, last = np.zeros(len(table.action), dtype=np.int64), np.zeros(len(table.length), dtype=np.int64)
     order = np.argsort(table.world, kind="stable")
@@ -415,19 +416,19 @@ def _numbered(table: StepTable) -> tuple[Numbers, Numbers]:
 
 
 def _steps_of(table: StepTable, episodes: Numbers) -> Numbers:
-    """Return the numbers of the steps of some episodes, in their order."""
+    """Return the numbers of the steps of the given episodes, in their order."""
     parts = [np.arange(table.begin[episode], table.begin[episode] + table.length[episode]) for episode in episodes]
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
 
 
 def recorded_policies(table: StepTable) -> Array | None:
-    """Return ``[N, A]`` the probabilities that each action was drawn from, NaN where a step has none.
+    """Return the probabilities that each action was drawn from, ``[N, A]``; NaN for a step without them.
 
-    A is that of the world with the most actions; missing actions of others have probability 0. None where no step of
+    A is the largest number of actions of any world; actions that a world lacks have probability 0. None if no step of
     the table has probabilities.
 
     Raises:
-        ValueError: a stored policy that is no distribution over the actions of its world.
+        ValueError: a stored policy is not a distribution over the actions of its world.
     """
     if not table.has_texts:
         return None
@@ -441,8 +442,8 @@ def recorded_policies(table: StepTable) -> Array | None:
         count = counts[int(table.world[table.episode[number]])]
         if len(probabilities) != count:
             raise ValueError(
-                f"the policy of a step must be the probabilities of {count} actions, got {probabilities}: the run was "
-                "changed, or written by another program"
+                f"the stored policy of a step must have one probability for each of {count} actions, got "
+                f"{probabilities}: the run was changed, or written by another program"
             )
         numbers.append(number)
         rows.append((*probabilities, *(0.0,) * (max(counts) - count)))
@@ -460,9 +461,10 @@ def _action_counts(table: StepTable) -> list[int]:
 
 
 def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
-    """Return ``[N, A]`` the second answers of a table's steps as in `States.repeat`, and the N texts before answers.
+    """Return a table's second answers ``[N, A]``, as in `States.repeat`, and the N texts written before the answers.
 
-    Probabilities that follow on reasoning which was drawn, too, are no second answer: other reasoning gives others.
+    Probabilities that were computed after sampled reasoning do not count: other reasoning would give other
+    probabilities.
     """
     if not table.has_texts:
         return None, None

@@ -1,9 +1,9 @@
-"""Steps: what every agent that is after a goal must reach first, such as the key before a door.
+"""Intermediate steps: events that every agent must reach on the way to a goal, such as the key before a door.
 
-An event k is a step of h in a world if h can be reached there, and can no longer be reached once the states of k that
-are no states of h are taken away: one search for what can be reached. A step is no rival of what lies behind it, since
-whoever is after h does all that an agent after k does. Against h, k therefore stands for "k, then anything", and what
-an agent does after it has reached k decides.
+An event k is a step of h in a world if h is reachable, but becomes unreachable when the states of k that are not states
+of h are removed; one reachability search decides this. A step is not an ordinary rival of its goal, because an agent
+that pursues h also does everything that an agent pursuing k does. As a rival of h, k therefore means "k, then
+anything", and the behaviour after reaching k decides.
 """
 
 from collections.abc import Mapping
@@ -13,27 +13,27 @@ import numpy as np
 from goalscope.goals.hypotheses.definition import FiniteWorld, Mask, Numbers
 
 
-def steps_in(world: FiniteWorld, where: Mapping[int, Mask], events: Mapping[int, Mask]) -> set[tuple[int, int]]:
-    """Return which hypotheses are steps of others in a world: pairs (h, k) in which k is a step of h.
+def steps_in(world: FiniteWorld, masks: Mapping[int, Mask], events: Mapping[int, Mask]) -> set[tuple[int, int]]:
+    """Find the intermediate steps among hypotheses in a world: pairs (h, k) such that k is a step of h.
 
     Args:
         world: the world.
-        where: number of a hypothesis -> ``[S]`` the states in which its place or event holds.
-        events: those of them that can be steps: once they hold, the hypothesis has nothing more to say.
+        masks: index of a hypothesis -> ``[S]`` states in which its place or event holds.
+        events: the subset that can be steps, because they make no prediction once they hold.
     """
-    found = set[tuple[int, int]]()
+    pairs = set[tuple[int, int]]()
     for k, states in events.items():
         if (states & (world.process.start > 0)).any():
-            continue  # it holds from the beginning: nobody has to reach it
-        for h, goal in where.items():
+            continue  # it holds from the beginning, so no agent has to reach it
+        for h, goal in masks.items():
             blocked = states & ~goal
             if h != k and blocked.any() and (goal & world.reached).any() and not (goal & around(world, blocked)).any():
-                found.add((h, k))
-    return found
+                pairs.add((h, k))
+    return pairs
 
 
 def around(world: FiniteWorld, blocked: Mask) -> Mask:
-    """Return ``[S]`` the states that can be reached without entering some states."""
+    """Return the states that can be reached without entering blocked states, ``[S]``."""
     process, seen = world.process, np.zeros(world.process.states, dtype=bool)
     after = (process.start > 0) & ~blocked
     while not (after == seen).all():
@@ -43,11 +43,11 @@ def around(world: FiniteWorld, blocked: Mask) -> Mask:
 
 
 def reached_before(episode: Numbers, inside: Mask) -> Mask:
-    """Return ``[N]`` whether each step lies in some states, or an earlier step of its episode did.
+    """Return whether each step, or an earlier step of its episode, lies in a set of states, ``[N]``.
 
     Args:
-        episode: ``[N]`` number of the episode of each step; the steps of one follow one another.
-        inside: ``[N]`` whether each step lies there.
+        episode: ``[N]`` episode number of each step; the steps of an episode are consecutive.
+        inside: ``[N]`` whether each step lies in the set.
     """
     if not len(episode):
         return inside

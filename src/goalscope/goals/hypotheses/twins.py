@@ -1,4 +1,4 @@
-"""The scripted twin of a hypothesis: an agent that acts on it, the planted truth that a measure is checked against."""
+"""Scripted twins: agents that follow a given hypothesis, so that measures can be checked against a known goal."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from goalscope.goals.hypotheses.views import Undefined, number_of
 from goalscope.goals.hypotheses.written import bind, depends_on_worlds, parse
 from goalscope.worlds.world import View, World
 
-_LONG = 200  # decisions of an episode where no horizon is given: what pays by decision needs one
+_LONG = 200  # decisions per episode if no horizon is given
 
 
 def _written(name: str, text: Any) -> str:
@@ -29,16 +29,16 @@ def _decisions(name: str, value: Any) -> int | None:
 @agent_kind("hypothesis")
 @dataclass(frozen=True)
 class HypothesisTwin(Scripted):
-    """Acts on a hypothesis, and knows its world; with probability `lapse` it takes any offered action.
+    """Follows a hypothesis with full knowledge of the world; with probability `lapse` it takes a random offered action.
 
-    Where the hypothesis is undefined in a world, all offered actions are equally likely, and each step keeps the reason
-    under ``undefined``.
+    In a world where the hypothesis is undefined, all offered actions are equally likely, and each step stores the
+    reason under ``undefined``.
 
     Args:
         hypothesis: the written form, see `goalscope.goals.hypotheses.parse`.
-        lapse: probability of an action drawn from all that are offered, in [0, 1].
-        horizon: decisions of an episode, as the study has them, where what is best depends on how many are left: for
-            utilities, and in worlds with chance.
+        lapse: probability of a random action, in [0, 1].
+        horizon: decisions per episode, as in the study. Required if the best action depends on the remaining decisions:
+            for utilities, and in stochastic worlds.
     """
 
     kind: ClassVar[str] = "hypothesis"
@@ -50,38 +50,38 @@ class HypothesisTwin(Scripted):
     horizon: int | None = field(default=None, metadata={"check": _decisions})
 
     def __post_init__(self) -> None:
-        given = self.name
+        given_name = self.name
         Scripted.__post_init__(self)
-        if not given:
+        if not given_name:
             lapse = f", lapse {self.lapse:g}" if self.lapse else ""
             object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
 
     def in_worlds(self, worlds: Callable[[], Sequence[World]]) -> "HypothesisTwin":
-        """Return it with the cells that its places of a phase have in the worlds of a study.
+        """Bind the hypothesis to the worlds of a study, see `goalscope.goals.hypotheses.bind`.
 
         Raises:
-            ValueError: a name that no world of the study gives a goal.
+            ValueError: the hypothesis names a goal that no world of the study has.
         """
-        found = parse(self.hypothesis)
-        if not depends_on_worlds(found):
+        parsed = parse(self.hypothesis)
+        if not depends_on_worlds(parsed):
             return self
-        return replace(self, hypothesis=bind(found, worlds()).text)
+        return replace(self, hypothesis=bind(parsed, worlds()).text)
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``.
 
         Raises:
-            Undefined: the hypothesis means nothing in this world.
-            ValueError: an observation without its world, or a horizon that is missing.
+            Undefined: the hypothesis is undefined in this world.
+            ValueError: the observation lacks its world, or a horizon is required but missing.
         """
         world = observation.world
         if world is None:
-            raise ValueError("a twin must be told its world, got an observation without it")
+            raise ValueError("a twin needs observations that contain their world, got one without")
         finite, solved = _solved(self.hypothesis, _ById(world.id, world), self.horizon)
         if len(solved.policy) > 1 and self.horizon is None and world.horizon is None:
             raise ValueError(
-                f"a twin of {self.hypothesis} must be told the horizon, on which its best actions depend: add horizon: "
-                "N, the steps of the study, to the agent"
+                f"a twin of {self.hypothesis} needs the horizon, because its best actions depend on it: add "
+                "horizon: N (the steps of the study) to the agent"
             )
         state = number_of(observation)
         policy = solved.policy[min(observation.step, len(solved.policy) - 1), state]
@@ -117,13 +117,13 @@ class _ById:
 
 @lru_cache(maxsize=2048)
 def _solved(text: str, key: _ById, horizon: int | None) -> tuple[FiniteWorld, Solved]:
-    """Return a hypothesis solved in a world."""
+    """Solve a hypothesis in a world, with a cache."""
     finite = finite_world(key.world, horizon or key.world.horizon or _LONG)
     return finite, parse(text).solved(finite)
 
 
 def twin(text: str, *, lapse: float = 0.0, horizon: int | None = None, name: str = "") -> dict[str, Any]:
-    """Return a twin as an entry of a study's list ``agents``."""
-    given = {"name": name or None, "horizon": horizon}
+    """Return a scripted twin as an entry of a study's list ``agents``."""
+    optional = {"name": name or None, "horizon": horizon}
     entry = {"kind": HypothesisTwin.kind, "hypothesis": text, "lapse": lapse}
-    return {**entry, **{key: value for key, value in given.items() if value is not None}}
+    return {**entry, **{key: value for key, value in optional.items() if value is not None}}

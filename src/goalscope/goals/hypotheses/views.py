@@ -1,4 +1,4 @@
-"""What an agent sees in a state of a world's process, and the state that it sees."""
+"""Convert between the numbered states of a world's process and the views that an agent sees."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,17 +18,17 @@ from goalscope.worlds.world import View, World
 
 
 class Undefined(ValueError):  # noqa: N818 - callers catch it by this name
-    """A hypothesis means nothing in a world; the message is the reason."""
+    """Raised if a hypothesis is undefined in a world, or a method does not apply; the message is the reason."""
 
 
 def view_of(world: World, state: int) -> View:
-    """Return what an agent sees in a state.
+    """Return the view of an agent in a state.
 
     Raises:
-        Undefined: a world in which that depends on more than the state.
+        Undefined: in this kind of world, the view depends on more than the state.
     """
     if "seen state" not in world.offers:
-        raise Undefined(f"what is seen in a world of kind {world.kind} depends on more than the state")
+        raise Undefined(f"in a world of kind {world.kind}, the view depends on more than the state")
     if "environment" in world.offers:
         believed = world.believed
         offered = believed.table.offered[state]
@@ -39,7 +39,7 @@ def view_of(world: World, state: int) -> View:
             number=state,
         )
     if "grid" not in world.offers:
-        raise Undefined(f"a world of kind {world.kind} does not return the view of a state")
+        raise Undefined(f"a world of kind {world.kind} cannot compute the view of a state")
     phase, cell = divmod(state, world.grid.walls.size)
     at = State(divmod(cell, world.grid.width), phase > 0, phase > 1)
     return GridView(grid=shown(world.grid, at), carrying_key=at.carrying_key)
@@ -54,12 +54,12 @@ def action_names(world: World) -> tuple[str, ...]:
 
 
 def number_of(observation: Observation) -> int:
-    """Return the number of the state that an observation shows, in the process of the world that it holds.
+    """Return the number of the state that an observation shows, in the process of its world.
 
-    Views of worlds of other packages say it themselves, as their attribute ``number``.
+    Views of worlds from other packages must provide the number as an attribute ``number``.
 
     Raises:
-        ValueError: a view that does not tell it.
+        ValueError: the view does not determine the state.
     """
     view, world = observation.view, observation.world
     if isinstance(view, GridView) and view.grid.start is not None and world is not None:
@@ -73,13 +73,13 @@ def number_of(observation: Observation) -> int:
     if isinstance(number, int) and not isinstance(number, bool):
         return number
     raise ValueError(
-        f"an agent must see a state of its world's process, got {view.shows}: choose another agent, or give such views "
-        "an attribute number, the number of the state in World.process()"
+        f"this agent needs views that determine the state of the world's process, got a view of {view.shows}: choose "
+        "another agent, or give such views an attribute `number`, the number of the state in World.process()"
     )
 
 
 @lru_cache(maxsize=64)
 def _numbers(task_map: TaskMap) -> Mapping[tuple[Cell, int], int]:
-    """Return cell and bits of the achieved nodes -> number of the state of a task map."""
+    """Map (cell, bits of the achieved nodes) to the state number of a task map."""
     states = process_of_map(task_map).states
     return {(task_map.board.cell(index), achieved): number for number, (index, achieved) in enumerate(states)}

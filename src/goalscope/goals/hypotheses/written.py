@@ -1,10 +1,14 @@
-"""Hypotheses as text and in files: ``corner top-right``, ``key if not key held, else goal``, banks, YAML and JSON.
+"""Read and write hypotheses as text and in files: written forms such as ``corner top-right``, banks, YAML and JSON.
 
-The forms are those that are registered, in that order (`goals.hypotheses.rules`, `places`, packages). What stands
-in their braces is, by its name there: `hypothesis`, `place`, `event` and `condition` again a written form, in
-parentheses where it has parts; `places` several with a comma and a blank between; `terms` NUMBER * EVENT + NUMBER *
-EVENT; `whole` a whole number; `offset` rows and columns with their signs, +0,+2; `corner`, `sides` (up or right),
-`cells` (9x9 1 7, 7x7 1 5), `source` (module:function), `object` (key or door) and `name`, any words.
+Registered forms are tried in the order of registration (`goals.hypotheses.rules`, `places`, packages). Placeholders are
+written as follows:
+
+- `hypothesis`, `place`, `event`, `condition`: a written form, in parentheses if it has placeholders itself;
+- `places`: several places, separated by a comma and a space;
+- `terms`: NUMBER * EVENT + NUMBER * EVENT;
+- `whole`: a whole number; `offset`: signed rows and columns, such as +0,+2;
+- `corner`: such as top-right; `sides`: such as up or right; `cells`: such as 9x9 1 7, 7x7 1 5;
+- `source`: module:function; `object`: key or door; `name`: any words.
 """
 
 import math
@@ -49,39 +53,39 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "name": r"[^\[\]]+",
 }
 NAMED: Final = "{name}"
-"""The form of a goal that a world itself names, such as ``crate held``; it is read where no other form fits."""
+"""The form of a goal that a world names, such as ``crate held``; a text is read this way if no other form fits."""
 _NAMES: Final = (NAMED, f"event {NAMED}")
 _NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
-"""What a goal that a world names may be called: no square brackets, semicolons, or "+" and "*" between words."""
+"""Valid names of a world's goals: no square brackets, semicolons, or "+" and "*" between words."""
 _SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")
-"""A name that needs no parentheses within another form."""
+"""Names that need no parentheses within another form."""
 _INNER = {"place": ("place",), "event": ("event", "place"), "condition": ("condition", "event", "place")}
 _OWN: Final = ("place", "event", "utility", "policy", "table")
 
 
 def parse(text: str) -> Hypothesis:
-    """Return a hypothesis from its written form, the inverse of `Hypothesis.text`.
+    """Parse a written form into a hypothesis, the inverse of `Hypothesis.text`.
 
     Raises:
-        ValueError: none of the forms; the message has near misses.
+        ValueError: the text matches no form; the message suggests similar ones.
     """
     if not isinstance(text, str) or not text.strip() or len(text) > _MOST or not text.isprintable():
-        raise ValueError(f"a hypothesis must be written in 1 to {_MOST} printable characters, got {shorten(text)}")
-    found = _read(" ".join(text.split()), 0)
-    if found.kind == "condition":
-        raise ValueError(f"a condition must stand behind a hypothesis and the word if, got {shorten(text)} alone")
-    return found
+        raise ValueError(f"a hypothesis must be a text of 1 to {_MOST} printable characters, got {shorten(text)}")
+    hypothesis = _read(" ".join(text.split()), 0)
+    if hypothesis.kind == "condition":
+        raise ValueError(f"{shorten(text)} is a condition, not a hypothesis: write HYPOTHESIS if {shorten(text)}")
+    return hypothesis
 
 
 def _read(text: str, depth: int) -> Hypothesis:
     text = _bare(text)
     if depth > _DEEPEST:
-        raise ValueError(f"a hypothesis must have at most {_DEEPEST} forms within each other, got {shorten(text)}")
+        raise ValueError(f"a hypothesis may be nested at most {_DEEPEST} levels deep, got {shorten(text)}")
     masked, forms = _masked(text), [form for form in registry.names("hypothesis") if form != NAMED]
     for form in forms:
         pattern, fields = _compiled(form)
-        if (found := pattern.fullmatch(masked)) is not None:
-            spans = [text[slice(*found.span(index + 1))] for index in range(len(fields))]
+        if (match := pattern.fullmatch(masked)) is not None:
+            spans = [text[slice(*match.span(index + 1))] for index in range(len(fields))]
             if form in _NAMES:
                 return _named(spans[0], depth)
             return made(form, [_part(field, span, depth + 1) for field, span in zip(fields, spans, strict=True)])
@@ -100,19 +104,23 @@ def _read(text: str, depth: int) -> Hypothesis:
 
 
 def _named(name: str, depth: int) -> Hypothesis:
-    """Return the goal that a world names, from the longer form ``event NAME``: the name alone, where that is enough."""
+    """Read ``event NAME``, the long form of a world's goal; the name alone is returned if it is unambiguous."""
     try:
-        found = _read(name, depth + 1)
+        hypothesis = _read(name, depth + 1)
     except ValueError:
         return made(f"event {NAMED}", (name,))
-    return found if found.text == name and found.kind in ("place", "event") else made(f"event {NAMED}", (name,))
+    return (
+        hypothesis
+        if hypothesis.text == name and hypothesis.kind in ("place", "event")
+        else made(f"event {NAMED}", (name,))
+    )
 
 
 def _closest(text: str, forms: Sequence[str], *, cutoff: float = 0.7) -> str:
-    """Return the written form that a text is closest to, "" where none is close.
+    """Return the written form closest to a text, "" if none is close.
 
-    Where a form has a part in braces, the word of the text at that place is taken for it. Goals that worlds name are
-    not known here, see `bind`.
+    A placeholder of a form is filled with the word at the same position of the text. The goals of worlds are not known
+    here, see `bind`.
     """
     words, candidates = text.lower().split(), list[str]()
     for form in forms:
@@ -120,12 +128,14 @@ def _closest(text: str, forms: Sequence[str], *, cutoff: float = 0.7) -> str:
         if not any("{" in piece for piece in pieces[len(words) :]):
             filled = [_filled(piece, words[at]) if "{" in piece else piece for at, piece in enumerate(pieces)]
             candidates += [" ".join(filled)] if all(filled) else []
-    found = get_close_matches(text.lower(), [one for one in candidates if one != text.lower()], n=1, cutoff=cutoff)
-    return found[0] if found else ""
+    matches = get_close_matches(
+        text.lower(), [candidate for candidate in candidates if candidate != text.lower()], n=1, cutoff=cutoff
+    )
+    return matches[0] if matches else ""
 
 
 def _filled(field: str, word: str) -> str:
-    """Return the word that may stand in the place of a part of a form, "" where the word is none and close to none."""
+    """Return the valid word closest to a given one for a placeholder, "" if none is close."""
     valid: Sequence[str] | None
     if field.strip("{}") in ("hypothesis", *_INNER):
         valid = [form for form in registry.names("hypothesis") if "{" not in form]
@@ -139,14 +149,14 @@ def _filled(field: str, word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _compiled(form: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """Return the pattern of a form and the names of its parts."""
+    """Return the regular expression of a form and the names of its placeholders."""
     pieces = FIELD.split(form)
     pattern = [re.escape(piece) if index % 2 == 0 else f"({_PATTERNS[piece]})" for index, piece in enumerate(pieces)]
     return re.compile("".join(pattern)), tuple(pieces[1::2])
 
 
 def made(form: str, parts: Sequence[Any]) -> Hypothesis:
-    """Return the hypothesis of a registered form with its parts."""
+    """Build a hypothesis from a registered form and the values of its placeholders."""
     written = iter([_text(part) for part in parts])
     return Hypothesis(form=form, parts=tuple(parts), text=FIELD.sub(lambda _: next(written), form))
 
@@ -170,7 +180,7 @@ def _text(part: Any) -> str:
 
 
 def _part(field: str, text: str, depth: int) -> Any:
-    """Return what stands in the braces of a form."""
+    """Parse the value of a placeholder."""
     if field in ("hypothesis", *_INNER):
         return _of_kind(_read(text, depth), field)
     if field == "places":
@@ -178,7 +188,7 @@ def _part(field: str, text: str, depth: int) -> Any:
     if field == "terms":
         terms = [re.fullmatch(rf"({_NUMBER}) \* (.+)", part) for part in _split(text, " + ")]
         if None in terms:
-            raise ValueError(f"a utility must be NUMBER * EVENT + NUMBER * EVENT, got {shorten(text)}")
+            raise ValueError(f"a utility must be written as NUMBER * EVENT + NUMBER * EVENT, got {shorten(text)}")
         return tuple((_finite(float(term[1])), _of_kind(_read(term[2], depth), "event")) for term in terms if term)
     if field == "whole":
         return int(text)
@@ -190,7 +200,7 @@ def _part(field: str, text: str, depth: int) -> Any:
     words = tuple(text.split(" or ")) if field == "sides" else (text,)
     for word in words if valid else ():
         if valid and word not in valid:
-            raise ValueError(f"{field} must be of {', '.join(valid)}, got {shorten(word)}{near_miss(word, valid)}")
+            raise ValueError(f"{field} must be one of {', '.join(valid)}, got {shorten(word)}{near_miss(word, valid)}")
     return words if field == "sides" else text
 
 
@@ -200,21 +210,21 @@ def _finite(weight: float) -> float:
     return weight
 
 
-def _of_kind(found: Hypothesis, field: str) -> Hypothesis:
-    if (kinds := _INNER.get(field)) and found.form == NAMED and "event" not in kinds:
+def _of_kind(hypothesis: Hypothesis, field: str) -> Hypothesis:
+    if (kinds := _INNER.get(field)) and hypothesis.form == NAMED and "event" not in kinds:
         forms = [form for form in registry.names("hypothesis") if registry.resolve("hypothesis", form).kind in kinds]
-        close = _closest(found.text, forms)
+        close = _closest(hypothesis.text, forms)
         advice = f"; did you mean {close!r}?" if close else ""
-        raise ValueError(f"a {field} must stand here, got {shorten(found.text)}{advice}")
-    if kinds and found.kind not in kinds:
-        raise ValueError(f"{' or '.join(kinds)} must stand here, got {shorten(found.text)}, a {found.kind}")
-    if field == "hypothesis" and found.kind == "condition":
-        raise ValueError(f"a hypothesis must stand here, got the condition {shorten(found.text)}")
-    return found
+        raise ValueError(f"expected a {field}, got {shorten(hypothesis.text)}{advice}")
+    if kinds and hypothesis.kind not in kinds:
+        raise ValueError(f"{' or '.join(kinds)} must stand here, got {shorten(hypothesis.text)}, a {hypothesis.kind}")
+    if field == "hypothesis" and hypothesis.kind == "condition":
+        raise ValueError(f"expected a hypothesis, got the condition {shorten(hypothesis.text)}")
+    return hypothesis
 
 
 def _masked(text: str) -> str:
-    """Return a text with a sign of its own in place of all within parentheses, so that no form is found there."""
+    """Mask everything within parentheses, so that forms match only the outer text."""
     level, signs = 0, []
     for sign in text:
         level -= sign == ")"
@@ -224,7 +234,7 @@ def _masked(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return a text without parentheses around all of it."""
+    """Strip parentheses that enclose the whole text."""
     text = text.strip()
     while re.fullmatch(r"\(\0+\)", _masked(text)):
         text = text[1:-1].strip()
@@ -246,7 +256,7 @@ def banks() -> dict[str, tuple[str, ...]]:
 
 
 def noun_of(text: str) -> str:
-    """Return a hypothesis as a noun phrase from its written form, see `Hypothesis.says`; another text in quotes."""
+    """Return the noun phrase of a written form, see `Hypothesis.says`; any other text is returned in quotes."""
     try:
         return parse(text).says
     except ValueError:
@@ -254,28 +264,31 @@ def noun_of(text: str) -> str:
 
 
 def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
-    """Return a bank, and behind it the shipped sentinels that it does not hold."""
+    """Return a bank followed by the built-in control hypotheses (sentinels) that it lacks."""
     rest = [parse(text) for text in banks()["sentinels"]]
-    return {**bank, **{one.text: one for one in rest if one not in bank.values() and one.text not in bank}}
+    return {
+        **bank,
+        **{sentinel.text: sentinel for sentinel in rest if sentinel not in bank.values() and sentinel.text not in bank},
+    }
 
 
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
-    """Return the hypotheses that a user wrote: name -> hypothesis. The functions that they name may be imported.
+    """Read hypotheses written by the user: name -> hypothesis. Functions that they name may be imported.
 
     Args:
-        plain: a list, or a mapping whose key ``hypotheses`` holds it. Each entry is a written form, ``{name: ..., is:
-            FORM}``, ``{name: ..., utility: {EVENT: NUMBER}}``, or with place, event, utility, policy or table as key a
-            function of the working directory, ``module:function``.
+        plain: a list of entries, or a mapping whose key ``hypotheses`` has the list. An entry is a written form,
+            ``{name: ..., is: FORM}``, ``{name: ..., utility: {EVENT: NUMBER}}``, or a function of the working
+            directory, ``{name: ..., KIND: module:function}`` with kind place, event, utility, policy or table.
 
     Raises:
-        ValueError: another form, or a name or hypothesis that stands there twice.
+        ValueError: an entry has another form, or a name or hypothesis occurs twice.
     """
     consent(plain)
     return restore_hypotheses(plain)
 
 
 def restore_hypotheses(plain: Any) -> dict[str, Hypothesis]:
-    """Return stored hypotheses like `read_hypotheses`; nothing follows from names in them, see `goalscope.own`."""
+    """Read stored hypotheses as `read_hypotheses` does, without permission to import functions (`goalscope.own`)."""
     entries = plain.get("hypotheses") if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"hypotheses must be a list of written forms or mappings, got {shorten(plain)}")
@@ -283,142 +296,158 @@ def restore_hypotheses(plain: Any) -> dict[str, Hypothesis]:
 
 
 def _numbered(number: int, entry: Any) -> tuple[str, Hypothesis]:
-    """Return the name and the hypothesis of an entry of a list, whose errors say which one it is."""
+    """Read one entry of a list; errors state the number of the entry."""
     try:
         return _entry(entry)
     except ValueError as error:
         written = entry if isinstance(entry, str) else entry.get("is") if isinstance(entry, Mapping) else None
-        shown = f" ({shorten(written)})" if isinstance(written, str) else ""
-        raise ValueError(f"entry {number}{shown} of the hypotheses: {error}") from error
+        quoted = f" ({shorten(written)})" if isinstance(written, str) else ""
+        raise ValueError(f"hypotheses, entry {number}{quoted}: {error}") from error
 
 
 def _entry(entry: Any) -> tuple[str, Hypothesis]:
     if isinstance(entry, str):
-        return (found := parse(entry)).text, found
-    given = [key for key in ("is", *_OWN) if isinstance(entry, Mapping) and key in entry]
-    if len(given) != 1 or set(entry) - {"name", *given}:
+        return (hypothesis := parse(entry)).text, hypothesis
+    keys = [key for key in ("is", *_OWN) if isinstance(entry, Mapping) and key in entry]
+    if len(keys) != 1 or set(entry) - {"name", *keys}:
         raise ValueError(
-            f"a hypothesis in a file must be a written form, or have a name and one of is, {', '.join(_OWN)}, got "
-            f"{shorten(entry)}"
+            f"an entry must be a written form, or a mapping with an optional name and exactly one of the keys is, "
+            f"{', '.join(_OWN)}, got {shorten(entry)}"
         )
-    value = entry[given[0]]
-    if given[0] == "utility" and isinstance(value, Mapping):
+    value = entry[keys[0]]
+    if keys[0] == "utility" and isinstance(value, Mapping):
         if not value:
-            raise ValueError(f"a utility must have a place or an event with its weight, got {shorten(entry)}")
+            raise ValueError(f"a utility must map at least one place or event to its weight, got {shorten(entry)}")
         for weight in value.values():
             check_number("the weight of a utility", weight, -1e9, 1e9)
         value = " + ".join(f"{weight} * ({term})" for term, weight in value.items())
     else:
-        value = value if given[0] == "is" else f"{given[0]} {value}"
-    found, name = parse(value), entry.get("name")
+        value = value if keys[0] == "is" else f"{keys[0]} {value}"
+    hypothesis, name = parse(value), entry.get("name")
     fits = isinstance(name, str) and bool(name.strip()) and name.isprintable() and len(name) <= _LONGEST_NAME
     if name is not None and not fits:
         raise ValueError(
             f"the name of a hypothesis must be one line of at most {_LONGEST_NAME} characters, got {shorten(name)}"
         )
-    return name or found.text, replace(found, name=name or found.text)
+    return name or hypothesis.text, replace(hypothesis, name=name or hypothesis.text)
 
 
-def _distinct(found: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
+def _distinct(entries: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis]:
     result: dict[str, Hypothesis] = {}
-    for name, one in found:
-        if name in result or one in result.values():
-            raise ValueError(f"hypotheses must be different and have names of their own, got {shorten(name)} twice")
-        result[name] = one
+    for name, hypothesis in entries:
+        if name in result or hypothesis in result.values():
+            raise ValueError(f"hypotheses and their names must be different, got {shorten(name)} twice")
+        result[name] = hypothesis
     return result
 
 
 def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
-    """Return hypotheses as plain values, the inverse of `read_hypotheses`.
+    """Convert hypotheses to plain values, the inverse of `read_hypotheses`.
 
     Raises:
-        ValueError: a hypothesis that was made from a function in Python.
+        ValueError: a hypothesis was created from a Python function (`Hypothesis.of`).
     """
-    if made_here := [name for name, one in bank.items() if any(inner.own for inner in _within(one))]:
+    if made_here := [name for name, hypothesis in bank.items() if any(inner.own for inner in _within(hypothesis))]:
         raise ValueError(
-            f"a hypothesis that is written to a file must have a written form, got the function {made_here[0]!r}: put "
-            "it into a file of yours and name it as module:function"
+            f"{made_here[0]!r} was created from a Python function, so it has no written form and cannot be stored: put "
+            "the function into a file and write it as module:function"
         )
-    return [one.text if name == one.text else {"name": name, "is": one.text} for name, one in bank.items()]
+    return [
+        hypothesis.text if name == hypothesis.text else {"name": name, "is": hypothesis.text}
+        for name, hypothesis in bank.items()
+    ]
 
 
 def load_hypotheses(text: str) -> dict[str, Hypothesis]:
-    """Return the hypotheses of the command line: files (.yaml, .json), banks and written forms, with ';' between them.
+    """Read hypotheses from the command line: files (.yaml, .json), banks and written forms, separated by ``;``.
 
     Raises:
-        ValueError: none of these, or a hypothesis that stands there twice.
-        OSError: a file that cannot be read.
+        ValueError: a part is none of these, or a hypothesis occurs twice.
+        OSError: a file cannot be read.
     """
-    shipped, found = banks(), list[tuple[str, Hypothesis]]()
+    shipped, entries = banks(), list[tuple[str, Hypothesis]]()
     for part in (part.strip() for part in text.split(";") if part.strip()):
         if part.endswith((".yaml", ".yml", ".json")):
             plain = read_yaml(Path(part).expanduser())
             try:
-                found.extend(read_hypotheses(plain).items())
+                entries.extend(read_hypotheses(plain).items())
             except ValueError as error:
                 raise ValueError(f"{part}: {error}") from error
         elif part in shipped:
-            found.extend(map(_entry, shipped[part]))
+            entries.extend(map(_entry, shipped[part]))
         else:
             consent(part)
             try:
-                found.append(_entry(part))
+                entries.append(_entry(part))
             except ValueError as error:
                 raise ValueError(f"{error}; or a bank: {', '.join(shipped)}; or a file (.yaml, .json)") from error
-    if not found:
-        raise ValueError(f"hypotheses must be named, got {text!r}: give a file, a bank or written forms")
-    return _distinct(found)
+    if not entries:
+        raise ValueError(f"hypotheses must not be empty, got {text!r}: give a file, a bank or written forms")
+    return _distinct(entries)
 
 
-def bind(one: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
-    """Return a hypothesis whose places of a phase have cells: where the goal always stood in the worlds of the phase.
+def bind(hypothesis: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
+    """Resolve in a hypothesis what depends on the worlds: "where the goal stood in phase P", and goals of worlds.
 
-    That is one cell for each size of grid; sizes with several are left out. Other hypotheses are unchanged.
+    A place of a phase becomes the cell at which the goal stood in all worlds of the phase, one cell for each grid size;
+    sizes without a single such cell are left out. Other hypotheses are returned unchanged.
 
     Raises:
-        ValueError: a name that is no registered form and that none of the worlds gives a goal.
+        ValueError: a name is neither a registered form nor a goal of any of the worlds.
     """
-    if one.own is not None:
-        return one
-    if one.form in _NAMES:
-        _check_named(one.parts[0], worlds)
-    if one.form == "where the goal stood in phase {name}":
+    if hypothesis.own is not None:
+        return hypothesis
+    if hypothesis.form in _NAMES:
+        _check_named(hypothesis.parts[0], worlds)
+    if hypothesis.form == "where the goal stood in phase {name}":
         goals: dict[tuple[int, int], set[tuple[int, int]]] = {}
         for world in worlds:
-            if "grid" in world.offers and world.tags.get("phase") == one.parts[0] and world.grid.goal is not None:
+            if (
+                "grid" in world.offers
+                and world.tags.get("phase") == hypothesis.parts[0]
+                and world.grid.goal is not None
+            ):
                 goals.setdefault((world.grid.height, world.grid.width), set()).add(world.grid.goal)
-        cells = tuple(sorted((*shape, *next(iter(found))) for shape, found in goals.items() if len(found) == 1))
-        return replace(made(f"{one.form} [{{cells}}]", (one.parts[0], cells)), name=one.name) if cells else one
-    parts = [_bound(part, worlds) for part in one.parts]
-    return replace(made(one.form, parts), name=one.name) if parts != list(one.parts) else one
+        cells = tuple(
+            sorted((*shape, *next(iter(positions))) for shape, positions in goals.items() if len(positions) == 1)
+        )
+        return (
+            replace(made(f"{hypothesis.form} [{{cells}}]", (hypothesis.parts[0], cells)), name=hypothesis.name)
+            if cells
+            else hypothesis
+        )
+    parts = [_bound(part, worlds) for part in hypothesis.parts]
+    return (
+        replace(made(hypothesis.form, parts), name=hypothesis.name) if parts != list(hypothesis.parts) else hypothesis
+    )
 
 
 def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[World]]) -> None:
-    """Refuse hypotheses with a name that none of some worlds gives a goal.
+    """Check that goals named by hypotheses exist in at least one of the worlds.
 
     Args:
         bank: the hypotheses.
-        worlds: returns the worlds; called only where a hypothesis depends on them.
+        worlds: returns the worlds; called only if a hypothesis depends on them.
 
     Raises:
-        ValueError: see `bind`.
+        ValueError: no world has a named goal, see `bind`.
     """
-    named = {number: one for number, one in enumerate(bank.values(), 1) if depends_on_worlds(one)}
+    named = {number: hypothesis for number, hypothesis in enumerate(bank.values(), 1) if depends_on_worlds(hypothesis)}
     made_worlds = worlds() if named else ()
-    for number, one in named.items():
+    for number, hypothesis in named.items():
         try:
-            bind(one, made_worlds)
+            bind(hypothesis, made_worlds)
         except ValueError as error:
-            raise ValueError(f"entry {number} ({shorten(one.text)}) of the hypotheses: {error}") from error
+            raise ValueError(f"hypotheses, entry {number} ({shorten(hypothesis.text)}): {error}") from error
 
 
-def depends_on_worlds(one: Hypothesis) -> bool:
-    """Return whether `bind` has to look at worlds: for a place of a phase, and for a name that worlds give a goal."""
-    return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(one))
+def depends_on_worlds(hypothesis: Hypothesis) -> bool:
+    """Return whether `bind` needs the worlds: for a place of a phase or a goal that a world names."""
+    return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(hypothesis))
 
 
 def _within(part: Any) -> Iterator[Hypothesis]:
-    """Yield a hypothesis and those within its parts."""
+    """Yield a hypothesis and all hypotheses nested in it."""
     if isinstance(part, Hypothesis):
         yield part
     for inner in part.parts if isinstance(part, Hypothesis) else part if isinstance(part, tuple) else ():
@@ -426,17 +455,17 @@ def _within(part: Any) -> Iterator[Hypothesis]:
 
 
 def _check_named(name: str, worlds: Sequence[World]) -> None:
-    """Refuse a name that none of some worlds gives a goal."""
+    """Raise ValueError if no world has a goal of this name."""
     processes = [process for world in worlds if (process := process_of(world)) is not None]
-    known = tuple(dict.fromkeys(goal for process in processes for goal in process.goals))
-    if processes and name not in known:
+    known_goals = tuple(dict.fromkeys(goal for process in processes for goal in process.goals))
+    if processes and name not in known_goals:
         forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in (*_INNER, "terms", "name")]
-        near = (get_close_matches(name, (*known, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
-        near = near or next((f"corner {each}" for each in get_close_matches(name, CORNERS, n=1, cutoff=0.85)), "")
+        near = (get_close_matches(name, (*known_goals, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
+        near = near or next((f"corner {corner}" for corner in get_close_matches(name, CORNERS, n=1, cutoff=0.85)), "")
         close = f"; did you mean {near!r}?" if near else ""
         raise ValueError(
             f"a hypothesis must have one of the registered forms (docs/hypotheses.md), be a goal that a world names "
-            f"({', '.join(known) or 'these worlds name none'}) or a bank ({', '.join(banks())}), got "
+            f"({', '.join(known_goals) or 'these worlds name none'}) or a bank ({', '.join(banks())}), got "
             f"{shorten(name)}{close}"
         )
 

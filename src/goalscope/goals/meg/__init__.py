@@ -1,4 +1,4 @@
-"""Maximum-entropy goal-directedness (MEG): how well "it seeks this utility" predicts what an agent does, in nats."""
+"""Maximum-entropy goal-directedness (MEG): how well assuming a utility predicts an agent's actions, in nats."""
 
 from goalscope.goals.meg.causal import CausalModel, Variable
 from goalscope.goals.meg.causal_target import (

@@ -1,4 +1,4 @@
-"""W between computed rationalities: interpolated to a tolerance, so that most calls need no backup.
+"""Interpolate W between computed rationalities to a given tolerance, so that most calls need no backup.
 
 The reference is the backup itself, `goalscope.worlds.planning.soft.SoftProcess.backup`; tests compare the two.
 """
@@ -17,9 +17,9 @@ _SAFETY = 16.0  # factor on the interpolation error, which is estimated from a n
 
 
 class Knots:
-    """W, W' and W'' of G worlds at any rationality, interpolated where that is accurate enough.
+    """W, W' and W'' of G worlds at any rationality, interpolated where this is accurate enough.
 
-    Between two computed rationalities stands the polynomial of degree five that meets W, W' and W'' at both. Its
+    Between two computed rationalities we use the polynomial of degree five that matches W, W' and W'' at both. Its
     error is a constant times ``(b - left)**3 (right - b)**3``; the constant is measured whenever a point between is
     computed. So a first call needs some backups, and later calls near it need none. ``evaluate`` computes ``[3, G]``
     at a rationality, ``tolerance`` is the greatest error of an interpolated W in nats.
@@ -33,7 +33,7 @@ class Knots:
         self._constants: list[float] = []  # of the interval to the right of each rationality
 
     def __call__(self, rationality: float, slope_within: float = math.inf) -> Array:
-        """Return ``[3, G]`` at a finite rationality, the error of an interpolated slope at most ``slope_within``."""
+        """Return W, W' and W'', ``[3, G]``, at a finite rationality; slopes err by at most ``slope_within``."""
         index = bisect.bisect_left(self._rationalities, rationality)
         if index < len(self._rationalities) and self._rationalities[index] == rationality:
             return self._values[index]
@@ -64,9 +64,9 @@ class Knots:
 
 
 def quintic(first: Array, second: Array) -> Array:
-    """Return ``[6, ...]`` coefficients of the polynomial of degree five on [0, 1] that meets both ends.
+    """Return the coefficients of the polynomial of degree five on [0, 1] that matches both ends, ``[6, ...]``.
 
-    These are ``[3, ...]``: value, slope and curvature.
+    Each end is ``[3, ...]``: value, slope and curvature.
     """
     (p0, v0, a0), (p1, v1, a1) = first, second
     # The last three coefficients match the remaining differences at the right end.
@@ -80,12 +80,12 @@ def quintic(first: Array, second: Array) -> Array:
 
 
 def quintic_value(c: Array, x: Array | float) -> Array:
-    """Return the polynomials with coefficients ``[6, ...]`` at x."""
+    """Evaluate polynomials with coefficients ``[6, ...]`` at x."""
     return np.asarray(c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * (c[4] + x * c[5])))))
 
 
 def quintic_slope(c: Array, x: Array | float) -> Array:
-    """Return their slopes at x."""
+    """Evaluate the slopes of polynomials with coefficients ``[6, ...]`` at x."""
     return np.asarray(c[1] + x * (2 * c[2] + x * (3 * c[3] + x * (4 * c[4] + x * 5 * c[5]))))
 
 

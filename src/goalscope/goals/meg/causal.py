@@ -28,14 +28,15 @@ class Variable:
     """A finite variable with its conditional distribution.
 
     Attributes:
-        name: its name in the model.
-        values: its K possible values, in the order of the last axis of ``chances``.
-        parents: the names of its direct causes, in the order of the first axes of ``chances``.
-        chances: ``[K_1, ..., K_m, K]`` probability of each value given those of the m parents; None for a decision of
-            an influence diagram.
+        name: name in the model.
+        values: the K possible values, in the order of the last axis of ``chances``.
+        parents: names of the direct causes, in the order of the first axes of ``chances``.
+        chances: ``[K_1, ..., K_m, K]`` probability of each value given the values of the m parents; None for a decision
+            of an influence diagram.
 
     Raises:
-        ValueError: no values, a value or a parent twice, chances of another shape or that are no distributions.
+        ValueError: there are no values, a value or parent is repeated, or chances have the wrong shape or do not sum to
+            1.
     """
 
     name: str
@@ -70,17 +71,18 @@ class Variable:
         parents: Sequence["Variable"],
         rule: Callable[..., Value | Mapping[Any, float]],
     ) -> "Variable":
-        """Return a variable whose distribution follows a rule.
+        """Create a variable from a rule.
 
         Args:
-            name: its name.
+            name: name of the variable.
             values: its possible values.
             parents: the variables that it depends on.
-            rule: called with one value of each parent, in order; returns the resulting value, or probabilities by value
-                (missing values have probability 0).
+            rule: called with one value of each parent, in order; returns the resulting value, or a mapping from values
+                to probabilities (missing values have probability 0).
 
         Raises:
-            ValueError: the rule returns something that is no value; whatever the class refuses.
+            ValueError: the rule returns something other than a possible value, or the arguments are invalid (see the
+                class).
         """
         domain = tuple(values)
         shape = tuple(len(parent.values) for parent in parents)
@@ -108,10 +110,11 @@ class CausalModel:
     """A causal Bayesian network: every variable with its causes and its conditional distribution.
 
     Attributes:
-        variables: in any order; kept so that causes come before effects.
+        variables: the variables, given in any order and stored with causes before effects.
 
     Raises:
-        ValueError: two variables of one name, parents that are missing, a cycle, chances that do not fit the parents.
+        ValueError: two variables have the same name, a parent is missing, the graph has a cycle, or chances do not fit
+            the parents.
 
     Source: MacDermott et al. 2024, Definition 2.1.
     """
@@ -124,8 +127,8 @@ class CausalModel:
         blank = [variable.name for variable in ordered if variable.chances is None]
         if blank:
             raise ValueError(
-                f"every variable of a causal model needs chances, got none for {blank[0]}: "
-                "give a policy (InfluenceDiagram.under)"
+                f"every variable of a causal model needs chances, got none for {blank[0]}: if it is a decision, set a "
+                "policy with InfluenceDiagram.under"
             )
         object.__setattr__(self, "variables", ordered)
         object.__setattr__(self, "_by_name", {variable.name: variable for variable in ordered})
@@ -142,12 +145,12 @@ class CausalModel:
         return tuple(variable.name for variable in self.variables)
 
     def replace(self, *variables: Variable) -> "CausalModel":
-        """Return the model with these variables in the place of those of the same names, or added."""
+        """Return the model with variables added, or replaced if they have the same name."""
         new = {variable.name: variable for variable in variables}
         return CausalModel(variables=tuple({**self._by_name, **new}.values()))
 
     def do(self, values: Mapping[str, Value]) -> "CausalModel":
-        """Return the model after an intervention: each variable named has its value whatever its causes are.
+        """Return the model after an intervention that fixes variables at values, whatever their causes are.
 
         Source: MacDermott et al. 2024, Definition 2.1 (truncated factorisation).
         """
@@ -157,7 +160,7 @@ class CausalModel:
         )
 
     def ancestors(self, names: str | Iterable[str]) -> frozenset[str]:
-        """Return these variables and all their causes."""
+        """Return the given variables and all their direct and indirect causes."""
         return frozenset(_reached((self[name].name for name in names_of(names)), lambda name: self[name].parents))
 
     def d_separated(
@@ -193,7 +196,8 @@ class CausalModel:
             ``[K_1, ..., K_m]`` probabilities that sum to 1.
 
         Raises:
-            ValueError: unknown names or values, a name twice, an observation of probability 0, a table too large.
+            ValueError: a name or value is unknown, a name is repeated, the observation has probability 0, or a table is
+                too large.
         """
         requested = names_of(names)
         observed = {name: self[name].index(value) for name, value in (given or {}).items()}
@@ -225,18 +229,18 @@ class CausalModel:
         scope, joint = reduce(_multiply, factors, nothing)
         total = float(joint.sum())
         if not total > 0:
-            raise ValueError(f"what is observed must be possible, got probability 0 for {dict(given or {})}")
+            raise ValueError(f"the observation {dict(given or {})} has probability 0 in this model")
         ordered = np.transpose(joint, [scope.index(name) for name in free]) / total
         return ordered.reshape([len(self[name].values) for name in requested])
 
     def probability(self, event: Mapping[str, Value], given: Mapping[str, Value] | None = None) -> float:
-        """Return the probability that variables take these values, given others."""
+        """Return the probability that variables take the given values, conditional on others."""
         index = tuple(self[name].index(value) for name, value in event.items())
         return float(self.table(tuple(event), given)[index])
 
 
 def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
-    """Return variables so that causes come before effects, in the given order where possible."""
+    """Sort variables so that causes come before effects, otherwise keeping their order."""
     waiting = list(variables)
     by_name = {variable.name: variable for variable in waiting}
     if not waiting or len(by_name) != len(waiting):
@@ -257,16 +261,14 @@ def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     while waiting:
         ready = next((variable for variable in waiting if all(name in ordered for name in variable.parents)), None)
         if ready is None:
-            raise ValueError(
-                f"causes must not run in a circle, got one among {[variable.name for variable in waiting]}"
-            )
+            raise ValueError(f"causes must not form a cycle, got one among {[variable.name for variable in waiting]}")
         ordered[ready.name] = ready
         waiting.remove(ready)
     return tuple(ordered.values())
 
 
 def names_of(names: Any) -> tuple[Any, ...]:
-    """Return one name, or several, as a tuple."""
+    """Return one or several names as a tuple."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
@@ -297,6 +299,6 @@ def _multiply(left: Factor, right: Factor) -> Factor:
 def _check_size(entries: int, largest: int) -> None:
     if entries > largest:
         raise ValueError(
-            f"exact inference must stay below {largest} entries in a table, this model needs {entries}: "
-            "take fewer variables, fewer values or a smaller target"
+            f"exact inference is limited to tables of {largest} entries, but this model needs {entries}: use fewer "
+            "variables, fewer values or a smaller target"
         )

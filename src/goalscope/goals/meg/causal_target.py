@@ -19,14 +19,14 @@ LARGEST_TARGET = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InfluenceDiagram:
-    """A causal model in which some variables are decisions and some, with numbers for values, add up to the utility.
+    """A causal model with decisions, in which the values of some numeric variables add up to the utility.
 
     Attributes:
         variables: all variables; those without ``chances`` are the decisions.
         utilities: names of the utility variables; the utility is the sum of their values.
 
     Raises:
-        ValueError: no decision, utility variables that are unknown, are decisions or have values that are no numbers.
+        ValueError: there is no decision, or a utility variable is unknown, a decision, or not numeric.
 
     Source: MacDermott et al. 2024, Definition 2.2.
     """
@@ -61,11 +61,11 @@ class InfluenceDiagram:
         """Return the causal model of the diagram with a policy.
 
         Args:
-            policy: probabilities ``[K_1, ..., K_m, K]`` of each decision given its parents; uniform for a decision left
-                out.
+            policy: name of a decision -> ``[K_1, ..., K_m, K]`` probabilities given its parents; decisions left out are
+                uniform.
 
         Raises:
-            ValueError: the policy names something that is no decision, or is no distribution of the right shape.
+            ValueError: the policy names a variable that is not a decision, has the wrong shape, or does not sum to 1.
         """
         chances_of = dict(policy or {})
         unknown = sorted(set(chances_of) - set(self.decisions))
@@ -88,15 +88,15 @@ class InfluenceDiagram:
 def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalModel:
     """Return the model in which each decision also sees all earlier decisions and their parents.
 
-    The behaviour is unchanged: the added parents change no probability. It is compared with a larger set of policies,
-    since these may use the memory.
+    The added parents change no probability, so the behaviour stays the same. It is then compared with a larger set of
+    policies, which may use the memory.
 
     Args:
         model: the model.
-        decisions: names, in any order.
+        decisions: names of the decisions, in any order.
 
     Raises:
-        ValueError: a name that is no variable of the model.
+        ValueError: a name is not a variable of the model.
     """
     chosen = {model[name].name for name in names_of(decisions)}
     memory: list[str] = []
@@ -120,19 +120,19 @@ class CausalMEG:
 
     Attributes:
         value: MEG in nats, >= 0.
-        bound: n log A, the sum of the logarithms of the numbers of actions.
-        attained: False where the value is a limit, of infinite rationality or of infinite differences of utility.
+        bound: n log A, the sum over decisions of the logarithm of the number of actions.
+        attained: False if the value is only reached in the limit of infinite rationality or infinite utilities.
         decisions: the decisions, in causal order.
-        prediction: the best prediction (or its limit) of each decision, shaped like its chances: uniform in
-            impossible contexts.
-        utility: best utility of each joint value of the target, in nats (rationality included) and of mean 0; where
-            ``attained`` is False, weights that rank the actions which the limit leaves possible. None for a known
+        prediction: the best prediction (or its limit) of each decision, shaped like its chances; uniform in impossible
+            contexts.
+        utility: best utility of each joint value of the target, in nats (rationality included), with mean 0. If
+            ``attained`` is False, weights that rank the actions that remain possible in the limit. None for a known
             utility.
-        beta: rationality for a known utility in its own unit, +-inf in the limit, 0 where it cannot be changed; None
-            for an unknown one.
-        expected: expected utility; None for an unknown one.
-        uniform: expected utility of uniform decisions; None for an unknown one.
-        tight_bound: greatest MEG that any policy has with this utility; None for an unknown one.
+        beta: rationality for a known utility, in nats per unit of that utility; +-inf in the limit, 0 if the utility
+            cannot be changed. None for an unknown utility.
+        expected: expected utility; None for an unknown utility.
+        uniform: expected utility of uniform decisions; None for an unknown utility.
+        tight_bound: greatest MEG of any policy with this utility; None for an unknown utility.
     """
 
     value: float
@@ -156,7 +156,7 @@ class CausalMEG:
         Source: MacDermott et al. 2024, footnote 4.
         """
         if self.expected is None or self.uniform is None:
-            raise ValueError("the signed measure must be asked of a known utility, got an unknown one")
+            raise ValueError("signed MEG is defined only for a known utility, but the utility is unknown")
         return float(np.sign(self.expected - self.uniform)) * self.value if self.beta else 0.0
 
 
@@ -167,17 +167,17 @@ def meg_target(
     target: str | Iterable[str],
     utility: npt.ArrayLike | None = None,
 ) -> CausalMEG:
-    """Return how goal-directed decisions are towards some variables, whatever their utility, or for a known one.
+    """Measure how goal-directed decisions are towards target variables, for a known or the best possible utility.
 
     Args:
-        model: the causal model, the decisions' actual behaviour being their chances.
-        decisions: one variable, or several with perfect recall (see `with_recall`). Every other variable is chance.
-        target: the variables that the utility may depend on; may hold causes of the decisions or decisions.
-        utility: None for the best of all utilities, or ``[K_1, ..., K_m]`` the utility of each joint value.
+        model: the causal model, in which the chances of the decisions are their actual behaviour.
+        decisions: one variable, or several with perfect recall (see `with_recall`). All other variables are chance.
+        target: the variables that the utility may depend on; may include decisions and causes of the decisions.
+        utility: ``[K_1, ..., K_m]`` utility of each joint value of the target; None for the best of all utilities.
 
     Raises:
-        ValueError: unknown or repeated names, several decisions without perfect recall, a utility of another shape or
-            that is not finite, tables or a target too large.
+        ValueError: names are unknown or repeated, several decisions lack perfect recall, the utility has the wrong
+            shape or is not finite, or a table or the target is too large.
 
     Source: MacDermott et al. 2024, Definitions 3.2 and 4.4; the concave form is E_pi[u] - W(u), W the log mean exp of
     the utility, backward over the decisions' contexts.
@@ -209,14 +209,14 @@ def meg_target(
 
 
 def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) -> CausalMEG:
-    """Return how goal-directed a policy is towards the utility of an influence diagram.
+    """Measure how goal-directed a policy is towards the utility of an influence diagram.
 
     Args:
-        diagram: the diagram, its decisions having perfect recall.
-        policy: probabilities of each decision given its parents; a decision left out is uniform.
+        diagram: the diagram; its decisions must have perfect recall.
+        policy: probabilities of each decision given its parents; decisions left out are uniform.
 
     Raises:
-        ValueError: whatever `InfluenceDiagram.under` and `meg_target` refuse.
+        ValueError: the arguments are invalid, see `InfluenceDiagram.under` and `meg_target`.
 
     Source: MacDermott et al. 2024, Definition 3.2.
     """
@@ -236,16 +236,16 @@ def pseudo_terminal_goals(
 
     Args:
         model: the model.
-        decisions, target: variables.
+        decisions, target: names of the decisions and of the target variables.
         most: maximum number of variables in a set.
 
     Source: MacDermott et al. 2024, Theorem 4.1.
     """
     deciding, targets = _chosen(model, "decisions", decisions), _chosen(model, "target", target)
-    others = [name for name in model.names if name not in (*deciding, *targets)]
+    candidates = [name for name in model.names if name not in (*deciding, *targets)]
     separators: list[tuple[str, ...]] = []
     for size in range(most + 1):
-        for names in combinations(others, size):
+        for names in combinations(candidates, size):
             smaller = any(set(separator) <= set(names) for separator in separators)
             if not smaller and model.d_separated(deciding, targets, names):
                 separators.append(names)
@@ -290,8 +290,8 @@ def _result(tree: ContextTree, optimum: Conjugate, **attributes: Any) -> CausalM
     )
 
 
-def _chosen(model: CausalModel, what: str, names: str | Iterable[str]) -> tuple[str, ...]:
+def _chosen(model: CausalModel, role: str, names: str | Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(model[name].name for name in names_of(names))
     if not chosen or len(set(chosen)) != len(chosen):
-        raise ValueError(f"{what} must name one or more different variables, got {list(chosen)}")
+        raise ValueError(f"{role} must name one or more different variables, got {list(chosen)}")
     return chosen

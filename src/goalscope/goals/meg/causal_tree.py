@@ -246,7 +246,7 @@ def _soft_value(
     """Return W, its gradient ``[F]``, its Hessian ``[F, F]`` and the soft policies."""
     count = len(tree.actions)
     soft: list[Array] = [np.empty(0)] * count
-    deviations: list[Array] = [np.empty(0)] * count  # [K_t, A_t, F] expected features after an action, less their mean
+    deviations: list[Array] = [np.empty(0)] * count  # [K_t, A_t, F] expected features after an action, minus their mean
     reward, features = tree.features @ weights, tree.features
     for t in reversed(range(count)):
         table = np.where(allowed[t], reward.reshape(allowed[t].shape), -np.inf)

@@ -57,9 +57,9 @@ def _match_slope(knots: Point, target: float, low: float, high: float) -> tuple[
             rate = curvature * (high - low) / (above * below)
             step = -gap / rate if rate > 0 else math.inf
             if math.isfinite(step):
-                here = gap, rationality, 1 / rate
-                cubic_step = _cubic(before, here) if before is not None and before[0] != gap else step
-                before = here
+                latest = gap, rationality, 1 / rate
+                cubic_step = _cubic(before, latest) if before is not None and before[0] != gap else step
+                before = latest
                 step = cubic_step if cubic_step * step > 0 and abs(cubic_step) <= _BENT * abs(step) else step
         if abs(gap) <= _NEAR and math.isfinite(step):
             return rationality, rationality + step

@@ -1,7 +1,7 @@
-"""Rationality curves, computed once for all policies: of one world or of several.
+"""Rationality curves of one or several worlds, computed once for all policies.
 
-An agent has one rationality, not a new one for every world. The mean of per-world suprema is biased: each is >= 0,
-however random the agent. The supremum of the mean is not, up to one degree of freedom for all worlds together.
+We fit one rationality per agent, not one per world. The mean of per-world suprema would be biased, because each is >= 0
+even for a random agent. The supremum of the mean has only the bias of one degree of freedom for all worlds together.
 """
 
 import math
@@ -32,9 +32,9 @@ class Directedness:
 
     Attributes:
         value: MEG in nats, >= 0.
-        signed: the same with the sign of ``utility`` less the uniform policy's expected utility.
-        beta: the best rationality in nats per unit of utility; infinite at the ends of what is attainable.
-        utility: the expected utility that was measured.
+        signed: MEG with the sign of ``utility`` minus the uniform policy's expected utility.
+        beta: the best rationality in nats per unit of utility; infinite at the ends of the attainable range.
+        utility: the agent's expected utility.
     """
 
     value: float
@@ -67,12 +67,12 @@ class RationalityCurve:
 
     Attributes:
         mdp: the world.
-        uniform, lowest, highest: expected utility of the uniform policy, least and greatest attainable one.
-        span: ``highest - lowest``; 0 where no policy changes the utility, and then every MEG is 0.
-        bound: W*(highest), the greatest MEG with positive sign that this world admits; nats.
-        bound_lowest: W*(lowest), the greatest MEG of policies that avoid utility; nats.
-        reachable_bound: log A times the number of decisions that can change anything: n - 1 where utility depends on
-            the states at the decisions alone, else n.
+        uniform, lowest, highest: expected utility of the uniform policy, and the least and greatest attainable one.
+        span: ``highest - lowest``; 0 if no policy changes the utility, and then every MEG is 0.
+        bound: W*(highest), the greatest MEG of policies that seek the utility; nats.
+        bound_lowest: W*(lowest), the greatest MEG of policies that avoid the utility; nats.
+        reachable_bound: log A times the number of decisions that can affect the utility: n - 1 if the utility depends
+            only on the states at the decisions, otherwise n.
         naive_bound: n log A.
 
     Source: MacDermott et al. (2024), definition 3.2 and theorem 5.1; the identity with a convex conjugate is ours.
@@ -93,12 +93,12 @@ class RationalityCurve:
 
     @property
     def rounding(self) -> float:
-        """Distance beyond an end that rounding alone can cause."""
+        """Distance beyond an end of the attainable range that rounding errors can cause."""
         return 1e-9 * max(self.span, abs(self.highest), abs(self.lowest))
 
     @cached_property
     def episode_range(self) -> tuple[float, float]:
-        """Least and greatest utility of a single episode, which may exceed every expected utility."""
+        """Least and greatest utility of a single episode, which by luck may exceed every expected utility."""
         lucky = self.soft.reached.table.ndim > 1 or np.count_nonzero(self.mdp.start) > 1
         return return_range(self.mdp) if lucky else (self.lowest, self.highest)
 
@@ -187,11 +187,11 @@ class SharedDirectedness:
 
     Attributes:
         value: the weighted mean of ``terms`` in nats, >= 0.
-        signed: the same with the sign of the mean utility less that of the uniform policy.
-        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable.
-        terms: ``[G]`` ``beta u - W(beta)`` of each world at that rationality, nats; single ones may be negative. At an
-            infinite beta a world that is not at its end would have ``-inf``; there every world is at its end.
-        bound: weighted mean of the worlds' bounds at the end that beta points to (the upper one at beta = 0).
+        signed: ``value`` with the sign of the mean utility minus that of the uniform policy.
+        beta: the common rationality in nats per unit of utility; infinite at the ends of the attainable range.
+        terms: ``[G]`` ``beta u - W(beta)`` of each world at that rationality, in nats; single terms may be negative.
+            beta is infinite only if every world is at its end, so all terms are finite.
+        bound: weighted mean of the worlds' bounds at the end that beta points to (the upper one if beta is 0).
     """
 
     value: float
@@ -228,7 +228,8 @@ class SharedCurve:
         """Return ``[G]`` ``beta u - W(beta)`` of each world at a rationality, in nats.
 
         Args:
-            beta: in nats per unit of utility; infinite ones give the limit, ``-inf`` in worlds off their end.
+            beta: rationality in nats per unit of utility. Infinite values give the limit, which is ``-inf`` in worlds
+                that are not at their end.
             utilities: ``[G]`` expected utility of the agent in each world.
         """
         relative, sizes = self._relative(utilities)
@@ -244,10 +245,10 @@ class SharedCurve:
         Args:
             utilities: ``[G]`` expected utility (or mean return) of the agent in each world. Single worlds may lie
                 beyond the attainable range, as a mean over few episodes may; the mean over worlds must not.
-            weights: ``[G]`` >= 0, their sum above 0: counts of a resample, or 0 for worlds left out; None for equal.
+            weights: ``[G]`` weights >= 0 with a positive sum, such as counts of a resample; None for equal weights.
 
         Raises:
-            ValueError: shapes that disagree, numbers that are not finite, negative weights.
+            ValueError: shapes disagree, a number is not finite, or a weight is negative.
         """
         relative, sizes = self._relative(utilities)
         fractions = self._fractions(weights)
@@ -273,7 +274,7 @@ class SharedCurve:
         return np.asarray(beta * self._unit * relative - self._knots(beta * self._unit)[0])
 
     def _relative(self, utilities: npt.ArrayLike) -> tuple[Array, Array]:
-        """Return ``[G]`` relative utilities, and the magnitude of the numbers that they are differences of."""
+        """Return relative utilities, and the magnitude of the numbers that they are differences of, each ``[G]``."""
         values = np.asarray(utilities, dtype=np.float64)
         check_shape("utilities", values, "G", {"G": len(self.curves)})
         check_finite("utilities", values)

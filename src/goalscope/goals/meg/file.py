@@ -24,9 +24,9 @@ Array = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_JSON = 64 * 2**20
-"""Greatest size of a JSON file in bytes; larger problems belong into an `.npz` file."""
+"""Maximum size of a JSON file in bytes; larger problems belong in an `.npz` file."""
 LARGEST_NPZ = 2**30
-"""Greatest size of the arrays of an `.npz` file in bytes, unpacked."""
+"""Maximum unpacked size of the arrays of an `.npz` file in bytes."""
 LONGEST = 1_000_000
 """Maximum number of decisions of a process in a file."""
 
@@ -80,8 +80,8 @@ class FileMEG:
 
     Attributes:
         mdp: the process.
-        known: with the utility of the file.
-        unknown: with the best utility over states, None where it was not asked for.
+        known: MEG for the utility in the file.
+        unknown: MEG for the best utility over states; None if not requested.
     """
 
     mdp: TabularMDP
@@ -90,16 +90,20 @@ class FileMEG:
 
     @property
     def chance(self) -> str:
-        """What to say where returns cannot be told from chance, and neither share nor beta is given; else ""."""
+        """The warning if returns cannot be distinguished from chance, so share and beta are omitted; otherwise ""."""
         return chance_note(self.known.signed_low, self.known.signed_high) if self.known.n else ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return all figures as plain values for JSON: infinities as text, undefined numbers as None."""
-        mdp, known = self.mdp, {name: _plain(getattr(self.known, name)) for name in _KNOWN}
+        mdp, known_figures = self.mdp, {name: _plain(getattr(self.known, name)) for name in _KNOWN}
         if self.chance:
-            known |= {"share": None, "beta": None, "note": "; ".join(filter(None, (self.known.note, self.chance)))}
+            known_figures |= {
+                "share": None,
+                "beta": None,
+                "note": "; ".join(filter(None, (self.known.note, self.chance))),
+            }
         process = {"states": mdp.states, "actions": mdp.actions, "horizon": mdp.horizon}
-        plain: dict[str, Any] = {"process": process, "known": known}
+        plain: dict[str, Any] = {"process": process, "known": known_figures}
         if self.unknown is not None:
             plain["unknown"] = {name: _plain(getattr(self.unknown, name)) for name in _UNKNOWN}
             plain["unknown"]["utility"] = self.unknown.utility.tolist()
@@ -113,29 +117,30 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
 
     Args:
         path: the file.
-        unknown: whether the best utility over states is searched for, too, over the state after the last decision where
-            the file gives a ``terminal_utility``; needs a policy.
+        unknown: also search for the best utility over states (and over the final state if the file has a
+            ``terminal_utility``); needs a policy.
         confidence: nominal coverage of the interval of MEG from returns.
 
     Raises:
-        ValueError: the file does not fit, see `read_meg_file`, or ``unknown`` without a policy.
+        ValueError: the file is invalid (see `read_meg_file`), or ``unknown`` was requested without a policy.
         OSError: the file cannot be read.
     """
     described = read_meg_file(Path(path))
     mdp, policy = described.mdp, described.policy
     if unknown and policy is None:
         raise ValueError(
-            "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
+            "--unknown needs a file with a policy, got returns: with few episodes the supremum over utilities "
+            "diverges. Leave --unknown out, or add the policy"
         )
-    known = meg_known(mdp, policy, described.returns, mean_return=described.mean_return, confidence=confidence)
+    measured = meg_known(mdp, policy, described.returns, mean_return=described.mean_return, confidence=confidence)
     if not unknown or policy is None:
-        return FileMEG(mdp=mdp, known=known)
+        return FileMEG(mdp=mdp, known=measured)
     if mdp.horizon * mdp.states > _SLOW:
         with aloud():
-            TALLY.tell(f"the best utility over {mdp.horizon:,} decisions is searched for, which takes long")
+            TALLY.tell(f"searching for the best utility over {mdp.horizon:,} decisions; this takes minutes")
     # Where the file pays for the last state, the best utility may do so, too: it would otherwise explain less.
     free = meg_unknown(mdp, policy, terminal=mdp.terminal_utility is not None)
-    return FileMEG(mdp=mdp, known=known, unknown=free)
+    return FileMEG(mdp=mdp, known=measured, unknown=free)
 
 
 def _plain(value: Any) -> Any:
@@ -149,17 +154,18 @@ def read_meg_file(path: Path) -> MEGFile:
     """Read a process and an agent from a JSON or `.npz` file.
 
     Raises:
-        ValueError: a field is missing, unknown, of the wrong shape or no distribution; the message names it.
+        ValueError: a field is missing, unknown, of the wrong shape, or does not sum to 1; the message names the field.
         OSError: the file cannot be read.
     """
     arrays = _read_arrays(path)
     mdp = _process(arrays)
     *figures, states, actions = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
     descriptions = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}
-    given = [name for name, fields in descriptions.items() if fields & set(arrays)]
-    if len(given) != 1:
+    sources = [name for name, fields in descriptions.items() if fields & set(arrays)]
+    if len(sources) != 1:
         raise ValueError(
-            f"an agent must be given in exactly one way ({'; '.join(descriptions)}), got {'; '.join(given) or 'none'}"
+            f"the file must describe the agent by exactly one of {'; '.join(descriptions)}, got "
+            f"{'; '.join(sources) or 'none'}"
         )
     if "policy" in arrays:
         return MEGFile(mdp=mdp, policy=freeze(arrays["policy"]))
@@ -223,7 +229,7 @@ def _start(start: npt.NDArray[Any], states: int) -> Array:
 
 
 def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
-    """Return ``[N]`` the utility of each recorded episode, every step of it checked against the process."""
+    """Return the utility of each recorded episode, ``[N]``; every step is checked against the process."""
     names = ("trajectory_states", "trajectory_actions")
     _require(arrays, names, "trajectories must have trajectory_states and trajectory_actions")
     states, actions = (_integers(name, arrays[name]) for name in names)
@@ -241,9 +247,9 @@ def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
     for name, array, limit in (("states", states, mdp.states), ("actions", actions, mdp.actions)):
         outside = np.argwhere((array < 0) | (array >= limit))
         if len(outside):
-            where = outside[0].tolist()
+            index = outside[0].tolist()
             raise ValueError(
-                f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(where)]} at index {where}"
+                f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(index)]} at index {index}"
             )
     if states.shape[1] == n:
         if mdp.utility.ndim == 3 or mdp.terminal_utility is not None:
@@ -332,7 +338,7 @@ def _read_npz(path: Path) -> Arrays:
         with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as packed:
             members = packed.infolist()
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{path.name} must be an .npz file, got one that is damaged or none: write it anew") from error
+        raise ValueError(f"{path.name} is not a valid .npz file: save it again with numpy.savez") from error
     total = sum(member.file_size for member in members)
     if total > LARGEST_NPZ:
         raise ValueError(f"the arrays of {path.name} must take at most {LARGEST_NPZ} bytes unpacked, got {total}")
@@ -371,7 +377,7 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
     try:
         array = np.array(value)
     except (ValueError, RecursionError, OverflowError) as error:
-        raise ValueError(f"{name} must be a full array, got lists of different lengths or depths") from error
+        raise ValueError(f"{name} must be a rectangular array, got lists of different lengths or depths") from error
     return array.astype(np.float64) if array.size == 0 else array
 
 

@@ -1,4 +1,4 @@
-"""MEG with respect to a known utility: of a policy, of an expected utility, or from sampled returns."""
+"""MEG with a known utility: of a policy, of an expected utility, or from sampled returns."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -23,22 +23,22 @@ class KnownMEG:
     """Maximum-entropy goal-directedness of one agent in one world, utility known.
 
     Attributes:
-        value: MEG in nats, >= 0; unsigned, so an agent that avoids utility scores as one that seeks it.
-        signed: the same with the sign of ``utility`` less ``uniform_utility``.
-        beta: best rationality in nats per unit of utility; below 0 for agents that avoid it, infinite at both ends.
+        value: MEG in nats, >= 0; unsigned, so an agent that avoids the utility scores as high as one that seeks it.
+        signed: MEG with the sign of ``utility`` minus ``uniform_utility``.
+        beta: best rationality in nats per unit of utility; negative for agents that avoid it, infinite at both ends.
         utility: expected utility of the policy, or the mean return (moved to the attainable range, see ``note``).
         uniform_utility, lowest_utility, highest_utility: expected utility of the uniform policy and of the ends.
         bound: W*(highest_utility) in nats, the tight bound of this world for agents that seek the utility.
-        bound_lowest: the same for agents that avoid it.
-        reachable_bound: log A times the number of decisions that can change anything.
+        bound_lowest: W*(lowest_utility), the tight bound for agents that avoid it.
+        reachable_bound: log A times the number of decisions that can affect the utility.
         naive_bound: n log A.
-        n: number of sampled returns, 0 where the utility was exact.
-        low, high: interval of ``value``, NaN where there is none.
+        n: number of sampled returns, 0 if the utility is exact.
+        low, high: interval of ``value``, NaN if there is none.
         signed_low, signed_high: interval of ``signed``.
         confidence: nominal coverage.
         method: how the interval was found.
-        bias: about how far ``value`` lies too high because a supremum was fitted to a mean of n returns; nats. NaN
-            without returns or at an infinite beta.
+        bias: approximate upward bias of ``value`` in nats, because a supremum is fitted to the mean of n returns. NaN
+            without returns or if beta is infinite.
         note: a warning to print beside the value, "" for none.
         curve: the world's rationality curve.
     """
@@ -73,7 +73,7 @@ class KnownMEG:
 
     @property
     def plug_in(self) -> float:
-        """The naive alternative: the score of the prediction of rationality 1, less that of uniform actions.
+        """The naive alternative: the score of the prediction with rationality 1 minus that of uniform actions.
 
         Nats. It depends on the scale of the utility, may be below 0 and is never above ``value``.
 
@@ -88,10 +88,13 @@ class KnownMEG:
 
 
 def chance_note(low: float, high: float) -> str:
-    """Return the reason why a sampled MEG has no fraction of the bound and no rationality, "" where it has both.
+    """Return why share and rationality of a sampled MEG are not reported, or "" if they are.
 
-    For an agent indistinguishable from uniformly random actions, sign, fraction and rationality depend on the sample
-    alone and range down to -1 and minus infinity. The arguments are the interval of the signed MEG in nats.
+    If an agent cannot be distinguished from uniformly random actions, sign, share and rationality depend only on the
+    sample, and the latter two can reach -1 and minus infinity.
+
+    Args:
+        low, high: interval of the signed MEG in nats.
     """
     if low > 0 or high < 0:
         return ""
@@ -109,19 +112,19 @@ def meg_known(
 ) -> KnownMEG:
     """Return the MEG of an agent with respect to the utility of a world.
 
-    MEG depends on a policy only through its expected utility, so a policy, that utility, or a sample of returns
-    suffices, also of an agent with memory.
+    MEG depends on a policy only through its expected utility. A policy, its expected utility, or a sample of returns
+    therefore suffices, even for an agent with memory.
 
     Args:
         mdp: the world, or its `RationalityCurve` where several policies are measured in it.
         policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
         returns: ``[N]`` utilities of whole sampled episodes (all n decisions, terminal utility included).
         mean_return: an exact expected utility.
-        confidence: nominal coverage of the interval that ``returns`` give.
+        confidence: nominal coverage of the interval, for ``returns``.
 
     Raises:
-        ValueError: not exactly one of policy, returns and mean_return; a policy that is none; a utility that no policy
-            attains.
+        ValueError: not exactly one of policy, returns and mean_return is given, the policy is not a distribution, or no
+            policy attains the utility.
 
     Source: MacDermott et al. (2024), definition 3.2, theorem 5.1 and algorithm 1.
     """
@@ -129,9 +132,7 @@ def meg_known(
     descriptions = {"policy": policy, "returns": returns, "mean_return": mean_return}
     names = [name for name, value in descriptions.items() if value is not None]
     if len(names) != 1:
-        raise ValueError(
-            f"meg_known must be given exactly one of {', '.join(descriptions)}, got {', '.join(names) or 'none'}"
-        )
+        raise ValueError(f"meg_known needs exactly one of {', '.join(descriptions)}, got {', '.join(names) or 'none'}")
     check_confidence(confidence)
     if policy is not None:
         return _record(curve, curve.meg_of(policy), confidence=confidence)

@@ -1,4 +1,4 @@
-"""MEG with an unknown utility: the supremum over a class of utilities, by a concave problem with one value a state.
+"""MEG with an unknown utility: the supremum over a class of utilities, a concave problem with one value per state.
 
 ``sup over w of <w, occupancy of the policy> - W(w)`` has the gradient ``occupancy of the policy - occupancy of the
 soft policy``. By duality the supremum is the least divergence from the uniform policy over all policies with the same
@@ -38,14 +38,14 @@ class UnknownMEG:
         value: MEG in nats: the optimum of the tabular class, or the best local optimum of the neural one.
         upper: an upper bound of the tabular optimum, and so of every class of state utilities.
         tabular: the tabular optimum, equal to ``value`` for the tabular class.
-        attained: whether a finite utility reaches ``tabular``; False where it is a limit.
-        residual: difference of the occupancies of the agent and of the prediction at ``utility``, summed over states,
-            in decisions; 0 at an optimum.
-        utility: ``[S]`` the best utility of a decision in each state, in nats (its rationality is 1); 0 in unreachable
-            states. Where the value is a limit, a utility that comes close to it.
-        terminal_utility: ``[S]`` the same for the state after the last decision, None where it is not free.
-        bound: log A times the number of decisions that can change anything.
-        seed_values: ``[K]`` the optimum of each seed of the neural class; empty for the tabular one.
+        attained: whether a finite utility reaches ``tabular``; False if it is only a limit.
+        residual: absolute difference between the occupancies of the agent and of the prediction at ``utility``, summed
+            over states, in decisions; 0 at an optimum.
+        utility: ``[S]`` best utility of a decision in each state, in nats (rationality 1); 0 in unreachable states. If
+            the value is a limit, a utility that comes close to it.
+        terminal_utility: ``[S]`` best utility of the state after the last decision; None if it is not free.
+        bound: log A times the number of decisions that can affect the utility.
+        seed_values: ``[K]`` optimum of each seed of the neural class; empty for the tabular class.
         evaluations: number of backward and forward passes.
     """
 
@@ -92,16 +92,16 @@ def meg_unknown(
         mdp: the world.
         policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities. They must be exact: occupancies of a few
             sampled episodes drive the supremum to infinity in a stochastic world.
-        utilities: the class, "tabular" or "neural" (needs the extra `lm`).
-        terminal: also a free value of the state after the last decision (tabular class only).
-        seeds: of the neural class.
-        hidden: units of its one hidden layer.
-        steps: maximum number of steps of each climb of the network.
+        utilities: the class, "tabular" or "neural" (which needs the extra `lm`).
+        terminal: also fit a value for the state after the last decision (tabular class only).
+        seeds: seeds of the neural class.
+        hidden: number of units in the hidden layer of the neural class.
+        steps: maximum number of optimisation steps per seed of the neural class.
 
     Raises:
-        ValueError: the policy has another shape, is no distribution or takes actions that are not offered; an unknown
-            class; no seeds.
-        ImportError: the neural class without PyTorch.
+        ValueError: the policy has the wrong shape, is not a distribution or takes actions that are not offered, the
+            class is unknown, or there are no seeds.
+        ImportError: the neural class needs PyTorch, which is not installed.
 
     Source: MacDermott et al. (2024), definition 4.3 and algorithm 2.
     """
@@ -188,8 +188,8 @@ class OccupancyDual:
             (probabilities[~offered] > 0).any() for probabilities in self._action_probabilities(self._policy)
         ):
             raise ValueError(
-                "a policy must choose among the actions that are offered, got one that takes others: set the "
-                "probabilities of all others to 0"
+                "a policy must choose among the offered actions, but this one takes others: set the probabilities of "
+                "actions that are not offered to 0"
             )
         self.evaluations = 0
         self.occupancy, self.divergence = self._occupancy_of(self._policy), self._policy_divergence()
@@ -217,11 +217,11 @@ class OccupancyDual:
         weights, lower, gradient = self._climb(None)
         _, policy = self._soft(weights, None)
         flows = np.stack(self._action_probabilities(policy))
-        taken = np.broadcast_to(self._policy, policy.shape) > 0
+        policy_actions = np.broadcast_to(self._policy, policy.shape) > 0
         upper, attained = lower + _possible_rise(gradient, weights), True
         upper = min(upper, self.divergence)
         for threshold in _MASKS:
-            mask = (policy > threshold) | taken
+            mask = (policy > threshold) | policy_actions
             if not (flows[~mask] > 0).any():
                 continue
             masked_weights, value, masked_gradient = self._climb(mask)
@@ -307,8 +307,8 @@ class OccupancyDual:
 def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: int) -> tuple[float, Array, float]:
     """Return the local optimum of a network over ``[M, F]`` features: value, utilities ``[M]`` and residual.
 
-    The gradient of the utilities is exact (the occupancy of the agent less that of the soft policy). PyTorch propagates
-    it to the parameters of a quasi-Newton search. The last layer includes the rationality.
+    The gradient of the utilities is exact (the occupancy of the agent minus that of the soft policy). PyTorch
+    propagates it to the parameters of a quasi-Newton search. The last layer includes the rationality.
     """
     try:
         import torch

@@ -1,6 +1,6 @@
-"""Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers.
+"""Capture: replay the recorded token ids of a run through a model and store the vectors at some sites and layers.
 
-Several processes may each compute a part of the files; then all are entered into the index.
+Several processes may each compute a part of the files; then all files are added to the index.
 """
 
 import json
@@ -78,41 +78,40 @@ def capture(
     progress: Progress | None = None,
     shard: StudyShard | None = None,
 ) -> Capture:
-    """Replay the steps of an agent through a model and store the vectors of some sites and layers beside the run.
+    """Replay the steps of an agent through a model, and store the vectors of some sites and layers beside the run.
 
-    A second call after an interruption continues; a complete capture is returned unchanged. Sound files in its folder
-    that are not in the index, such as those of shards, are added to it.
+    Call it again to resume after an interruption; a complete capture is returned unchanged. Sound files in its folder
+    that are not in the index yet, such as those of shards, are added.
 
     Args:
         run: a run directory; no other process may write to it meanwhile.
         model: the model to replay through; by default the local model that the run's study names.
-        sites: "pre", "post", "grid", "action"; see `goalscope.inside.activations.sites.SiteFinder`. None for those of
-            `DEFAULT_SITES` that the steps have; a warning names the others.
-        layers: numbers of decoder blocks, 0-based; the last block of each third of the model by default.
-        agent: short name or id of the agent, where the run has several with token ids.
-        untrained: seed of random weights in place of the study's: the control.
+        sites: some of "pre", "post", "grid", "action"; see `goalscope.inside.activations.sites.SiteFinder`. None for
+            those of `DEFAULT_SITES` that the steps have; a warning names the others.
+        layers: numbers of decoder blocks, counted from 0; by default the last block of each third of the model.
+        agent: short name or id of the agent, if several agents of the run have token ids.
+        untrained: seed of random weights, to capture a control instead of the study's model.
         random_weights: with ``untrained``, their kind: "default-init", "initial" or "permuted", see `LocalModel`.
-        scope: "all" steps, the "first" one of each episode, or "N:SEED" for N steps of each grid, drawn from a seed.
-        other_weights: whether a trained model with other weights than those that generated the run is meant.
+        scope: "all" steps, the "first" one of each episode, or "N:SEED" for N random steps per grid.
+        other_weights: whether to allow a trained model with other weights than those that generated the run.
         settings: sizes of windows, batches and files.
         progress: called with (steps done, steps of the agent).
-        shard: compute this part of the files alone, and leave the index as it is: any number of processes and machines
-            may do so at the same time. The same call without a shard afterwards adds their files to the index and
-            completes the capture.
+        shard: compute only this part of the files and leave the index unchanged. Any number of processes and machines
+            may do so at the same time; the same call without a shard then adds their files and completes the capture.
 
     Raises:
-        FileNotFoundError: no run there, or no such model.
-        ValueError: a run without token ids, unknown sites or layers, a model whose tokenizer or weights are not those
-            of the run, a site that cannot be found, or an activation that is not finite; the message has a remedy.
-        ImportError: torch or transformers is missing.
-        BlockingIOError: another process writes to the run.
+        FileNotFoundError: if there is no such run or model.
+        ValueError: if the run has no token ids, a site or layer is unknown or cannot be found, the model has another
+            tokenizer or other weights than the run, or an activation is not finite; the message says what to do.
+        ImportError: if torch or transformers is missing.
+        BlockingIOError: if another process is writing to the run.
     """
     site_names = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
     selected_sites: tuple[Site, ...] = tuple(site for site in SITES if site in site_names)
     if not selected_sites:
         raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
     if model is not None and untrained is not None:
-        raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
+        raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) instead of both")
     check_random_weights(random_weights, untrained)
     with Store(run) as store:  # nothing is changed before all checks pass
         target = find_target(store, agent, selected_sites)
@@ -254,7 +253,7 @@ class _Capture:
     def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | str | None]]:
         """Yield for each file: steps finished with it, its row of the index without the size, its content.
 
-        The content is `ON_DISK` where a sound file exists, and None where nothing is to be done.
+        The content is `ON_DISK` where a sound file exists, and None if nothing is to be done.
         """
         pending, number, shares_prefix = self.pending, 0, shares_prefixes(self.blocks.config)
         steps = windows(
@@ -366,7 +365,7 @@ def _model(described: str) -> LocalModel:
 def capture_part(
     run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
 ) -> Capture:
-    """Do a capture, or a part of its files; a process makes its model once. Arguments as of `capture_elsewhere`."""
+    """Do a capture, or a part of its files; each process loads its model only once. See `capture_elsewhere`."""
     local_model = None if model is None else _model(canonical_json(model))
     return capture(run, local_model, shard=None if shard is None else StudyShard.parse(shard), **options)
 
@@ -380,17 +379,17 @@ def capture_elsewhere(
     gpus: float = 0.0,
     progress: Progress = lambda done, total: None,
 ) -> Capture:
-    """Capture in other processes, then index their files here; equal to the capture of one process.
+    """Capture in other processes, then add their files to the index; the result equals a capture in one process.
 
     Args:
         run: the run directory, as every worker sees it.
-        options: arguments of `capture` but for the model.
+        options: arguments of `capture`, except for the model.
         model: arguments of `LocalModel`; None for the model that the run's study names.
         executor, workers, gpus: see `goalscope.runs.executors.open_executor`; not "threads".
         progress: called with (parts done, all parts).
 
     Raises:
-        OSError: a worker died.
+        OSError: if a worker died.
         ValueError, ImportError: see `capture` and `open_executor`.
     """
     parts = [

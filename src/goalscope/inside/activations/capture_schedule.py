@@ -1,6 +1,6 @@
 """The schedule of a capture: steps in windows, windows in batches of equal length, batches in shards.
 
-The plan depends on the run and the settings alone, never on what has been captured already, so that a resumed capture
+The plan depends only on the run and the settings, never on what has been captured already, so that a resumed capture
 computes the same batches and writes the same bytes.
 """
 
@@ -30,17 +30,17 @@ _WINDOW_TOKENS = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """Sizes that bound the memory of a capture.
+    """Sizes that limit the memory of a capture.
 
     Attributes:
-        window: steps that are planned together: they are sorted by length, so larger windows make fuller batches.
-        batch_tokens: maximum tokens of one forward pass; a single sequence may exceed it. None: 2,048 on a CPU,
-            32,768 on a GPU.
-        shard_bytes: size at which a file of activations is full, bytes; a single batch may exceed it.
-        share_prefix: whether the tokens that all sequences of a window begin with are computed once where that helps.
+        window: number of steps planned together. They are sorted by length, so larger windows make fuller batches.
+        batch_tokens: maximum tokens per forward pass; a single sequence may exceed it. None: 2,048 on a CPU, 32,768 on
+            a GPU.
+        shard_bytes: size at which a file of activations is full, in bytes; a single batch may exceed it.
+        share_prefix: whether to compute the common first tokens of a window's sequences only once, if that saves time.
 
     Raises:
-        ValueError: a size below 1.
+        ValueError: if a size is below 1.
     """
 
     window: int = 4096
@@ -55,7 +55,7 @@ class CaptureSettings:
                 raise ValueError(f"{name} of a capture must be a whole number >= 1, got {size!r}")
 
     def on(self, device: str) -> Self:
-        """Return the settings as they hold on a kind of device ("cpu", "cuda")."""
+        """Return the settings for a kind of device ("cpu", "cuda")."""
         return replace(self, batch_tokens=self.batch_tokens or (2048 if device == "cpu" else 32_768))
 
 
@@ -85,7 +85,7 @@ class ReplayCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayBatch:
-    """Steps that pass through the model together: equal sequences once, all of one length."""
+    """Steps that pass through the model together; all have the same length, and equal sequences pass only once."""
 
     sequences: tuple[npt.NDArray[np.int64], ...]
     items: tuple[ReplayItem, ...]
@@ -102,18 +102,19 @@ class ShardPlan:
 
 
 def some_steps(maximum: int, seed: int) -> str:
-    """Return the scope of a maximum number of steps of each grid, drawn from a root seed: "4:0"."""
+    """Return the scope for a maximum number of random steps per grid and a root seed, e.g. "4:0"."""
     return f"{maximum}:{seed}"
 
 
 def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozenset[int]] | None:
-    """Return the steps of each episode of an agent that a scope draws, None for a scope that draws none.
+    """Return the steps of each episode of an agent that a scope draws, or None if a scope draws none.
 
-    Of each grid they are the first step of one episode and others of any, all drawn by the grid's name: they depend on
-    the run and the seed, not on the model that is captured.
+    For each grid these are the first step of one episode and others from any episode, drawn by the name of the grid:
+    they
+    depend on the run and the seed, not on the captured model.
 
     Raises:
-        ValueError: no such scope.
+        ValueError: if there is no such scope.
     """
     if scope in SCOPES:
         return None
@@ -151,7 +152,7 @@ def windows(
     """Yield the steps of an agent in the order of the store, at most ``size`` at a time; ``counts`` is updated.
 
     Raises:
-        ValueError: none of the steps of a window has a certain site; says why.
+        ValueError: if none of the steps in a window has a certain site; the message says why.
     """
     window: list[ReplayItem] = []
     n_steps, tokens = 0, 0
@@ -274,6 +275,6 @@ def _check_found(sites: Sequence[Site], counts: ReplayCounts) -> None:
                 if reason.startswith(f"{site}: ")
             ]
             raise ValueError(
-                f"site {site} must be found in some step, of the first {counts.steps} none has it: "
+                f"site {site} was not found in any of the first {counts.steps} steps: "
                 f"{'; '.join(reasons)}. Leave the site out, or give the model that generated the run"
             )

@@ -1,8 +1,8 @@
-"""Export of captures: Parquet as the library `datasets` reads it, safetensors by the names of TransformerLens.
+"""Export captures: as Parquet for the library `datasets`, or as safetensors with the names of TransformerLens.
 
-A vector of block L is named ``blocks.L.hook_resid_post``, the name in TransformerLens of the output of that block;
-in nnsight it is the output of the block's module. Files are written one after the other from shards that are read one
-at a time, so that memory does not grow with the run.
+A vector after block L is named ``blocks.L.hook_resid_post``, as in TransformerLens; in nnsight it is the output of the
+block's module. Files are written one after the other from shards that are read one at a time, so that memory does not
+grow with the run.
 """
 
 import json
@@ -36,11 +36,11 @@ _SITE_TEXTS: Final = {
 }
 _ARRAY: Final = "datasets.features.features.Array2DExtensionType"
 _Shape = tuple[int, int] | None
-"""Height and width of the grids in a file; None where files do not depend on them."""
+"""Height and width of the grids in a file; None if files do not depend on them."""
 
 
 def hook_name(layer: int) -> str:
-    """Return the name in TransformerLens of the residual stream after a decoder block, 0-based."""
+    """Return the TransformerLens name of the residual stream after a decoder block, counted from 0."""
     return f"blocks.{layer}.hook_resid_post"
 
 
@@ -52,25 +52,25 @@ def export_activations(
     chosen: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Path]:
-    """Write captures of a run, each into a folder that is named by its id.
+    """Write captures of a run, each into a folder named by its id.
 
-    A folder holds ``SITE.parquet`` (one for each shape of grid at site ``grid``), with a row for each step and layer;
-    ``SITE-00000.safetensors`` and so on, with the vectors ``[m, P, D]`` of each layer by its name; and a README.json
-    that describes them.
+    A folder contains ``SITE.parquet`` (one per grid shape at site ``grid``), with one row per step and layer;
+    ``SITE-00000.safetensors`` and so on, with the vectors ``[m, P, D]`` of each layer by name; and a README.json that
+    describes them.
 
     Args:
         store: the run.
-        directory: where the folders go; files of these names are replaced.
+        directory: where the folders go; existing files of these names are replaced.
         formats: some of `FORMATS`.
-        chosen: ids of captures, all complete ones by default.
-        progress: called with (files done, all files) of each capture.
+        chosen: ids of captures; all complete ones by default.
+        progress: called with (files done, all files) for each capture.
 
     Returns:
         The folders.
 
     Raises:
-        ValueError: an unknown format, no such capture, or a damaged file.
-        ImportError: pyarrow is not installed (it comes with the extra ``export``).
+        ValueError: if a format is unknown, there is no such capture, or a file is damaged.
+        ImportError: if pyarrow is not installed (it comes with the extra ``export``).
     """
     if not formats or set(formats) - set(FORMATS):
         got = ", ".join(formats) or "none"

@@ -37,10 +37,10 @@ class DecoderBlocks:
 
     Args:
         model: a transformers causal language model.
-        layers: numbers of the blocks whose outputs are wanted, 0-based; all by default.
+        layers: numbers of the blocks whose outputs are needed, counted from 0; all by default.
 
     Raises:
-        ValueError: an unknown model type, modules that are not where they should be, or a layer that is not there.
+        ValueError: if the model type is unknown, modules are not where they should be, or a layer does not exist.
     """
 
     def __init__(self, model: Any, layers: Sequence[int] | None = None) -> None:
@@ -74,7 +74,7 @@ class DecoderBlocks:
         self._longest: int | None = limit if isinstance(limit, int) and limit > 0 else None
 
     def check_ids(self, ids: npt.NDArray[np.int64]) -> None:
-        """Raise a ValueError unless the model can read a sequence ``[T]``: its tokens, and as many of them."""
+        """Raise a ValueError unless the model can read a sequence ``[T]``: its length and all of its token ids."""
         if self._longest is not None and len(ids) > self._longest:
             raise ValueError(
                 f"a sequence must fit the {self._longest} positions of the model, got {len(ids)} tokens: give the "
@@ -89,7 +89,7 @@ class DecoderBlocks:
 
     @contextmanager
     def recording(self) -> Iterator["Recording"]:
-        """Hook the wanted blocks for as long as the context lasts; the hooks are removed in any case."""
+        """Hook the requested blocks for the duration of the context; the hooks are removed in any case."""
         recording = Recording(self)
         handles = []
         try:
@@ -111,7 +111,7 @@ class Recording:
         self._kept: dict[int, Any] = {}
 
     def hook(self, layer: int) -> Any:
-        """Return the hook of a block: keep the wanted positions, stop after the deepest block."""
+        """Return the hook of a block: it keeps the requested positions, and stops after the deepest block."""
         last = layer == self._blocks.deepest and layer < self._blocks.count - 1
 
         def keep(module: Any, inputs: Any, output: Any) -> None:
@@ -133,11 +133,11 @@ class Recording:
         columns: npt.NDArray[np.int64],
         prefix: Prefix | None = None,
     ) -> list[Any]:
-        """Return the outputs of the wanted blocks at K positions: ``[K, D]`` a layer, where the model put them.
+        """Return the outputs of the requested blocks at K positions: ``[K, D]`` per layer, on the model's device.
 
         Args:
-            ids: ``[B, T]`` token ids, no padding; what follows on the prefix where there is one.
-            rows, columns: ``[K]`` the positions, columns counted from the first id given here.
+            ids: ``[B, T]`` token ids without padding; after the prefix if there is one.
+            rows, columns: ``[K]`` the positions, with columns counted from the first id given here.
             prefix: keys and values of the beginning that all rows share.
         """
         if prefix is None:
@@ -155,7 +155,7 @@ class Recording:
     ) -> Iterator[tuple[Site, Any]]:
         """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
 
-        ``skipped`` is the number of tokens that the prefix holds.
+        ``skipped`` is the number of tokens in the prefix.
         """
         import torch
 
@@ -204,15 +204,15 @@ class Recording:
             pass
         finally:
             self._wanted = None
-        kept, self._kept = self._kept, {}
-        return [kept[layer] for layer in self._blocks.layers]
+        recorded, self._kept = self._kept, {}
+        return [recorded[layer] for layer in self._blocks.layers]
 
 
 def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the layers in rising order, each once.
+    """Return the layers in ascending order, each once.
 
     Raises:
-        ValueError: none, or one that a model of ``count`` decoder blocks does not have.
+        ValueError: if there are none, or a model with ``count`` decoder blocks lacks one.
     """
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not 0 <= layer < count:
@@ -222,20 +222,20 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sorted({int(layer) for layer in layers}))
 
 
-def chosen_layers(wanted: str | Sequence[int], count: int) -> tuple[int, ...]:
+def chosen_layers(requested: str | Sequence[int], count: int) -> tuple[int, ...]:
     """Return the layers of a setting ("thirds", "all" or numbers) in a model of so many blocks; see `check_layers`."""
-    if isinstance(wanted, str):
-        return thirds(count) if wanted == "thirds" else tuple(range(count))
-    return check_layers(wanted, count)
+    if isinstance(requested, str):
+        return thirds(count) if requested == "thirds" else tuple(range(count))
+    return check_layers(requested, count)
 
 
 def thirds(count: int) -> tuple[int, ...]:
-    """Return the last block of each third of a model: 7, 15 and 23 of 24."""
+    """Return the last block of each third of a model, e.g. 7, 15 and 23 of 24 blocks."""
     return tuple(sorted({max(0, round(count * part / 3) - 1) for part in (1, 2, 3)}))
 
 
 def shares_prefixes(config: Any) -> bool:
-    """Whether the model keeps keys and values alone, so that a shared beginning can be computed once."""
+    """Return whether the model caches only keys and values, so that a shared beginning can be computed once."""
     try:
         check_cache(config)
     except ValueError:
@@ -244,13 +244,13 @@ def shares_prefixes(config: Any) -> bool:
 
 
 def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[int, float]:
-    """Compare hooked outputs with the hidden states that the library itself returns; refuse a difference.
+    """Compare hooked outputs with the hidden states that the library itself returns; raise an error if they differ.
 
-    The library's last hidden state comes after the final norm: the last block is compared through that norm. Numbers
-    that are finite in neither count as equal here; readers of the activations refuse them and name the episode.
+    The library's last hidden state comes after the final norm, so the last block is compared through that norm. Numbers
+    that are not finite on both sides count as equal here; readers of the activations refuse them and name the episode.
 
     Returns:
-        For each layer the largest difference relative to the largest entry; 0.0 where they are bit-equal.
+        The largest difference per layer, relative to the largest entry; 0.0 if they are bit-equal.
     """
     import torch
 
@@ -258,7 +258,7 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
     id_array = np.array([list(ids)], dtype=np.int64)
     columns = np.arange(id_array.shape[1])
     with blocks.recording() as recording:
-        kept = recording.run(id_array, np.zeros_like(columns), columns)
+        recorded = recording.run(id_array, np.zeros_like(columns), columns)
     with torch.inference_mode():
         id_tensor = torch.from_numpy(id_array).to(blocks.device)
         hidden_states = blocks.base(input_ids=id_tensor, use_cache=False, output_hidden_states=True).hidden_states
@@ -268,7 +268,7 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
                 f"{len(hidden_states)}"
             )
         differences: dict[int, float] = {}
-        for layer, captured in zip(blocks.layers, kept, strict=True):
+        for layer, captured in zip(blocks.layers, recorded, strict=True):
             expected = hidden_states[layer + 1][0].float()
             normed = (blocks.norm(captured) if layer == blocks.count - 1 else captured).float().to(expected.device)
             finite, differences[layer] = expected.isfinite(), 0.0

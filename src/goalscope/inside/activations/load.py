@@ -1,4 +1,4 @@
-"""Activations, the vectors of one site and layer, and how captured ones are read back: whole, or shard by shard."""
+"""Activations (the vectors of one site and layer), and how to read captured ones: all at once, or shard by shard."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -30,22 +30,22 @@ class Activations:
     """The residual stream after one decoder block, at the P positions of one site, for N steps.
 
     Attributes:
-        site: where in the sequence.
-        layer: number of the decoder block whose output this is, 0-based.
-        model: content id of the model whose activations these are.
+        site: site in the sequence.
+        layer: number of the decoder block whose output this is, counted from 0.
+        model: content id of the model.
         vectors: ``[N, P, D]`` float32. P is 3 for ``pre`` and ``post``, 1 for ``action``, H * W for ``grid`` (by row).
         episode_id: ``[N]`` text (object array), content id of the episode.
         step: ``[N]`` int64, number of the step in its episode.
         world_id: ``[N]`` text, content id of the world.
-        cluster: ``[N]`` text, the cluster that the world belongs to: splits and intervals go by it.
+        cluster: ``[N]`` text, cluster of the world, the unit of splits and intervals.
         shape: ``[N, 2]`` int64, height H and width W of the grid.
-        positions: ``[N, P]`` int64, where in prompt and output together each vector was taken, 0-based.
+        positions: ``[N, P]`` int64, position of each vector in prompt and output together, counted from 0.
         tokens: ``[N, P]`` int64, ids of the tokens there.
-        reconstructed: ``[N]`` bool, whether the step's ids were made again from its text.
+        reconstructed: ``[N]`` bool, whether the token ids of the step were reconstructed from its text.
 
     Raises:
-        ValueError: an unknown site, steps without a vector, arrays whose shapes do not fit, or a vector that is not
-            finite; names the step.
+        ValueError: if the site is unknown, a step has no vector, shapes do not fit, or a vector is not finite; the
+            message names the step.
     """
 
     site: Site
@@ -84,7 +84,7 @@ class Activations:
         return len(self.step)
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
-        """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int in that order."""
+        """Return some of the steps, given a mask ``[N]`` bool, or indices ``[M]`` int in the desired order."""
         columns = {name: getattr(self, name)[mask] for name in _SHAPES}
         for array in columns.values():
             array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
@@ -92,7 +92,7 @@ class Activations:
 
 
 def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
-    """Return the first step whose vectors ``[N, P, D]`` are not all finite, None without one."""
+    """Return the first step whose vectors ``[N, P, D]`` are not all finite, or None."""
     # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
@@ -113,25 +113,25 @@ class Capture:
     """One capture of a run.
 
     Attributes:
-        id: content id of all that decides its files.
-        model: content id of the model whose activations it holds.
+        id: content id of everything that determines its files.
+        model: content id of the captured model.
         model_name: its short name.
         untrained: seed of the model's random weights, None for trained ones.
         random_weights: how they were drawn, see `goalscope.agents.models.initialisation`.
         agent: short name of the agent whose steps were replayed.
         agent_id: content id of that agent.
-        sites, layers: captured sites and layers; layers are 0-based.
+        sites, layers: captured sites and layers; layers are counted from 0.
         width: width D of the residual stream.
-        device, dtype: kind of device and number format that it was computed with; the vectors are float32 always.
+        device, dtype: kind of device and number format of the computation; the vectors are always float32.
         scope: which steps: "all", or "first" of each episode.
         steps: number of steps of the agent in the scope.
-        captured: number of them with at least one site; None while the capture is not complete.
-        reconstructed: number of them whose ids were made again from their text.
+        captured: number of steps with at least one site; None while the capture is incomplete.
+        reconstructed: number of steps whose token ids were reconstructed from their text.
         left_out: reason -> number of steps that lack a site ("post: no final answer" -> 12).
-        self_check: largest relative difference to the library's own hidden states, by layer.
-        complete: whether all files are there.
+        self_check: largest relative difference from the library's own hidden states, by layer.
+        complete: whether all files exist.
         path: folder of its files, relative to the run directory.
-        plan: id that captures of the same steps share, whatever their model and layers.
+        plan: id shared by captures of the same steps, whatever their model and layers.
     """
 
     id: str
@@ -197,23 +197,23 @@ def load_activations(
 ) -> Activations:
     """Return all vectors of one site and layer of a run, ordered by episode id and step.
 
-    The order depends on the run alone: two captures of the same steps come out row by row alike.
+    The order depends only on the run: two captures of the same steps have the same rows.
 
     Args:
         run: a run directory, or its open store.
         site: "pre", "post", "grid" or "action".
-        layer: number of the decoder block, 0-based.
+        layer: number of the decoder block, counted from 0.
         untrained: seed of an untrained control; None for trained models.
         random_weights: with ``untrained``, the kind of its weights.
-        model: content id or short name of the model, where the run was replayed by several.
-        capture: id of a capture, in place of ``untrained``, ``model`` and ``agent``.
-        agent: short name or id of the agent, where the steps of several were captured.
-        shape: height and width: grids of this shape alone. Needed for site "grid" where a run has several sizes.
+        model: content id or short name of the model, if the run was replayed by several.
+        capture: id of a capture, instead of ``untrained``, ``model`` and ``agent``.
+        agent: short name or id of the agent, if the steps of several were captured.
+        shape: height and width, to return only grids of this shape; needed for site "grid" if a run has several sizes.
 
     Raises:
-        FileNotFoundError: no run there, or a file is missing.
-        ValueError: nothing captured that fits, several captures that fit, grids of several shapes, no step with this
-            site, or a damaged file.
+        FileNotFoundError: if there is no such run, or a file is missing.
+        ValueError: if no capture or several captures match, grids have several shapes, no step has this site, or a file
+            is damaged.
     """
     site_name = check_site(site)
     with _opened(run) as store:
@@ -234,7 +234,7 @@ def stream_activations(
 ) -> Iterator[Activations]:
     """Return the vectors of one site and layer file by file, so that memory does not grow with the run.
 
-    Within one piece all steps have the same number of positions P; pieces of site "grid" differ in theirs.
+    Within one piece all steps have the same number of positions P; for site "grid", P differs between pieces.
 
     Args:
         run, site, layer, untrained, random_weights, model, capture, agent: see `load_activations`.
@@ -261,9 +261,9 @@ def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContex
 
 
 def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
-    """Return which rows of a shard are of grids of a shape, None for all."""
-    same = columns["shape"] == (columns["shape"] if shape is None else shape)
-    return np.flatnonzero(same.all(axis=1))
+    """Return which rows of a shard belong to grids of a shape; None stands for all rows."""
+    same_shape = columns["shape"] == (columns["shape"] if shape is None else shape)
+    return np.flatnonzero(same_shape.all(axis=1))
 
 
 def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:
@@ -313,10 +313,11 @@ def choose_capture(
     agent: str | None,
     random_weights: str = RANDOM_WEIGHTS[0],
 ) -> Capture:
-    """Return the one capture that fits; arguments as of `load_activations`.
+    """Return the only capture that matches; for the arguments see `load_activations`.
 
     Raises:
-        ValueError: none or several fit, it is not complete, or episodes were added since; says what to do.
+        ValueError: if none or several match, it is incomplete, or episodes were added since; the message says what to
+            do.
     """
     all_captures = captures(store)
     if capture is not None:
@@ -360,7 +361,7 @@ def choose_capture(
 
 
 def put_capture(store: Store, capture: Capture) -> None:
-    """Enter a capture into the index of its run."""
+    """Add a capture to the index of its run."""
     tags = {field.name: getattr(capture, field.name) for field in fields(capture) if field.name not in ("id", "path")}
     tags |= {name: ",".join(map(str, tags[name])) for name in ("sites", "layers")}
     tags |= {"left_out": canonical_json(capture.left_out), "self_check": json.dumps(capture.self_check)}

@@ -1,4 +1,4 @@
-"""Choice of the agent whose steps are replayed, which must have token ids, and of the model that fits it."""
+"""Choose the agent whose steps are replayed, which must have token ids, and the model that fits it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _NOT_TOKENIZER_FILES = ("config.json", "generation_config.json", "hub", "revisio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """An agent of a run whose steps hold token ids: name, content id, description, number of steps."""
+    """An agent of a run whose steps have token ids: name, content id, description, number of steps."""
 
     agent: str
     agent_id: str
@@ -38,12 +38,12 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
 
     Args:
         store: the run.
-        agent: its short name or id; may be None where one agent alone has token ids.
-        sites: the requested sites: `post` and `action` need the ids of outputs.
+        agent: its short name or id; may be None if only one agent has token ids.
+        sites: the requested sites; `post` and `action` need the ids of outputs.
 
     Raises:
-        ValueError: no such agent, several, or steps without token ids; names the setting that stores them. A damaged
-            run.
+        ValueError: if there is no such agent, there are several, or steps lack token ids (the message names the setting
+            that stores them); or if the run is damaged.
     """
     agents, rows = store.agents(), _agents_with_steps(store)
     run_agents = ", ".join(sorted({row.agent for row in rows})) or "no agent with a step"
@@ -85,7 +85,7 @@ def _agents_with_steps(store: Store) -> list[_StepCounts]:
     for page in store.pages():
         packed = store.steps_of([row[0] for row in page])
         store.sums.check_episodes(page, packed)
-        steps = {number: step_cells(one) for number, one in packed.items()}
+        steps = {number: step_cells(packed_steps) for number, packed_steps in packed.items()}
         for number, *header in page:
             if not steps[number]:
                 continue
@@ -104,9 +104,9 @@ def model_of(
     """Return the local model of an agent of the run's study, or a copy of it with random weights.
 
     Raises:
-        ValueError: random weights without a seed, a run without a study that names the model (an import), or a
-            model behind a server.
-        FileNotFoundError: the model's folder is no longer there.
+        ValueError: if random weights have no seed, the run has no study that names the model (an import), or the model
+            is behind a server.
+        FileNotFoundError: if the model's folder no longer exists.
     """
     check_random_weights(random_weights, untrained)
     study = store.study()
@@ -118,7 +118,7 @@ def model_of(
         if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
             continue
         if "server" in entry.parameters:
-            raise ValueError(f"the model of {target.agent} ran behind a server, its weights are needed here: {advice}")
+            raise ValueError(f"the model of {target.agent} ran behind a server; its weights are needed here: {advice}")
         if isinstance(agent.model, EngineModel):
             return agent.model.here(untrained, random_weights)
         if untrained is not None:
@@ -136,7 +136,7 @@ def model_id(model: LocalModel) -> str:
 
 
 def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool) -> None:
-    """Raise a ValueError where a model's tokenizer, or without ``other_weights`` its weights, are not the agent's."""
+    """Raise a ValueError if a model's tokenizer, or without ``other_weights`` its weights, differ from the agent's."""
     model_description = target.description.get("model", {})
     described = model_description.get("dialect", model_description) if isinstance(model_description, Mapping) else {}
     run_files = described.get("files", {}) if isinstance(described, Mapping) else {}
@@ -165,7 +165,7 @@ def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool)
 
 
 def check_ids(store: Store, target: ReplayTarget, model: LocalModel) -> None:
-    """Raise a ValueError where token ids that a server returned in mode chat cannot be those of a model's tokenizer.
+    """Raise a ValueError if token ids that a server returned in mode chat cannot come from a model's tokenizer.
 
     The tokenizer of such a run is unknown. All ids must be in the model's vocabulary, and the decoded output must
     contain its recorded text; `_CHECKED_STEPS` steps are checked.

@@ -2,8 +2,8 @@
 
 Files are untrusted: sizes are checked before any data are read, and every failure is a ValueError.
 
-Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of its n steps; for each site ``SITE.rows``,
-``SITE.positions``, ``SITE.tokens`` of the m steps that have it, and ``SITE.LAYER`` with their vectors.
+Tensors of a shard with n steps: ``episode``, ``step``, ``shape`` and ``reconstructed``; for each site, the m steps that
+have it as ``SITE.rows``, ``SITE.positions`` and ``SITE.tokens``, and their vectors as ``SITE.LAYER``.
 """
 
 import hashlib
@@ -97,7 +97,7 @@ def layout(items: Sequence[ReplayItem], sites: Sequence[Site]) -> tuple[list[lis
 def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
     """Open a shard of a capture; ``size`` is its size in bytes according to the index.
 
-    Every defect, also one that appears while it is read inside of the context, is a ValueError that names the file.
+    Every defect, even one found while reading inside the context, is a ValueError that names the file.
     """
     advice = "delete the file and run the same capture again, which writes it anew"
     file_status = Folder(path.parent).status(path.name)
@@ -174,7 +174,7 @@ class ShardFile:
         return self._tensor(f"{site}.{layer}", np.float32, "M P D", {})
 
     def check(self) -> None:
-        """Read all tensors; a ValueError where one does not match its digest."""
+        """Read all tensors; a ValueError if one does not match its digest."""
         for name in self.file.names:
             self.file.read(name)
 
@@ -200,9 +200,9 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorFile:
-    """A file that is open for reading: our header, whose digest was compared, and the names of its tensors.
+    """A file open for reading: its header, whose digest was verified, and the names of its tensors.
 
-    Every tensor is compared with its digest when it is read.
+    Every tensor is verified by its digest when it is read.
     """
 
     header: dict[str, Any]
@@ -211,12 +211,12 @@ class TensorFile:
     _file: Any
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor without reading it; a ValueError where there is none."""
+        """Return the shape of a tensor without reading it; a ValueError if there is none."""
         self._check_name(name)
         return tuple(self._file.get_slice(name).get_shape())
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor; a ValueError where there is none, or numpy has no array for it."""
+        """Return a tensor; a ValueError if there is none, or numpy has no array for it."""
         from safetensors import SafetensorError
 
         self._check_name(name)
@@ -235,14 +235,14 @@ class TensorFile:
 
 @contextmanager
 def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
-    """Open a safetensors file with our header.
+    """Open a safetensors file with a header of goalscope.
 
     Args:
         path: the file.
         max_header: maximum bytes of its header; a longer one is not parsed.
 
     Raises:
-        ValueError: no sound safetensors file, or one without our header; the message does not name the file.
+        ValueError: if it is not a sound safetensors file, or has no such header; the message does not name the file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -269,8 +269,8 @@ def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str])
     Raises:
         ValueError: another format, or the header was changed: any character of it.
     """
-    if (given := header.get("format")) != FORMAT or isinstance(given, bool):
-        raise ValueError(f"its header must be of format {FORMAT}, got {str(given)[:80]!r}")
+    if (version := header.get("format")) != FORMAT or isinstance(version, bool):
+        raise ValueError(f"its header must be of format {FORMAT}, got {str(version)[:80]!r}")
     digests = header.get("digests")
     if not isinstance(digests, dict) or set(digests) != {*names, _HEADER_DIGEST}:
         different = sorted({*digests} ^ {*names, _HEADER_DIGEST})[:1] if isinstance(digests, dict) else [str(digests)]
@@ -316,7 +316,7 @@ class Artifact:
 
 
 def put_artifacts(store: Store, *artifacts: Artifact) -> None:
-    """Store the rows of some artifacts in place of those with the same ids; the files must exist already."""
+    """Store the rows of some artifacts instead of those with the same ids; the files must exist already."""
     rows = [
         (artifact.id, artifact.kind, artifact.path, artifact.size, encode_tags(artifact.tags)) for artifact in artifacts
     ]
@@ -329,7 +329,7 @@ def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
     """Return the artifacts of a kind that have these tags, ordered by path.
 
     Raises:
-        ValueError: a stored row of other types.
+        ValueError: if a stored row has other types.
     """
     rows = store.entries("artifact", "ORDER BY artifacts.path, artifacts.id")
     store.sums.check_keys("artifact", len(rows))

@@ -1,4 +1,4 @@
-"""Sites: positions in a sequence at which vectors are captured; found by matching token ids, not fixed offsets."""
+"""Sites: positions in a sequence at which vectors are captured, found by matching token ids, not by fixed offsets."""
 
 import re
 import warnings
@@ -50,10 +50,10 @@ class _MissingError(Exception):
 
 
 def check_site(site: str) -> Site:
-    """Return the site of that name.
+    """Return a site if it exists.
 
     Raises:
-        ValueError: there is none.
+        ValueError: if there is no such site.
     """
     if site not in SITES:
         raise ValueError(f"a site must be one of {', '.join(SITES)}, got {site!r}")
@@ -61,7 +61,7 @@ def check_site(site: str) -> Site:
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:
-    """Return the grid that the agent was shown at each step, under fog the part seen so far."""
+    """Return the grid that the agent saw at each step; under fog, the part seen so far."""
     world = episode.world
     fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
     for step in episode.steps:
@@ -75,9 +75,9 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
 def steps_seen(
     store: Store, agent_id: str, scope: str = "all", chosen: Mapping[str, Container[int]] | None = None
 ) -> Iterator[tuple[Episode, Step, Grid]]:
-    """Yield the steps of an agent, of each episode "all" or the "first", with the grid that the agent was shown.
+    """Yield the steps of an agent ("all", or the "first" of each episode), with the grid that the agent saw.
 
-    ``chosen`` has the selected steps of each episode; None selects all.
+    ``chosen`` contains the selected steps of each episode; None selects all.
     """
     for episode in store.episodes():
         if episode.spec.agent_id == agent_id and (chosen is None or episode.id in chosen):
@@ -91,16 +91,16 @@ def steps_seen(
 def available_sites(
     store: Store, agent_id: str, model: LocalModel, sites: Sequence[Site] = DEFAULT_SITES
 ) -> tuple[Site, ...]:
-    """Return those of some sites that an agent's steps have; a warning names the others with reasons.
+    """Return those sites that an agent's steps have; a warning names the others with reasons.
 
     Args:
         store: the run.
         agent_id: the agent; a site that none of its first `_CHECKED_STEPS` steps has is not available.
-        model: the model; its tokenizer and template are used, not its weights.
+        model: the model; only its tokenizer and template are used.
         sites: the sites to look for.
 
     Raises:
-        ValueError: none of them is available.
+        ValueError: if none of them is available.
     """
     missing: dict[Site, str] = {}
     for site in sites:
@@ -130,19 +130,21 @@ def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Sit
 
 
 class SiteFinder:
-    """Finds the sites of steps whose chats a model's own template has written.
+    """Finds the sites of steps whose chats were written by a model's own template.
 
-    ``pre`` is the last three tokens before the model begins: the template's opening of the answer, which must end the
-    prompt. ``post`` is the same three tokens where they open the final answer after the reasoning (harmony channels),
-    or the three that end with the mark that closes the reasoning (tags). ``grid`` is the token of each cell of
-    the grid shown last. ``action`` is the last token before the one that begins the word of the action.
+    * ``pre``: the last three tokens before the model starts; the template's opening of the answer, which must end the
+      prompt.
+    * ``post``: the same three tokens where they open the final answer after the reasoning (harmony channels), or the
+      three tokens that end with the mark that closes the reasoning (tags).
+    * ``grid``: the token of each cell of the last grid shown.
+    * ``action``: the last token before the one that starts the word of the action.
 
     Args:
-        model: the model; its tokenizer and template are used, not its weights.
+        model: the model; only its tokenizer and template are used.
         sites: the sites to find.
 
     Raises:
-        ValueError: the template has no such site; the message has the reason.
+        ValueError: if the template has no such site; the message has the reason.
     """
 
     def __init__(self, model: LocalModel, sites: Sequence[Site]) -> None:
@@ -167,11 +169,11 @@ class SiteFinder:
         """Return the sites of one step.
 
         Args:
-            step: a step with its prompt ids; ``post`` and ``action`` need the ids of the output too.
-            grid: the grid that it was shown.
+            step: a step with its prompt ids; ``post`` and ``action`` also need the ids of the output.
+            grid: the grid that it showed.
 
         Raises:
-            ValueError: a cell is not one token of its own, or the prompt does not hold the grid (site ``grid``).
+            ValueError: if a cell is not a token of its own, or the prompt does not contain the grid (site ``grid``).
         """
         positions: dict[Site, npt.NDArray[np.int64]] = {}
         missing: dict[Site, str] = {}
@@ -306,6 +308,6 @@ class _PromptLayout:
 
 
 def _last_end(tokens: Sequence[int], pattern: tuple[int, ...]) -> int | None:
-    """Return where a pattern ends last in a sequence, None where it does not occur."""
+    """Return where a pattern ends last in a sequence, None if it does not occur."""
     ends = range(len(tokens), len(pattern) - 1, -1) if pattern else ()
     return next((end for end in ends if tuple(tokens[end - len(pattern) : end]) == pattern), None)

@@ -1,1 +1,1 @@
-"""Methods of attribution that look inside: what an agent reasons, what its activations hold, what their change does."""
+"""Attribution methods that look inside an agent: at its reasoning, its activations, and the effect of patches."""

@@ -1,13 +1,13 @@
-"""Decoded map and decoded plan: what is read from an agent's activations, and from those of random networks.
+"""Decoded map and decoded plan: what can be read from an agent's activations, compared with random networks.
 
-A linear map reads a label from the activations at the end of the prompt, fitted in other worlds than it is tested in.
-The same is done with random networks, which pass on what the prompt holds: what is no more readable in the agent than
-in each of them (lower end of the difference above 0, Student's t over clusters) is nothing that it made itself.
+A linear map reads a label from the activations at the end of the prompt. It is fitted and tested in different worlds.
+The same is done with random networks, which pass on what the prompt contains: a label that is no more readable in the
+agent than in each of them (lower end of the difference above 0, Student's t over clusters) is not the agent's own work.
 
-*Map*: the cell of each place that a hypothesis speaks of, in the worlds as they are and with goal or key elsewhere. A
-hypothesis is claimed where all of its places that differ between worlds are read; whether it is gone to or fled from,
-no reading tells. *Plan*: the moves after the next one, up to `AHEAD`, or that the episode is over. Decoded moves are
-carried out after the one that was taken; a hypothesis is claimed for the share of them that it prefers.
+*Map*: the cell of each place that a hypothesis mentions, in the original worlds and with goal or key moved. A
+hypothesis is claimed if all of its places that differ between worlds can be read; no reading tells whether the agent
+approaches or avoids a place. *Plan*: the moves after the next one, up to `AHEAD`, or that the episode is over. Decoded
+moves are carried out after the move that was taken; a hypothesis is claimed by the share of them that it prefers.
 
 Source: Hewitt and Liang (2019), Designing and interpreting probes with control tasks.
 """
@@ -35,136 +35,144 @@ _PENALTIES: Final = PENALTIES[::3]
 
 @attribution("decoded map", asks="inside")
 def by_map(trial: Trial) -> Attribution:
-    """Return the hypotheses whose places are more readable than from random networks."""
+    """Return the hypotheses whose places can be read better than from random networks."""
     inside, pairs = trial.opened, moved_pairs(trial, ("goal", "key"))
     owned = {id(pair.own): (pair.cluster, pair.own) for pair in pairs}
-    shown = [*owned.values(), *((pair.cluster, pair.other) for pair in pairs)]
-    clusters = np.array([cluster for cluster, _ in shown])
-    vectors = inside.vectors([(world, int(world.process.start.argmax())) for _, world in shown])
-    named = {name: _places(one) for name, one in trial.bank.items()}
+    stimuli = [*owned.values(), *((pair.cluster, pair.other) for pair in pairs)]
+    clusters = np.array([cluster for cluster, _ in stimuli])
+    vectors = inside.vectors([(world, int(world.process.start.argmax())) for _, world in stimuli])
+    named = {name: _places(hypothesis) for name, hypothesis in trial.bank.items()}
     above = dict[str, float]()
-    for text, place in {text: one for places in named.values() for text, one in places.items()}.items():
-        cells = np.full(len(shown), -1)
-        for number, (_, world) in enumerate(shown):
+    for text, place in {text: hypothesis for places in named.values() for text, hypothesis in places.items()}.items():
+        cells = np.full(len(stimuli), -1)
+        for number, (_, world) in enumerate(stimuli):
             try:
                 cells[number] = np.array(place.cell(world)) @ [world.grid.width, 1]
             except Undefined:
                 continue
-        known = cells >= 0
-        if len({*cells[known].tolist()}) > 1 and len({*clusters[known].tolist()}) >= FEWEST:
+        is_known = cells >= 0
+        if len({*cells[is_known].tolist()}) > 1 and len({*clusters[is_known].tolist()}) >= FEWEST:
             right = {
-                network: _cross_read(of[known], cells[known, None], clusters[known]) == cells[known, None]
+                network: _cross_read(of[is_known], cells[is_known, None], clusters[is_known]) == cells[is_known, None]
                 for network, of in vectors.items()
             }
-            above[text] = _above(right, clusters[known], trial.level)
-    found = [
+            above[text] = _above(right, clusters[is_known], trial.level)
+    attributions = [
         name
         for name, places in named.items()
         if (differ := places.keys() & above.keys()) and all(above[text] > 0 for text in differ)
     ]
-    return claimed("decoded map", found, trial, f"the cells of {' or '.join(found)} are read", above)
+    return claimed("decoded map", attributions, trial, f"the cells of {' or '.join(attributions)} are read", above)
 
 
-def _places(one: Hypothesis) -> dict[str, Hypothesis]:
+def _places(hypothesis: Hypothesis) -> dict[str, Hypothesis]:
     """Return the places that a hypothesis speaks of by their written form."""
-    inner = [part for given in one.parts for part in (given if isinstance(given, tuple) else (given,))]
-    found = {text: place for part in inner if isinstance(part, Hypothesis) for text, place in _places(part).items()}
-    return found or ({one.text: one} if one.kind == "place" else {})
+    inner = [
+        part
+        for part_or_parts in hypothesis.parts
+        for part in (part_or_parts if isinstance(part_or_parts, tuple) else (part_or_parts,))
+    ]
+    places = {text: place for part in inner if isinstance(part, Hypothesis) for text, place in _places(part).items()}
+    return places or ({hypothesis.text: hypothesis} if hypothesis.kind == "place" else {})
 
 
 @attribution("decoded plan", asks="inside")
 def by_plan(trial: Trial) -> Attribution:
-    """Return the hypotheses that the decoded moves follow, where they are more readable than from random networks."""
+    """Return the hypotheses consistent with the decoded moves, if these are more readable than in random networks."""
     inside = trial.opened
-    if any((one.first.max(axis=1) < 1).any() for one in trial.answers):
-        raise Undefined("it needs moves that were taken, this agent gives the probabilities of all")
-    places = [(one.world, state) for one in trial.answers for state in one.state.tolist()]
-    clusters = np.array([one.cluster for one in trial.answers for _ in one.state])
+    if any((answers.first.max(axis=1) < 1).any() for answers in trial.answers):
+        raise Undefined("it needs moves that were taken, but this agent returns the probabilities of all moves")
+    places = [(answers.world, state) for answers in trial.answers for state in answers.state.tolist()]
+    clusters = np.array([answers.cluster for answers in trial.answers for _ in answers.state])
     if len({*clusters.tolist()}) < FEWEST:
         raise Undefined(f"it needs steps in at least {FEWEST} worlds")
-    later = np.concatenate([_later(one) for one in trial.answers])
+    later = np.concatenate([_later(answers) for answers in trial.answers])
     read = {network: _cross_read(of, later, clusters) for network, of in inside.vectors(places).items()}
     low = _above({network: moves == later for network, moves in read.items()}, clusters, trial.level)
     if low <= 0:
         return claimed("decoded plan", (), trial, "", {})
-    said = np.concatenate(
-        [_said(trial.bank, one, moves) for one, moves in _by_world(trial, read[next(iter(read))])], axis=1
+    follows = np.concatenate(
+        [_follows(trial.bank, answers, moves) for answers, moves in _by_world(trial, read[next(iter(read))])], axis=1
     )  # [K, N, AHEAD]
-    each, mean = list[Array](), (said == 1).sum(axis=(1, 2)) / np.maximum((said >= 0).sum(axis=(1, 2)), 1)
-    targets = [(cluster, said[:, clusters == cluster]) for cluster in dict.fromkeys(clusters.tolist())]
-    for _, own in targets:
-        number = (own >= 0).sum(axis=(1, 2))
-        each.append(np.where(number > 0, (own == 1).sum(axis=(1, 2)) / np.maximum(number, 1), mean))
-    found = chosen_of(np.array(each), targets, trial)
+    shares, mean = list[Array](), (follows == 1).sum(axis=(1, 2)) / np.maximum((follows >= 0).sum(axis=(1, 2)), 1)
+    targets = [(cluster, follows[:, clusters == cluster]) for cluster in dict.fromkeys(clusters.tolist())]
+    for _, cluster_follows in targets:
+        number = (cluster_follows >= 0).sum(axis=(1, 2))
+        shares.append(np.where(number > 0, (cluster_follows == 1).sum(axis=(1, 2)) / np.maximum(number, 1), mean))
+    named = chosen_of(np.array(shares), targets, trial)
     return claimed(
         "decoded plan",
-        found,
+        named,
         trial,
-        f"the decoded moves follow {' or '.join(found)}",
+        f"the decoded moves follow {' or '.join(named)}",
         dict(zip(trial.bank, mean.tolist(), strict=True)),
     )
 
 
 def _by_world(trial: Trial, moves: Numbers) -> Any:
-    ends = np.cumsum([len(one.state) for one in trial.answers])[:-1]
+    ends = np.cumsum([len(answers.state) for answers in trial.answers])[:-1]
     return zip(trial.answers, np.split(moves, ends), strict=True)
 
 
-def _later(one: Answers) -> Numbers:
+def _later(answers: Answers) -> Numbers:
     """Return ``[N, AHEAD]`` the moves after each step's own; the number of actions where the episode is over."""
-    actions = one.world.process.actions
-    found = np.full((len(one.state), AHEAD), actions)
-    taken = one.first.argmax(axis=1)
+    actions = answers.world.process.actions
+    moves = np.full((len(answers.state), AHEAD), actions)
+    chosen_moves = answers.first.argmax(axis=1)
     for ahead in range(AHEAD):
-        here = np.flatnonzero(one.episode[: -ahead - 1] == one.episode[ahead + 1 :])
-        found[here, ahead] = taken[here + ahead + 1]
-    return found
+        rows = np.flatnonzero(answers.episode[: -ahead - 1] == answers.episode[ahead + 1 :])
+        moves[rows, ahead] = chosen_moves[rows + ahead + 1]
+    return moves
 
 
-def _said(bank: Mapping[str, Hypothesis], one: Answers, moves: Numbers) -> Numbers:
+def _follows(bank: Mapping[str, Hypothesis], answers: Answers, moves: Numbers) -> Numbers:
     """Return ``[K, N, AHEAD]`` whether decoded moves, carried out, are preferred; -1 where nothing is, or at an end."""
-    found = np.full((len(bank), *moves.shape), -1)
-    follow, actions = one.world.process.transitions, one.world.process.actions
+    follows_bank = np.full((len(bank), *moves.shape), -1)
+    follow, actions = answers.world.process.transitions, answers.world.process.actions
     for number, hypothesis in enumerate(bank.values()):
         try:
-            policy = hypothesis.solved(one.world).policy[0]
+            policy = hypothesis.solved(answers.world).policy[0]
         except Undefined:
             continue
         best = policy >= policy.max(axis=1, keepdims=True) - 1e-12
-        speaks = ~best.all(axis=1) & one.world.live
-        state, going = follow[one.state, one.first.argmax(axis=1)], np.ones(len(one.state), dtype=bool)
+        speaks = ~best.all(axis=1) & answers.world.live
+        state, going = follow[answers.state, answers.first.argmax(axis=1)], np.ones(len(answers.state), dtype=bool)
         for ahead in range(moves.shape[1]):
             going &= moves[:, ahead] < actions
             move = np.where(going, moves[:, ahead], 0)
-            found[number, :, ahead] = np.where(going & speaks[state], best[state, move], -1)
+            follows_bank[number, :, ahead] = np.where(going & speaks[state], best[state, move], -1)
             state = np.where(going, follow[state, move], state)
-    return found
+    return follows_bank
 
 
 def _above(right: Mapping[str, Mask], clusters: Array, level: float) -> float:
     """Return the least lower end by which the first network's share of right readings exceeds that of each other."""
-    own, *others = (each.mean(axis=1) for each in right.values())
+    first_network, *other_networks = (readings.mean(axis=1) for readings in right.values())
     of = [clusters == cluster for cluster in dict.fromkeys(clusters.tolist())]
-    return min(lower_end(np.array([(own - other)[here].mean() for here in of]), level) for other in others)
+    return min(
+        lower_end(np.array([(first_network - other)[rows].mean() for rows in of]), level) for other in other_networks
+    )
 
 
 def _cross_read(vectors: Array, labels: Numbers, clusters: Array) -> Numbers:
     """Return ``[N, C]`` the likeliest labels by a linear map that was fitted in other worlds."""
-    found = np.empty_like(labels)
+    predicted = np.empty_like(labels)
     fold = np.unique(clusters, return_inverse=True)[1] % FOLDS
     for tested in range(FOLDS):
         parts = [~np.isin(fold, (tested, (tested + 1) % FOLDS)), fold == (tested + 1) % FOLDS, fold == tested]
         for column in range(labels.shape[1]):
-            found[parts[2], column] = likeliest(vectors, labels[:, column], *(np.flatnonzero(part) for part in parts))
-    return found
+            predicted[parts[2], column] = likeliest(
+                vectors, labels[:, column], *(np.flatnonzero(part) for part in parts)
+            )
+    return predicted
 
 
 def likeliest(vectors: Any, labels: Numbers, fitted: Numbers, held: Numbers, tested: Numbers) -> Numbers:
-    """Return ``[M]`` the likeliest label by a linear map to indicators, of the rows that test it.
+    """Return ``[M]`` the most likely labels of the test rows by a linear map to indicators.
 
     Args:
         vectors: ``[N, D]`` activations.
-        labels: ``[N]`` what is to be read.
+        labels: ``[N]`` labels to read.
         fitted, held, tested: rows that fit the map, choose the penalty, and test it.
     """
     import torch

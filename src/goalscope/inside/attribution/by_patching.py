@@ -47,7 +47,7 @@ OFTEN: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovedPair:
-    """A world, and the same with a thing elsewhere; `cluster` is that of the world."""
+    """A world, and a copy of it with one thing moved; `cluster` is that of the world."""
 
     cluster: str
     thing: str
@@ -56,79 +56,83 @@ class MovedPair:
 
 
 def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
-    """Return the worlds of a trial with things elsewhere, drawn evenly; those that do not show their agent have none.
+    """Return the worlds of a trial with things moved, drawn evenly; worlds that do not show their agent have none.
 
     Raises:
-        Undefined: there are none.
+        Undefined: if there are none.
     """
-    found = list[MovedPair]()
-    for one in trial.answers:
-        world = one.world.world
+    pairs = list[MovedPair]()
+    for answers in trial.answers:
+        world = answers.world.world
         if not isinstance(world, GridWorld) or world.grid.start is None:
             continue
         for thing in things:
-            every = list(elsewhere(world.grid, thing))
-            drawn = stream(trial.seed, "put in", world.id, thing).permutation(len(every))[:CHANGES]
-            for grid in (every[index] for index in drawn.tolist()):
-                other = finite_world(GridWorld(grid=grid, cluster=one.cluster), one.world.horizon)
-                found.append(MovedPair(cluster=one.cluster, thing=thing, own=one.world, other=other))
-    if not found:
-        raise Undefined("it needs whole grids in which a thing can lie elsewhere")
-    return found
+            all_moves = list(elsewhere(world.grid, thing))
+            drawn = stream(trial.seed, "put in", world.id, thing).permutation(len(all_moves))[:CHANGES]
+            for grid in (all_moves[index] for index in drawn.tolist()):
+                other = finite_world(GridWorld(grid=grid, cluster=answers.cluster), answers.world.horizon)
+                pairs.append(MovedPair(cluster=answers.cluster, thing=thing, own=answers.world, other=other))
+    if not pairs:
+        raise Undefined("it needs whole grids in which a thing can be moved")
+    return pairs
 
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Return the hypotheses whose own pairs turn the moves, and whose null pairs do not."""
+    """Return the hypotheses whose own pairs change the moves, and whose null pairs do not."""
     inside, pairs = trial.opened, moved_pairs(trial, THINGS)
     chances = inside.put_in([(pair.own, pair.other) for pair in pairs])
     change = chances[:, 0] - chances[:, 1]
     cached: dict[int, Mask] = {}
-    said = [[_preferred(trial.bank, world, cached) for world in (pair.own, pair.other)] for pair in pairs]
-    before, after = np.swapaxes(np.array(said), 0, 1)  # [N, K, A] each
+    preferred = [[_preferred(trial.bank, world, cached) for world in (pair.own, pair.other)] for pair in pairs]
+    before, after = np.swapaxes(np.array(preferred), 0, 1)  # [N, K, A] each
     speaks = before.any(axis=2) & after.any(axis=2)
-    own = speaks & ~(before & after).any(axis=2)
+    decisive = speaks & ~(before & after).any(axis=2)
     null = speaks & (before == after).all(axis=2)
     turns = (change[:, None] * after).sum(axis=2)  # [N, K]
     clusters, names = np.array([pair.cluster for pair in pairs]), list(trial.bank)
-    each = [np.array([pair.thing == thing for pair in pairs]) for thing in THINGS]
+    of_things = [np.array([pair.thing == thing for pair in pairs]) for thing in THINGS]
 
     def low(values: Array, chosen: Mask) -> float | None:
         """Return the lower end of the mean over clusters of some values; None from too few clusters."""
         means = [values[chosen & (clusters == cluster)].mean() for cluster in dict.fromkeys(clusters[chosen].tolist())]
         return lower_end(np.array(means), trial.level) if len(means) >= FEWEST else None
 
-    def ends(one: int) -> tuple[list[float], list[float]]:
+    def ends(k: int) -> tuple[list[float], list[float]]:
         """Return the lower and the upper ends of the turns of own pairs, by thing."""
-        pairs_of = [own[:, one] & of for of in each if (own[:, one] & of).sum() >= OFTEN * of.sum()]
-        lows = [end for of in pairs_of if (end := low(turns[:, one], of)) is not None]
-        return lows, [-end for of in pairs_of if (end := low(-turns[:, one], of)) is not None]
+        pairs_of = [decisive[:, k] & of for of in of_things if (decisive[:, k] & of).sum() >= OFTEN * of.sum()]
+        lows = [end for of in pairs_of if (end := low(turns[:, k], of)) is not None]
+        return lows, [-end for of in pairs_of if (end := low(-turns[:, k], of)) is not None]
 
-    def free(one: int) -> bool:
-        others = (change[:, None] * (after & ~after[:, one, None])).sum(axis=2)
-        rivals = (low(others[:, k], own[:, k] & null[:, one] & of) for k in range(len(names)) for of in each)
+    def free(index: int) -> bool:
+        other_turns = (change[:, None] * (after & ~after[:, index, None])).sum(axis=2)
+        rivals = (
+            low(other_turns[:, k], decisive[:, k] & null[:, index] & of) for k in range(len(names)) for of in of_things
+        )
         return all(end is None or end <= NULL for end in rivals)
 
-    def ahead(one: int, of: int) -> bool:
-        differ = own[:, one] & own[:, of] & (after[:, one] != after[:, of]).any(axis=1)
-        end = low(turns[:, one] - turns[:, of], differ)
+    def ahead(k: int, of: int) -> bool:
+        differ = decisive[:, k] & decisive[:, of] & (after[:, k] != after[:, of]).any(axis=1)
+        end = low(turns[:, k] - turns[:, of], differ)
         return end is not None and end > 0
 
     spread = [ends(k) for k in range(len(names))]
-    every = [k for k, (lows, highs) in enumerate(spread) if lows and min(highs) > LEAST and free(k)]
-    first = [k for k in every if max(spread[k][0]) > LEAST and not any(ahead(other, k) for other in range(len(names)))]
-    found = [names[k] for k in every if k in first or any(not ahead(best, k) for best in first)]
-    weights = {name: float(turns[own[:, k], k].mean()) for k, name in enumerate(names) if own[:, k].any()}
-    return claimed("patching", found, trial, f"its activations turn the moves as {' or '.join(found)} says", weights)
+    candidates = [k for k, (lows, highs) in enumerate(spread) if lows and min(highs) > LEAST and free(k)]
+    first = [
+        k for k in candidates if max(spread[k][0]) > LEAST and not any(ahead(other, k) for other in range(len(names)))
+    ]
+    named = [names[k] for k in candidates if k in first or any(not ahead(best, k) for best in first)]
+    weights = {name: float(turns[decisive[:, k], k].mean()) for k, name in enumerate(names) if decisive[:, k].any()}
+    return claimed("patching", named, trial, f"its activations turn the moves as {' or '.join(named)} says", weights)
 
 
 def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[int, Mask]) -> Mask:
     """Return ``[K, A]`` the moves that each hypothesis prefers in the first state; none where all are alike."""
     if id(world) not in cached:
         start, rows = int(world.process.start.argmax()), list[Array]()
-        for one in bank.values():
+        for hypothesis in bank.values():
             try:
-                policy = one.solved(world).policy[0, start]
+                policy = hypothesis.solved(world).policy[0, start]
             except Undefined:
                 policy = world.even[start]
             best = policy >= policy.max() - 1e-12
@@ -138,7 +142,7 @@ def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[
 
 
 def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights: Mapping[str, float]) -> Attribution:
-    """Return the claim of a method that looks inside: what it names, followed as strongly as in the episodes seen."""
+    """Return the claim of a method that looks inside: the hypotheses it names, as strong as in the episodes seen."""
     kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
     gain, size = trial.evidence.gain.sum(axis=0), trial.evidence.size.sum(axis=0)
     parts = []
@@ -146,7 +150,7 @@ def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights
         at = trial.evidence.names.index(name)
         strength = float(gain[at] / size[at]) if size[at] > 0 else 1.0
         parts.append(PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(names), strength=strength))
-    said = words if names else f"{method} shows nothing"
+    verdict = words if names else f"{method} shows nothing"
     return Attribution(
-        method=method, kind=kind, names=tuple(names), sentence=said, weights=weights, predicts=tuple(parts)
+        method=method, kind=kind, names=tuple(names), sentence=verdict, weights=weights, predicts=tuple(parts)
     )

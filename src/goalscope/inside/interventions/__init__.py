@@ -1,4 +1,4 @@
-"""Does an agent use what its activations hold? Pairs, patches, and what they change."""
+"""Does an agent use the content of its activations? Counterfactual pairs, patches, and their effects."""
 
 from goalscope.inside.interventions.edits import COMPONENTS, EMBEDDING, Edit, Editor
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention

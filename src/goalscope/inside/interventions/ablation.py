@@ -7,7 +7,7 @@ evidence. Random subspaces of the same rank are the control: removing many direc
 component is set to its mean over the states that the directions are learned from.
 
 Sources: Elazar et al. 2021, Amnesic probing; Ravfogel et al. 2020, Null it out (iterated projection); Haghighatkhah et
-al. 2022, Better hit the nail on the head than beat around the bush (the covariance's direction in place of the
+al. 2022, Better hit the nail on the head than beat around the bush (the covariance's direction instead of the
 predictor's: as much is removed with fewer directions).
 """
 
@@ -63,12 +63,12 @@ Array = npt.NDArray[np.float64]
 
 @intervention(KIND)
 class Ablation(OnPairs):
-    """What linear probes of goal or agent read, projected out at each site and layer of the original of each pair.
+    """Removes what linear probes of goal or agent read, at each site and layer, for the original of each pair.
 
-    At the cells of the grid a probe distinguishes the thing's cell from all others, elsewhere it predicts its row and
-    column. At most `most` directions are removed, until the refitted probe is at chance on held-back grids. They are
-    learned from `states` grids of each size and density, none of them tested; `random` is the number of random
-    subspaces of the same rank.
+    At the cells of the grid, a probe distinguishes the thing's cell from all others; elsewhere it predicts its row and
+    column. At most `most` directions are removed, until the refitted probe is at chance on held-out grids. They are
+    learned from `states` grids of each size and density, none of which is tested. `random` is the number of random
+    subspaces of the same rank, which are the control.
     """
 
     headline: ClassVar[Headline] = ((STAYS,), {}, ("moved", "thing", "site", "layer", "rank", "fallen", "subspace"))
@@ -220,7 +220,7 @@ def erase(vectors: Array, targets: Array, held_out: npt.NDArray[np.bool_], *, ma
 
 
 def _correlation(predicted: Array, true: Array) -> float:
-    """Return the mean correlation of the columns of two arrays, 0 where predictions hardly vary."""
+    """Return the mean correlation of the columns of two arrays, 0 if predictions hardly vary."""
     correlations = []
     for predictions, truths in zip(predicted.T, true.T, strict=True):
         constant = predictions.std() <= _FLAT_STD * truths.std()

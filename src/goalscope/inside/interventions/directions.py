@@ -58,7 +58,7 @@ class Directions:
     def vectors(self, kind: Kind, pair: Pair) -> npt.NDArray[np.float64] | None:
         """Return the vectors that turn the first side of a pair into the second, ``[P, D]`` of any length.
 
-        None where a class or a cell has too few states, or where the moved thing has no class (a key).
+        None if a class or a cell has too few states, or where the moved thing has no class (a key).
         """
         changes = self._changes(pair)
         if changes is None:

@@ -45,7 +45,7 @@ class Edit:
         layer: number of the block, 0-based; `EMBEDDING` for the input of the first block.
         positions: ``[P]`` int64 token positions in that prompt, all different.
         component: see `Component`; the embedding has its residual alone.
-        source: the prompt of the same call that is read, None where vectors are given.
+        source: the prompt of the same call that is read, None if vectors are given.
         source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
         vectors: ``[P, D]`` tensor that is written or added; for `noise` the unit vectors u, or with a bank of N
             positions the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.
@@ -79,11 +79,11 @@ class Edit:
             raise ValueError(f"the embedding (layer {EMBEDDING}) has no {self.component}: use component residual")
         if self.how not in get_args(How):
             raise ValueError(f"an edit must be one of {', '.join(get_args(How))}, got {self.how!r}")
-        given = {name for name in ("source", "vectors", "clean") if getattr(self, name) is not None}
-        if given not in ([{"source", "vectors", "clean"}] if self.how == "noise" else [{"source"}, {"vectors"}]):
+        present = {name for name in ("source", "vectors", "clean") if getattr(self, name) is not None}
+        if present not in ([{"source", "vectors", "clean"}] if self.how == "noise" else [{"source"}, {"vectors"}]):
             raise ValueError(
                 "an edit must have a source or vectors, one of them, and noise needs source, vectors and clean; got "
-                f"how={self.how!r} with {', '.join(sorted(given)) or 'none of them'}"
+                f"how={self.how!r} with {', '.join(sorted(present)) or 'none of them'}"
             )
         source_positions = self.positions if self.source_positions is None else self.source_positions
         object.__setattr__(self, "source_positions", _position_array(source_positions, "source_positions"))
@@ -103,10 +103,10 @@ class Edit:
         return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
 
 
-def _position_array(given: Any, name: str) -> npt.NDArray[np.int64]:
-    places = np.asarray(given)
+def _position_array(positions: Any, name: str) -> npt.NDArray[np.int64]:
+    places = np.asarray(positions)
     if places.ndim != 1 or not len(places) or places.dtype.kind not in "iu" or places.min() < 0:
-        raise ValueError(f"{name} of an edit must be a list of places >= 0 in a prompt, got {given!r}")
+        raise ValueError(f"{name} of an edit must be a list of places >= 0 in a prompt, got {positions!r}")
     return freeze(places.astype(np.int64))
 
 

@@ -58,9 +58,9 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 def _in_grids(text: str) -> str:
     """Return the written form of a hypothesis that has a meaning in grids."""
-    found = parse(text)
-    bind(found, [GridWorld(grid=Grid.parse("A_G"))])  # refuses names, which grids do not give to goals
-    return found.text
+    study = parse(text)
+    bind(study, [GridWorld(grid=Grid.parse("A_G"))])  # refuses names, which grids do not give to goals
+    return study.text
 
 
 Written = Annotated[str, AfterValidator(_in_grids)]
@@ -73,11 +73,14 @@ Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 
 
 class PairSettings(StudyPart):
-    """Which counterfactual pairs are used; grids of one size are drawn in turn, one pair of each.
+    """Which counterfactual pairs to use. Grids of one size are drawn in turn, one pair per grid.
 
-    `moved` are the things that are moved; `per_size` and `controls` are the numbers of pairs of each size, with other
-    and with the same optimal actions, of which each thing has an equal share, rounded up; `tries` the number of
-    counterfactuals of a grid that the agent is shown; `seed` draws them; `hypothesis` is what actions are optimal for.
+    * `moved`: the things to move.
+    * `per_size`, `controls`: numbers of pairs per size whose optimal actions differ or agree; each thing gets an equal
+      share, rounded up.
+    * `tries`: number of counterfactuals of a grid that the agent is shown.
+    * `seed`: random seed of the choice.
+    * `hypothesis`: the goal for which actions are optimal.
     """
 
     moved: Things = get_args(Moved)[:2]
@@ -93,10 +96,10 @@ class PairSettings(StudyPart):
 
 
 class OnPairs(StudyPart):
-    """Settings that all experiments on counterfactual pairs have.
+    """Settings shared by all experiments on counterfactual pairs.
 
-    `agent` may be left out where only one agent fits; `max_tokens` is the maximum number of tokens of an output, the
-    agent's own by default.
+    `agent` may be left out if only one agent fits; `max_tokens` is the maximum number of output tokens, by default the
+    agent's own.
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -130,7 +133,7 @@ class ExperimentSubject:
 
     @property
     def model(self) -> LocalModel:
-        """The agent's model; a ValueError where its weights are not here."""
+        """The agent's model; a ValueError if its weights are not here."""
         return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
@@ -140,9 +143,11 @@ class ExperimentSubject:
             self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control, find=find)
             if not control:
                 sizes = len({original.tags.get("size") for original in self.originals})
-                found = Counter(pair.moved for pair in self.pair_cache[key].kept)
-                asked = sizes * settings.share()
-                self.by_thing.update({thing: {"pairs": found[thing], "asked for": asked} for thing in settings.moved})
+                counts = Counter(pair.moved for pair in self.pair_cache[key].kept)
+                requested = sizes * settings.share()
+                self.by_thing.update(
+                    {thing: {"pairs": counts[thing], "asked for": requested} for thing in settings.moved}
+                )
         return self.pair_cache[key]
 
     def has(self, unit: str) -> bool:
@@ -178,18 +183,18 @@ def give_back() -> None:
 
 
 def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
-    """Return a decorator that registers an experiment; entries of a study's ``analysis: interventions:`` name it.
+    """Return a decorator that registers an experiment, which ``analysis: interventions:`` of a study can name.
 
     An experiment is a pydantic model of its settings, with fields ``kind`` and ``agent``, a class variable ``headline``
-    (`Headline`), and ``run(subject)``: it does the work items that are not stored yet, stores their rows, and returns
-    a summary as plain values.
+    (`Headline`), and a method ``run(subject)``. The method does the work items that are not stored yet, stores their
+    rows, and returns a summary as plain values.
 
     Args:
-        name: the kind; the field ``kind`` of the settings admits it.
+        name: the kind; the field ``kind`` of the settings must accept it.
 
     Raises:
-        ValueError: a name that is taken.
-        TypeError: no pydantic model with the fields ``kind`` and ``agent``, a ``headline`` and a method ``run``.
+        ValueError: if the name is taken.
+        TypeError: if it is not a pydantic model with ``kind``, ``agent``, ``headline`` and ``run``.
     """
 
     def add(settings: type[Settings]) -> type[Settings]:
@@ -206,7 +211,7 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 
 
 def originals_of(store: Store, agent_id: str) -> list[Original]:
-    """Return the first state of each grid that an agent of a run was shown whole, in the order of the run."""
+    """Return the first state of each grid that an agent of a run saw completely, in the order of the run."""
     originals: dict[str, Original] = {}
     for episode, step, grid in steps_seen(store, agent_id, "first"):
         world = episode.world
@@ -226,13 +231,13 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Return the pairs of some settings: of each size the share of each thing moved, one pair of a grid.
+    """Return the pairs for some settings: for each size, the share of each thing moved, with one pair per grid.
 
-    No thing takes the place of another that yields too few: what is missing is counted among what was left out.
+    If too few pairs are found for one thing, no other thing replaces it; the missing pairs are counted as left out.
     """
     share = settings.share(control=control)
-    asked: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
-    kept: list[Pair] = []
+    options: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
+    pairs_kept: list[Pair] = []
     left_out: Counter[str] = Counter()
     for size in dict.fromkeys(original.tags.get("size") for original in originals):
         same_size = [original for original in originals if original.tags.get("size") == size]
@@ -241,23 +246,23 @@ def choose_pairs(
         by_thing: dict[Moved, list[Pair]] = {thing: [] for thing in settings.moved}
         while True:
             groups, waiting = _by_thing(
-                waiting, {thing: share - len(found) for thing, found in by_thing.items()}, asked
+                waiting, {thing: share - len(found_pairs) for thing, found_pairs in by_thing.items()}, options
             )
             if not any(groups.values()):
                 break
             for thing, group in groups.items():
-                batch = find(agent, group, moved=[thing], tries=settings.tries, seed=settings.seed, **asked)
+                batch = find(agent, group, moved=[thing], tries=settings.tries, seed=settings.seed, **options)
                 left_out.update(batch.left_out)
                 by_thing[thing] += batch.kept
-        for thing, found in by_thing.items():
-            kept += found
-            if len(found) < share:
-                left_out[f"{thing} moved, size {size}: pairs that too few grids have"] += share - len(found)
-    return Pairs(kept=tuple(kept), left_out=dict(left_out))
+        for thing, found_pairs in by_thing.items():
+            pairs_kept += found_pairs
+            if len(found_pairs) < share:
+                left_out[f"{thing} moved, size {size}: pairs that too few grids have"] += share - len(found_pairs)
+    return Pairs(kept=tuple(pairs_kept), left_out=dict(left_out))
 
 
 def _by_thing(
-    originals: Sequence[Original], missing: Mapping[Moved, int], asked: Mapping[str, Any]
+    originals: Sequence[Original], missing: Mapping[Moved, int], options: Mapping[str, Any]
 ) -> tuple[dict[Moved, list[Original]], list[Original]]:
     """Return as many originals for each thing as it lacks pairs, and those that are left.
 
@@ -270,7 +275,7 @@ def _by_thing(
         if not any(lacking.values()):
             left.append(original)
             continue
-        movable = [thing for thing in lacking if counterfactuals(original, thing, **asked)]
+        movable = [thing for thing in lacking if counterfactuals(original, thing, **options)]
         thing = max(movable or lacking, key=lambda thing: lacking[thing])
         if lacking[thing]:
             groups[thing].append(original)
@@ -287,8 +292,8 @@ class InterventionSummary:
     Attributes:
         kind: the kind of the experiment.
         agent: short name of the agent.
-        rows: its rows, as the run keeps them.
-        about: plain values: settings, numbers of pairs, what was left out.
+        rows: its rows, as stored in the run.
+        about: plain values: settings, numbers of pairs, reasons for leaving some out.
     """
 
     kind: str
@@ -304,19 +309,20 @@ def study_interventions(
     model: LocalModel | None = None,
     stage: Stage = silent,
 ) -> list[InterventionSummary]:
-    """Do all declared experiments on a run, store their rows, and return them; stored work is not repeated.
+    """Run all declared experiments on a run, store their rows, and return them; stored work is not repeated.
 
     Args:
-        run: a run directory; nobody else may write to it meanwhile.
-        declared: the settings of experiments; by default those of the run's study.
-        model: the model that is changed; by default the local model that the run's study names.
-        stage: called at the beginning of each experiment with its name; returns a progress callback.
+        run: a run directory; no other process may write to it meanwhile.
+        declared: the settings of the experiments; by default those of the run's study.
+        model: the model to change; by default the local model that the run's study names.
+        stage: called with the name of each experiment when it starts; returns a progress callback.
 
     Raises:
-        FileNotFoundError: no run there, or no such model.
-        ValueError: nothing is declared, a run without token ids, or what an experiment refuses; says what to do.
-        ImportError: torch or transformers is missing.
-        BlockingIOError: another process writes to the run.
+        FileNotFoundError: if there is no such run or model.
+        ValueError: if nothing is declared, the run has no token ids, or an experiment refuses; the message says what to
+            do.
+        ImportError: if torch or transformers is missing.
+        BlockingIOError: if another process is writing to the run.
     """
     with Store(run) as store:
         experiments = declared_in(store) if declared is None else tuple(declared)
@@ -329,7 +335,7 @@ def study_interventions(
             registry.resolve("intervention", settings.kind)  # type: ignore[attr-defined] # a stored study may name others
         targets = [_target(store, settings) for settings in experiments]
     with Store(run, "w") as store:
-        note_libraries(store, "interventions", [("intervention", one.kind) for one in experiments])  # type: ignore[attr-defined]
+        note_libraries(store, "interventions", [("intervention", experiment.kind) for experiment in experiments])  # type: ignore[attr-defined]
         done = [
             attempt("intervention", settings.kind, partial(_run_one, store, settings, target, model, stage), _nothing)  # type: ignore[attr-defined]
             for settings, target in zip(experiments, targets, strict=True)
@@ -360,10 +366,12 @@ def _run_one(
     with stage(settings.kind) as show:
         originals = originals_of(store, target.agent_id)
         subject = ExperimentSubject(store=store, agent=agent, originals=originals, source=source, tags=tags, show=show)
-        about = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
-        about["by thing moved"] = subject.by_thing
-    note(store, INFO, {settings.kind: about})
-    return InterventionSummary(kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=about)
+        description = {**settings.run(subject), "agent": target.agent, "model": agent.model.name}
+        description["by thing moved"] = subject.by_thing
+    note(store, INFO, {settings.kind: description})
+    return InterventionSummary(
+        kind=settings.kind, agent=target.agent, rows=chosen(store.rows(), **tags), about=description
+    )
 
 
 def _needs_weights(settings: Any) -> bool:
@@ -392,7 +400,7 @@ def _chat_agents(store: Store) -> Iterator[Any]:
 
 
 def _agent(store: Store, target: ReplayTarget, model: LocalModel | None, *, weights: bool) -> ChatAgent:
-    """Return the agent of a run's study, with another model where one is given."""
+    """Return the agent of a run's study, with another model if one is given."""
     for agent in _chat_agents(store):
         if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
             continue

@@ -1,9 +1,9 @@
 """Counterfactual pairs: a grid and a copy with one object moved, so that other actions are optimal.
 
-A pair is kept where the agent takes an optimal action in both grids and the two sets of optimal actions are disjoint:
-the action then shows the effect of an intervention. In a control pair the sets are equal: the action must not change.
-Optimal is what leads to the goal, or what another hypothesis says (`goals.hypotheses`): of an agent that is after a
-corner, control pairs are those in which the goal lies elsewhere and its own best actions are the same.
+A pair is used if the agent takes an optimal action in both grids and the two sets of optimal actions are disjoint: the
+action then shows the effect of an intervention. In a control pair the sets are equal: the action must not change.
+Optimal means leading to the goal, or following another hypothesis (`goals.hypotheses`): for an agent that heads for a
+corner, a control pair moves the goal, while its own best actions stay the same.
 """
 
 from collections import Counter
@@ -187,26 +187,26 @@ def find_pairs(
     hypothesis: str = GOAL,
     max_tokens: int | None = None,
 ) -> Pairs:
-    """Return one pair for each original and object to move where the agent acts optimally on both sides.
+    """Return one pair for each original and object to move for which the agent acts optimally on both sides.
 
     Args:
         agent: a chat agent with a local model; it answers at temperature 0.
         originals: the grids, all different.
         moved: objects to move, see `Moved`.
         control: whether the optimal actions stay the same.
-        tries: maximum number of counterfactuals shown to the agent for each original and object; the first valid one is
+        tries: maximum number of counterfactuals shown to the agent per original and object; the first valid one is
             kept.
-        seed: seed of the choice of counterfactuals.
-        hypothesis: what actions are optimal for.
+        seed: random seed of the choice of counterfactuals.
+        hypothesis: the goal for which actions are optimal.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
 
     Returns:
-        The pairs, and the number of (original, object) left out by reason: no such counterfactual, or an agent that did
-        not act optimally.
+        The pairs, and the number of (original, object) left out by reason: no such counterfactual, or the agent did not
+        act optimally.
 
     Raises:
-        ValueError: an agent without a local model, prompts of unequal numbers of tokens (names them), cells that are
-            not one token each, or as in `counterfactuals`.
+        ValueError: if the agent has no local model, prompts have different numbers of tokens (the message shows them),
+            cells are not one token each, or as in `counterfactuals`.
     """
     model = local_model(agent)
     limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
@@ -217,8 +217,8 @@ def find_pairs(
         return {"cells": cells, "changed": align(model, finder, first, second, cells), "tokenizer": tokenizer}
 
     answer_views = partial(act, agent, max_tokens=limit, hypothesis=hypothesis)
-    asked: dict[str, Any] = {"moved": moved, "control": control, "tries": tries, "seed": seed}
-    return pairs_of(originals, answer_views, token_fields, **asked, hypothesis=hypothesis)
+    options: dict[str, Any] = {"moved": moved, "control": control, "tries": tries, "seed": seed}
+    return pairs_of(originals, answer_views, token_fields, **options, hypothesis=hypothesis)
 
 
 def local_model(agent: ChatAgent) -> LocalModel:
@@ -267,22 +267,22 @@ def pairs_of(
     # Each view is shown once, with the same example in its prompt for both sides of a pair.
     views = dict.fromkeys([original.view for original, *_ in tasks] + [view for *_, group in tasks for view in group])
     sides = dict(zip(views, answer_views(list(views)), strict=True))
-    kept = []
+    pairs_kept = []
     for original, item, group in tasks:
         first = sides[original.view]
         second = next((side for view in group if (side := sides[view]) is not None), None)
         if first is None or second is None:
-            where = "the original" if first is None else "a counterfactual"
+            side_name = "the original" if first is None else "a counterfactual"
             acts = "act optimally" if hypothesis == GOAL else f"follow {hypothesis}"
-            left_out[f"{item}: the agent does not {acts} in {where}"] += 1
+            left_out[f"{item}: the agent does not {acts} in {side_name}"] += 1
             continue
         common: dict[str, Any] = {"moved": item, "control": control, "cluster": original.cluster}
-        kept.append(Pair(**common, tags=original.tags, sides=(first, second), **token_fields(first, second)))
-    return Pairs(kept=tuple(kept), left_out=dict(left_out))
+        pairs_kept.append(Pair(**common, tags=original.tags, sides=(first, second), **token_fields(first, second)))
+    return Pairs(kept=tuple(pairs_kept), left_out=dict(left_out))
 
 
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:
-    """Return an agent's answers at temperature 0 where it acts optimally, None elsewhere."""
+    """Return an agent's answers at temperature 0 if it acts optimally, None elsewhere."""
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     replies = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
     sides = [side_of(view, reply, hypothesis) for view, reply in zip(views, replies, strict=True)]
@@ -290,7 +290,7 @@ def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis
 
 
 def side_of(view: GridView, reply: Reply, hypothesis: str = GOAL) -> Side | None:
-    """Return a view with the agent's answer, None where that is not optimal."""
+    """Return a view with the agent's answer, None if that is not optimal."""
     action, optimal = turn(reply).action, best(view, hypothesis)
     if action not in optimal:
         return None

@@ -255,7 +255,7 @@ class Reader:
     def read(
         self, pair: Pair, sides: Mapping[int, Side], conditions: Sequence[Condition], reading: Reading, seed: int
     ) -> Pass | None:
-        """Return the pass of some conditions at one site; None where the reasonings differ too much in length.
+        """Return the pass of some conditions at one site; None if the reasonings differ too much in length.
 
         Args:
             pair: the pair; its id names the noise.
@@ -270,23 +270,23 @@ class Reader:
             return None
         if WRONG in reads and not _together(list(reads.values())):
             reads.pop(WRONG)
-        kept = [candidate for candidate in conditions if candidate.patch != "wrong" or WRONG in reads]
+        conditions_kept = [candidate for candidate in conditions if candidate.patch != "wrong" or WRONG in reads]
         rows = {row: number for number, row in enumerate(reads)}  # 0, 1 and where it fits 2: as the edits say
         rng = stream(seed, "patching", pair.id, site)
         places = {row: {site: reads[row].site} for row in rows}
         bank = [(row, self._bank(reads[row], site)) for row in rows]
         edits = [
             edit
-            for row, condition in enumerate(kept, start=len(rows))
+            for row, condition in enumerate(conditions_kept, start=len(rows))
             for edit in edits_of(condition, row, places, bank, self._width, rng)
         ]
-        prompts = [reads[row].ids for row in rows] + [reads[TARGET].ids] * len(kept)
-        clean = [*rows.values(), *[TARGET] * len(kept)]
+        prompts = [reads[row].ids for row in rows] + [reads[TARGET].ids] * len(conditions_kept)
+        clean = [*rows.values(), *[TARGET] * len(conditions_kept)]
         return Pass(
             site=site,
             reading=reading,
             batch=Batch(prompts=prompts, edits=edits, clean=clean),
-            conditions=kept,
+            conditions=conditions_kept,
             sides={row: sides[row] for row in rows},
         )
 
@@ -340,6 +340,6 @@ def log_odds(scores: Sequence[Sequence[float]], source: Side, target: Side) -> f
         scores: ``[A]`` lists, the log-probability of each token of each answer.
         source, target: the sides.
     """
-    sums = np.array([sum(each) for each in scores])
+    sums = np.array([sum(score) for score in scores])
     parts = [np.logaddexp.reduce(sums[sorted(side.optimal)]) for side in (source, target)]
     return float(parts[0] - parts[1])

@@ -1,7 +1,8 @@
-"""Activation patching: which vectors, at which tokens and layers, carry the action from one grid into another.
+"""Activation patching: which vectors, at which tokens and layers, carry the action from one grid to another.
 
-A work item is one pair in one direction. Free generation is the default reading. Where the recorded reasoning is
-replayed before the answer (reading `forced`), the target's own plan stays in the context: biased towards no effect.
+A work item is one pair in one direction. By default the answer is generated freely. If the recorded reasoning is
+replayed before the answer (reading `forced`), the target's own plan stays in the context, which biases towards no
+effect.
 
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
@@ -98,7 +99,7 @@ class Patching(OnPairs):
         settings = self._fitting(subject.model)
         work = _Work(subject.model, settings, subject.agent.sampling.max_tokens)
         by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
-        kept = [pair for pairs in by_control.values() for pair in pairs.kept]
+        pairs_kept = [pair for pairs in by_control.values() for pair in pairs.kept]
         if not by_control[False].kept:
             raise ValueError(
                 "patching needs pairs in which the agent acts optimally on both sides, there are none "
@@ -106,7 +107,7 @@ class Patching(OnPairs):
             )
         units = {
             f"{pair.id} {direction}": (pair, direction, by_control[pair.control].kept)
-            for pair in kept
+            for pair in pairs_kept
             for direction in (DENOISING, NOISING)
         }
         subject.work(units, work.rows)
@@ -132,8 +133,8 @@ class Patching(OnPairs):
         why = f"{model.name} marks no reasoning apart from its answer"
         if out and self.sites != type(self).model_fields["sites"].default:
             raise ValueError(f"patching needs sites that are there, {why}, got {', '.join(out)}: leave the site out")
-        what = [*(f"site {site}" for site in out), *(["the forced reading"] if self.forced else [])]
-        warnings.warn(f"patching leaves out {', '.join(what)}: {why}", stacklevel=2)
+        reasons = [*(f"site {site}" for site in out), *(["the forced reading"] if self.forced else [])]
+        warnings.warn(f"patching leaves out {', '.join(reasons)}: {why}", stacklevel=2)
         sites = tuple(site for site in self.sites if site not in IN_OUTPUT)
         return self.model_copy(update={"sites": sites, "forced": False})
 
@@ -168,17 +169,17 @@ class _Work:
         self.layers = patched_layers(settings.layers, blocks.count, model.name)
         self.left_out: Counter[str] = Counter()
 
-    def rows(self, pair: Pair, direction: str, others: Sequence[Pair]) -> Rows:
+    def rows(self, pair: Pair, direction: str, other_pairs: Sequence[Pair]) -> Rows:
         """Return the effect of every patch, a row for each measure and reading.
 
         Args:
             pair: the pair.
             direction: `NOISING` patches the original, `DENOISING` the counterfactual.
-            others: pairs that the wrong source is chosen from, where they are of other grids.
+            other_pairs: pairs that the wrong source is chosen from, where they are of other grids.
         """
         target, source = pair.sides if direction == NOISING else pair.sides[::-1]
         sides = {TARGET: target, SOURCE: source}
-        wrong = _wrong([other for other in others if other.cluster != pair.cluster], target, source)
+        wrong = _wrong([other for other in other_pairs if other.cluster != pair.cluster], target, source)
         if wrong is not None:
             sides[WRONG] = wrong
         base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": PAIRS[pair.control]}
@@ -284,12 +285,12 @@ class _Work:
         return turn(reply_of(self._model, side, [*prefix, *tokens], complete=finish == "stop")).action
 
 
-def _wrong(others: Sequence[Pair], target: Side, source: Side) -> Side | None:
+def _wrong(other_pairs: Sequence[Pair], target: Side, source: Side) -> Side | None:
     """Return a side of another pair of equal length and shape with another action, if possible unlike both sides'."""
     shape = target.view.grid.walls.shape
     fits = [
         side
-        for other in others
+        for other in other_pairs
         for side in other.sides
         if len(side.prompt) == len(target.prompt) and side.view.grid.walls.shape == shape
         if side.action not in target.optimal

@@ -76,7 +76,7 @@ def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple
 
 
 def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
-    """Return a finder of sites in a model's prompts; a ValueError where its template has no such site."""
+    """Return a finder of sites in a model's prompts; a ValueError if its template has no such site."""
     names: list[Site] = [site for site in sites if site != "changed"]
     return SiteFinder(model, names or ["grid"])
 
@@ -140,7 +140,7 @@ class Answer:
     """An agent's answer after an intervention.
 
     Attributes:
-        action: the action, None where the answer states none.
+        action: the action, None if the answer states none.
         text: the whole output, its replayed part included.
     """
 
@@ -284,7 +284,7 @@ def states_of(
         replies = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
         outputs = [request.output_tokens or () for request in replies]
     finder = finder_of(model, names)
-    kept: list[int] = []
+    kept_rows: list[int] = []
     passages: dict[Site, list[Passage]] = {site: [] for site in names}
     for index, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
         start = view.grid.start
@@ -300,12 +300,12 @@ def states_of(
         located = finder.find(step, view.grid)
         if any(site in located.missing for site in names):
             continue
-        kept.append(index)
+        kept_rows.append(index)
         for site in names:
             passages[site].append(_up_to(located.positions[site], prompt, output))
     return ReadStates(
-        views=[views[index] for index in kept],
-        clusters=[content_id("grid", views[index].grid.at(start=None).render()) for index in kept],
+        views=[views[index] for index in kept_rows],
+        clusters=[content_id("grid", views[index].grid.at(start=None).render()) for index in kept_rows],
         passages=passages,
     )
 

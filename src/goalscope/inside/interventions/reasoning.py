@@ -1,11 +1,11 @@
-"""Edits of the written reasoning: the answer is generated again after an edited text; does it follow the edit?
+"""Edits of the written reasoning: the answer is generated again after an edited text. Does it follow the edit?
 
-This needs no weights: the output is begun with the edited reasoning (`Request.prefill`), and the model continues. A
-model behind a server is called as any model. Its answers are stored with the run, call by call: after an interruption
-no answered call is made again.
+This needs no weights: the output starts with the edited reasoning (`Request.prefill`), and the model continues. A model
+behind a server is called as usual. Its answers are stored with the run, call by call, so that no answered call is
+repeated after an interruption.
 
-An answer that follows the text shows that the text decides there; one that stays is no evidence about activations. For
-local models the same pairs are also patched.
+An answer that follows the text shows that the text decides there; an answer that stays the same is no evidence about
+activations. For local models the same pairs are also patched.
 
 Source: Lanham et al. 2023, Measuring faithfulness in chain-of-thought reasoning (truncation, mistakes, paraphrase).
 """
@@ -66,12 +66,16 @@ _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
 
 @intervention(KIND)
 class ReasoningEdits(OnPairs):
-    """The reasoning of the original of each pair, edited, and the answer that the model then gives.
+    """Edits the reasoning for the original of each pair, and records the answer that the model then gives.
 
-    `own` is the reasoning as it was; `swap` the counterfactual's; `plan` has the counterfactual's moves in place of its
-    own, `coordinates` the counterfactual's cell of what was moved; `prefill` is the beginning of the reasoning with
-    that cell, and the model reasons on; `truncate` has its first half, `empty` nothing of it; `corrupt` another move in
-    place of each; `paraphrase` says the same in other words.
+    * `own`: the reasoning unchanged.
+    * `swap`: the reasoning of the counterfactual.
+    * `plan`: the counterfactual's moves replace its own.
+    * `coordinates`: the counterfactual's cell of the moved thing replaces its own.
+    * `prefill`: the start of the reasoning with that cell; the model continues reasoning.
+    * `truncate`, `empty`: the first half of the reasoning, or none of it.
+    * `corrupt`: another move replaces each move.
+    * `paraphrase`: the same content in other words.
     """
 
     needs_weights: ClassVar[bool] = False
@@ -90,19 +94,21 @@ class ReasoningEdits(OnPairs):
         cached = CachedAgent(agent, limit) if local else CachedAgent.stored(agent, limit, subject.store)
         find = find_pairs if local else cached.find_pairs
         pairs = subject.pairs(self.pairs, find=find)
-        kept = [pair for pair in pairs.kept if all(cached.reasoning_of(side.view) is not None for side in pair.sides)]
-        if pairs.kept and not kept:
+        pairs_kept = [
+            pair for pair in pairs.kept if all(cached.reasoning_of(side.view) is not None for side in pair.sides)
+        ]
+        if pairs.kept and not pairs_kept:
             raise ValueError(
                 f"edits of reasoning need reasoning that stands apart from the answer, {agent.name} wrote none in "
                 f"{len(pairs.kept)} pairs: check its settings for reasoning"
             )
-        parts = [kept[begin : begin + _PAIRS_AT_ONCE] for begin in range(0, len(kept), _PAIRS_AT_ONCE)]
+        parts = [pairs_kept[begin : begin + _PAIRS_AT_ONCE] for begin in range(0, len(pairs_kept), _PAIRS_AT_ONCE)]
         units = {" ".join(pair.id for pair in part): (cached, part, local) for part in parts}
         subject.work(units, self._rows)
         return {
             "settings": self.model_dump(mode="json"),
-            "pairs": len(kept),
-            "without reasoning": len(pairs.kept) - len(kept),
+            "pairs": len(pairs_kept),
+            "without reasoning": len(pairs.kept) - len(pairs_kept),
             "left out": dict(pairs.left_out),
         }
 
@@ -209,7 +215,7 @@ class CachedAgent:
         return self.answers[identity]
 
     def check_continues(self, pair: Pair) -> None:
-        """Raise a ValueError where a server does not continue the beginning of an answer.
+        """Raise a ValueError if a server does not continue the beginning of an answer.
 
         On the first grid of a pair it is given its reasoning on the second, so that only the answer is left to
         generate; a server that begins anew reasons again. Local models, and servers that are sent tokens, always
@@ -290,7 +296,7 @@ _TOWARDS: Final = frozenset({"swap", "plan", "coordinates", "prefill", "corrupt"
 
 
 def _edited(name: EditName, original: str, other: str, pair: Pair, rng: np.random.Generator) -> str | None:
-    """Return the edited reasoning; None where there is no place for the edit.
+    """Return the edited reasoning; None if there is no place for the edit.
 
     Args:
         name: the edit, see `ReasoningEdits`.

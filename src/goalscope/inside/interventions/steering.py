@@ -1,8 +1,9 @@
-"""Steering: a direction that represents another cell of goal or agent is added; does the action follow?
+"""Steering: a direction that represents another cell of goal or agent is added. Does the action change accordingly?
 
-A dose is the length of the added vector in units of the difference of the two sides of the pair at the site: norms
-differ by site and layer. Dose 1 of the pair's own difference is a patch. The controls of each direction are random ones
-and that of a probe of shuffled labels, of the same length. The expected action follows from the edited map.
+A dose is the length of the added vector, in units of the difference between the two sides of the pair at the site,
+because norms differ by site and layer. Dose 1 of the pair's own difference is a patch. The controls of each direction,
+of the same length, are random directions and that of a probe of shuffled labels. The expected action follows from the
+edited map.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,12 +55,12 @@ _PAIRS_AT_ONCE: Final = 8  # pairs whose changed prompts are in memory at a time
 
 @intervention(KIND)
 class Steering(OnPairs):
-    """Directions that stand for another cell of goal or agent, added to the original of each pair.
+    """Adds directions that represent another cell of goal or agent to the original of each pair.
 
     `sites` are the cells that differ, and the tokens before and after the reasoning; `layers` are thirds, all, or
-    numbers. `doses` are lengths in units of the site's own difference, `random` the number of random directions of each
-    pair. Directions are learned from `states` grids of each size and density, none of them steered; with `probes`, a
-    run directory, those before and after the reasoning are of the per-cell probes of that run.
+    numbers. `doses` are lengths in units of the site's own difference; `random` is the number of random directions per
+    pair. Directions are learned from `states` grids of each size and density, none of which is steered. With `probes`,
+    a run directory, the directions before and after the reasoning come from the per-cell probes of that run.
     """
 
     headline: ClassVar[Headline] = (
@@ -117,12 +118,12 @@ def steer(
         ValueError: a layer or site that is not there, or a probe of another model, site or layer.
     """
     model = local_model(agent)
-    where: Site = "grid" if site == "changed" else site
+    probe_site: Site = "grid" if site == "changed" else site
     stored_probes = None
     if settings.probes is not None and site in ("pre", "post"):
         side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
         stored_probes = kept_probes(Path(settings.probes), site, layer, model_id(model), side)
-    activations = read_passages(model, states.passages[where], layer)
+    activations = read_passages(model, states.passages[probe_site], layer)
     directions = fit_directions(site, layer, model_id(model), states, activations, seed=settings.seed)
     if stored_probes is not None:
         directions.probe.source.check_same(stored_probes[0].source)
@@ -189,7 +190,7 @@ def _effects(pair: Pair, directions: Directions, plan: _Plan, answer: Answer, be
 
 
 def _still_stated(pair: Pair, before: str, after: str) -> bool | None:
-    """Return whether the cell of the unmoved thing is still written as (row,col), None where it never was."""
+    """Return whether the cell of the unmoved thing is still written as (row,col), None if it never was."""
     grid = pair.sides[0].view.grid
     cell = grid.start if pair.moved == "goal" else grid.goal
     if cell is None:

@@ -1,6 +1,6 @@
 """What can be read from activations: cognitive maps, beliefs, plans and distance, with controls.
 
-`study_inside` is all of it, for one run; the functions that it is made of stand beside it.
+`study_inside` does everything for one run; the functions that it consists of are available separately.
 """
 
 from goalscope.inside.probing.analyses import AnalysisReader, Place, analysis

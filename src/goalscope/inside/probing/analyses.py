@@ -91,23 +91,23 @@ def analysis(
     headline: Sequence[tuple[str, Mapping[str, Any]]] = (),
     pick: Callable[[Sequence[str]], str] = min,
 ) -> Callable[[Compute], Compute]:
-    """Return a decorator that registers an analysis; ``analysis: inside: reads:`` of a study then names it.
+    """Return a decorator that registers an analysis, which ``analysis: inside: reads:`` of a study can name.
 
-    It stands above a function of the reader, the place (site, layer) and the inputs of probes there: ``[N, F]``
-    activations of the agent's model and of each random network, the true classes of all cells, training and test grids.
-    It returns rows, each with a grid as its cluster. Where they have no tags of their own they get those of the place,
-    ``head`` (the name) and ``control: none``.
+    It decorates a function with these parameters: the reader, the place (site, layer), and the inputs of probes there
+    (``[N, F]`` activations of the agent's model and of each random network, the true classes of all cells, training and
+    test grids). The function returns rows, each with a grid as its cluster. Rows without tags of their own get those of
+    the place, ``head`` (the name) and ``control: none``.
 
     Args:
         name, title, headline, pick: see `ActivationAnalysis`.
 
     Raises:
-        ValueError: a name that is taken.
+        ValueError: if the name is taken.
     """
 
     def add(compute: Compute) -> Compute:
-        found = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
-        registry.register("analysis", name, made_of=compute)(found)
+        analysis = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
+        registry.register("analysis", name, made_of=compute)(analysis)
         return compute
 
     return add
@@ -148,8 +148,10 @@ class ProbeDataset:
     @property
     def places(self) -> list[Place]:
         """All sites and layers, the middle layer of each site first."""
-        others = [layer for layer in self.layers if layer != self.middle]
-        return [(site, self.middle) for site in self.sites] + [(site, layer) for site in self.sites for layer in others]
+        other_layers = [layer for layer in self.layers if layer != self.middle]
+        return [(site, self.middle) for site in self.sites] + [
+            (site, layer) for site in self.sites for layer in other_layers
+        ]
 
     def summary(self) -> dict[str, int]:
         """Return numbers of steps and grids."""
@@ -309,7 +311,7 @@ class AnalysisReader:
 
     @cached_property
     def tokens(self) -> LensSteps | None:
-        """The tokens of the actions; None where they are ambiguous and the reading was not requested by name."""
+        """The tokens of the actions; None if they are ambiguous and the reading was not requested by name."""
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
         except ValueError as error:
@@ -365,5 +367,5 @@ def place_name(place: Place) -> str:
 
 def _placed(rows: Rows, name: str, place: Place) -> Rows:
     """Return rows with the tags of a place and a form of probe, the name of the analysis, where they have none."""
-    own = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
-    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own.items() if tag not in rows.tags})
+    own_tags = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
+    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own_tags.items() if tag not in rows.tags})

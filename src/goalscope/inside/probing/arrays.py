@@ -1,4 +1,4 @@
-"""Activations that were captured elsewhere as the inputs of probes: arrays, and the grids that they belong to."""
+"""Activations captured elsewhere as inputs of probes: arrays, and the grids that they belong to."""
 
 import itertools
 from collections import defaultdict
@@ -45,35 +45,34 @@ def from_arrays(
     frame: int | None = None,
     encoder: Any = None,
 ) -> ProbeInputs:
-    """Return activations that were captured elsewhere as inputs of `probe_cells` and similar functions.
+    """Return activations captured elsewhere as inputs for `probe_cells` and similar functions.
 
-    Rows of one grid are on one side of the split. With states, rows of equal worlds are of one grid. Where the worlds
-    themselves show the agent, rows of equal walls and goal are, whatever the agent's cell: in empty rooms each goal
+    Rows of one grid are on one side of the split. If states are given, rows of equal worlds share a grid. If the worlds
+    themselves show the agent, rows with equal walls and goal do, whatever the agent's cell: in empty rooms each goal
     cell would then be a grid of its own, so name the grids.
 
     Args:
-        activations: ``[N, D]``, or ``[N, P, D]`` for P positions of each step; any floating type (16 bits too), whole
-            numbers, or features of a sparse autoencoder as a sparse matrix. Or a mapping of such by (site, layer).
-        worlds: N grids, or their texts, each whole: with its goal, without fog.
-        states: N cells (row, col) of the agent, or states where keys and doors count; by default where the grids show
-            it.
-        random: (kind, seed) -> the same of a random network, row by row; kinds as in
+        activations: ``[N, D]``, or ``[N, P, D]`` for P positions per step; any floating type (also 16 bits), integers,
+            or features of a sparse autoencoder as a sparse matrix. Or a mapping of such arrays by (site, layer).
+        worlds: N grids, or their texts, each complete: with its goal and without fog.
+        states: N cells (row, col) of the agent, or full states if there are keys and doors; by default from the grids.
+        random: (kind, seed) -> the same arrays for a random network, row by row; for the kinds see
             `goalscope.agents.models.initialisation.RANDOM_WEIGHTS`.
-        site, layer: where a single array was taken; a probe refuses those of other places.
-        model: what the model is called; a probe refuses those of other models.
-        grids: N names of the grids, in place of what the worlds say.
-        episodes: N names of the episodes, whose steps follow one another; by default each row is its own.
-        density: N wall densities that the grids were made with, which splits keep apart; unknown by default.
+        site, layer: origin of a single array; a probe refuses arrays of other places.
+        model: name of the model; a probe refuses arrays of other models.
+        grids: N names of the grids, instead of deriving grids from the worlds.
+        episodes: N names of the episodes, whose steps are contiguous; by default each row is its own episode.
+        density: N wall densities of the grids, which splits balance; unknown by default.
         reasoning: N texts written before the answer, for the text-only control.
-        test: share of the grids of each kind that is tested.
+        test: share of the grids of each kind used for testing.
         seed: root seed of the split.
-        frame: side of the square that grids are padded to; by default that of the largest.
-        encoder: anything with ``encode(x)``, such as a sparse autoencoder: a tensor ``[n, P, D]`` float32 in, one
-            ``[n, P, F]`` out. Probes read what it makes of all activations, those of random networks too.
+        frame: side of the square that grids are padded to; by default that of the largest grid.
+        encoder: an object with ``encode(x)``, such as a sparse autoencoder, that maps a tensor ``[n, P, D]`` float32 to
+            ``[n, P, F]``. Probes then read the encoded activations, also for random networks.
 
     Raises:
-        ValueError: arrays of other shapes or types, numbers that are not finite, an agent in a wall, two equal rows,
-            random networks that are the model itself; names the row.
+        ValueError: for wrong shapes or types, numbers that are not finite, an agent in a wall, two equal rows, or a
+            random network that is the model itself; the message names the row.
     """
     places = dict(activations) if isinstance(activations, Mapping) else {(site, layer): activations}
     if not places:

@@ -153,7 +153,7 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its cell", "decoded
         goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells, Manhattan).
         Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns without an
-        action". NaN where a denominator is empty, or where no other grid of that size and density is there to take
+        action". NaN if a denominator is empty, or where no other grid of that size and density is there to take
         beliefs from.
 
     Raises:
@@ -171,10 +171,10 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
 
 
 def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int64], grids: Grids) -> Iterator[Measured]:
-    taken, true = decisions.taken, decisions.is_optimal
+    taken_actions, true = decisions.taken, decisions.is_optimal
 
-    def share(above: npt.NDArray[Any], below: npt.NDArray[Any] = taken) -> npt.NDArray[np.float64]:
-        return grids.ratio_of_sums(above * taken, below * taken)
+    def share(above: npt.NDArray[Any], below: npt.NDArray[Any] = taken_actions) -> npt.NDArray[np.float64]:
+        return grids.ratio_of_sums(above * taken_actions, below * taken_actions)
 
     yield TRUTH, "share", share(true), {}
     weights = _weights(beliefs)
@@ -188,8 +188,13 @@ def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int6
         distance = np.abs(getattr(beliefs.maps, thing) - true_cell).sum(axis=1)
         yield f"decoded {thing} at its cell", "share", share(distance == 0), {}
         yield f"decoded {thing}'s distance", "cells", share(distance), {}
-    wrong = taken & ~decisions.chosen(beliefs.optimal)
-    masks = {ACTIONS: taken, WRONG: taken & ~true, WRONG_ON_MAP: wrong, "turns without an action": ~taken}
+    wrong = taken_actions & ~decisions.chosen(beliefs.optimal)
+    masks = {
+        ACTIONS: taken_actions,
+        WRONG: taken_actions & ~true,
+        WRONG_ON_MAP: wrong,
+        "turns without an action": ~taken_actions,
+    }
     for name, mask in masks.items():
         yield name, "steps", grids.sums(mask), {}
 
@@ -228,7 +233,7 @@ def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
 def _shuffled(
     weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the mean over the other grids of the same kind, each the mean of its states; NaN where there are none."""
+    """Return the mean over the other grids of the same kind, each the mean of its states; NaN if there are none."""
     grid_codes, first = np.unique(grids, return_index=True)
     grid_means, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
     np.add.at(grid_means, grids, weights / np.bincount(grids)[grids][:, None])
@@ -312,18 +317,18 @@ def compare_beliefs(
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})
     middle = layers[len(layers) // 2]
-    parts, shown = [], []
+    parts, maps = [], []
     for entry, tags, posteriors in maps_of(data, fitted, suite, device):
         for reading, posterior in posteriors.items():
             beliefs = read_beliefs(posterior)
             map_tags: Mapping[str, Tag] = {**tags, "reading": reading}
             parts.append(belief_rows(beliefs, tested, map_tags))
             if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
-                shown += choose_maps(beliefs, tested, map_tags)
+                maps += choose_maps(beliefs, tested, map_tags)
     rows = Rows.concatenate(parts)
     differences = rows.where(rows.known(DIFFERENCES))
     kinds = [kind for kind in RANDOM_WEIGHTS if any(control == kind for _, control in suite)]
-    return Rows.concatenate([rows, *(difference_rows(differences, kind) for kind in kinds)]), shown
+    return Rows.concatenate([rows, *(difference_rows(differences, kind) for kind in kinds)]), maps
 
 
 def maps_of(
@@ -358,14 +363,14 @@ def maps_of(
 
 def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
     """Return one state of each verdict that occurs, by `RULE`."""
-    taken, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
+    taken_actions, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
     size, density = decisions.shape.max(axis=1), decisions.density
     middle = [_middle(size), _middle(density[~np.isnan(density)])]
     gap = np.where(np.isnan(density), np.inf, np.abs(density - middle[1]))
     # The last key counts most.
     ranked = np.lexsort((decisions.step, decisions.episode_id.astype(str), gap, np.abs(size - middle[0])))
     chosen_maps = []
-    masks = (taken & true, taken & ~true & decoded, taken & ~true & ~decoded)
+    masks = (taken_actions & true, taken_actions & ~true & decoded, taken_actions & ~true & ~decoded)
     for verdict, mask in zip(VERDICTS, masks, strict=True):
         for index in ranked[mask[ranked]][:1]:
             episode, step = str(decisions.episode_id[index]), int(decisions.step[index])

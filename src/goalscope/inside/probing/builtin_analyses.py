@@ -124,8 +124,8 @@ def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     decoders = reader.declared.decoders
     layers, settings = decoders.layers, reader.fit_settings(PlanSettings, decoders)
     main = (sorted(layers)[(len(layers) - 1) // 2],)
-    beside = layers if reader.declared.table == "complete" else main
-    kinds: dict[str, Any] = {"beside": beside, "stepwise": decoders.stepwise, "settings": settings}
+    beside_layers = layers if reader.declared.table == "complete" else main
+    kinds: dict[str, Any] = {"beside": beside_layers, "stepwise": decoders.stepwise, "settings": settings}
     fit_plans = partial(probe_plans, plans=reader.executed, layers=layers if reader.full(place) else main, **kinds)
     # The planner is not fitted: it is scored on the test maps alone, and no probe was fitted on those.
     activations = data.activations[0]

@@ -1,6 +1,6 @@
 """How scores of probes grow with the training grids and with the head, and how short probes make a map's description.
 
-A claim that nothing can be decoded needs a flat curve: with few grids a probe fails whatever the activations hold.
+A claim that nothing can be decoded needs a flat curve: with few grids a probe fails regardless of the activations hold.
 
 The description length is that of an online code. Sender and receiver know the activations and the shape of every grid,
 and both fit the same probe to the blocks of grids that were sent before; it codes the next block. A code is short where
@@ -90,37 +90,37 @@ def learning_curve(
     settings: FitSettings | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Rows:
-    """Score probes that are trained on more and more of the training grids, in nested random subsets.
+    """Score probes trained on more and more of the training grids, in nested random subsets.
 
     Args:
-        data: what is read, the truth and the split; tested grids stay the same.
-        grids: numbers of training grids, rising.
+        data: activations, truth and split; the test grids stay the same.
+        grids: ascending numbers of training grids.
         heads: heads of cells.
-        seeds: of the draws of subsets.
+        seeds: seeds for drawing the subsets.
         settings: how probes are trained.
         progress: called with (done, total) fits of all heads.
 
     Returns:
-        Rows of `CURVE_MEASURES`, as `score_cells` makes them, with the tags "training grids" and "draw". Undetermined
-        cells are those of the whole training part, for all subsets alike. Intervals over grids and draws
-        (`goalscope.stats.estimate_rows`) are conditional on the training part: all draws of the whole of it are one.
+        Rows of `CURVE_MEASURES`, as from `score_cells`, with the tags "training grids" and "draw". For all subsets,
+        undetermined cells are those of the whole training part. Intervals over grids and draws
+        (`goalscope.stats.estimate_rows`) are conditional on the training part: draws of the whole part count as one.
 
     Raises:
-        ValueError: numbers that do not rise, or more grids than the training part has.
+        ValueError: if the numbers do not ascend, or exceed the training part.
     """
-    used, cells, split = settings or FitSettings(), data.cells, data.split
+    fit_settings, cells, split = settings or FitSettings(), data.cells, data.split
     pool = check_counts(cells, split, grids)
     test_cells, masks = cells.where(split.test), undetermined(cells, split.train)
 
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
-        scored = score_cells(probe.predict(features, device=used.device), test_cells, about, undetermined=masks)
+    def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterator[Rows]:
+        scored = score_cells(probe.predict(features, device=fit_settings.device), test_cells, tags, undetermined=masks)
         yield scored.where(scored.among("measure", CURVE_MEASURES) & scored.among("reading", ["natural"]))
 
     rows = []
     for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in grids):
         chosen = set(nested_order(cells, pool, CURVE, seed)[:count])
         subset = _trained_on(data, split.train & of_grids(cells.cluster, chosen), split.test)
-        scored = _fitted(subset, heads, ["none"], score, used)
+        scored = _fitted(subset, heads, ["none"], score, fit_settings)
         rows.append(_tagged(scored, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
         progress(number + 1, len(seeds) * len(grids))
     return Rows.concatenate(rows)
@@ -203,7 +203,7 @@ def description_length(
     Raises:
         ValueError: too few grids for so many blocks.
     """
-    used, cells = settings or FitSettings(), data.cells
+    fit_settings, cells = settings or FitSettings(), data.cells
     names = set(cells.cluster.tolist())
     ends = [round(len(names) * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
     if blocks < 2 or ends[0] < 2 or not orders:
@@ -212,10 +212,10 @@ def description_length(
             f"blocks of {len(names)} grids: give at least {2**blocks} grids, or fewer blocks"
         )
 
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
+    def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterator[Rows]:
         true_cells = replace(cells, labels=truth.values).where(truth.test)
-        bits = code_bits(probe.predict(features, device=used.device), true_cells)
-        yield _bits_rows(bits, true_cells, {name: value for name, value in about.items() if name != "probe"})
+        bits = code_bits(probe.predict(features, device=fit_settings.device), true_cells)
+        yield _bits_rows(bits, true_cells, {name: value for name, value in tags.items() if name != "probe"})
 
     rows = []
     for number, seed in enumerate(orders):
@@ -224,7 +224,7 @@ def description_length(
         coded = []
         for block in range(1, blocks):
             sent = np.any(parts[:block], axis=0)
-            scored = _fitted(_trained_on(data, sent, parts[block]), heads, controls, score, used)
+            scored = _fitted(_trained_on(data, sent, parts[block]), heads, controls, score, fit_settings)
             coded.append(scored.select(measure=BITS))
             progress(number * (blocks - 1) + block, len(orders) * (blocks - 1))
         first_block = cells.where(parts[0])
@@ -258,11 +258,11 @@ def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "lay
     position = codes.select(head="position", control="none")
     if not len(position):
         raise ValueError("compression must have the code of the position alone beside it, add the head position")
-    others = codes.where(~codes.among("head", ["position"]))
+    other_codes = codes.where(~codes.among("head", ["position"]))
     position_bits = dict(zip(zip(position.cluster, position["order"], strict=True), position.value, strict=True))
     groups = []
-    for group in estimate_rows(others, by=by):
-        own_rows = others.select(**{name: value for name, value in group.key.items() if name != "measure"})
+    for group in estimate_rows(other_codes, by=by):
+        own_rows = other_codes.select(**{name: value for name, value in group.key.items() if name != "measure"})
         bits = [position_bits[key] for key in zip(own_rows.cluster, own_rows["order"], strict=True)]
         ratio = estimate_pooled(bits, own_rows.value, own_rows.cluster, unit="ratio", bounds=(0.0, np.inf))
         groups.append(Grouped(key={**group.key, "measure": "compression"}, estimate=ratio))

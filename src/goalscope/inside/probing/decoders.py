@@ -102,8 +102,8 @@ class Stepwise(Decoder):
 
     The vector of the token at place t - 1, or of the beginning, is added to the query of place t, and each place sees
     those before it alone. Trained on the true tokens before each place; a plan is decoded place by place, from the
-    likeliest tokens. Its later places can be continued from the earlier ones, whatever the activations hold: read it
-    beside the one-shot decoder and the same controls.
+    likeliest tokens. Its later places can be continued from the earlier ones, regardless of the activations hold: read
+    it beside the one-shot decoder and the same controls.
 
     Source: behavioural and representational evaluation, section 5.3 (why it was not used there), and the post.
     """
@@ -116,20 +116,20 @@ class Stepwise(Decoder):
         """Return the scores given the true tokens before each place, ``[Q, B, T, K]``."""
         begin = torch.full_like(values[:, :, :1], self.sizes.classes)
         earlier = values[:, :, :-1]
-        given = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
-        return self._given(weights, vectors, given)
+        inputs = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
+        return self._features(weights, vectors, inputs)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
         """Return the scores given the likeliest tokens before each place, ``[Q, B, T, K]``."""
         shape = (len(weights["queries"]), vectors.shape[1], self.sizes.outputs)
-        given = torch.full(shape, self.sizes.classes, device=vectors.device)
-        scored = self._given(weights, vectors, given)
+        inputs = torch.full(shape, self.sizes.classes, device=vectors.device)
+        scored = self._features(weights, vectors, inputs)
         for place in range(1, self.sizes.outputs):
-            given[:, :, place] = scored[:, :, place - 1].argmax(dim=-1)
-            scored = self._given(weights, vectors, given)
+            inputs[:, :, place] = scored[:, :, place - 1].argmax(dim=-1)
+            scored = self._features(weights, vectors, inputs)
         return scored
 
-    def _given(self, weights: Mapping[str, Tensor], vectors: Tensor, tokens: Tensor) -> Tensor:
+    def _features(self, weights: Mapping[str, Tensor], vectors: Tensor, tokens: Tensor) -> Tensor:
         probes = torch.arange(len(tokens), device=tokens.device)[:, None, None]
         hidden = weights["queries"][:, None] + weights["tokens"][probes, tokens]
         return self._scored(weights, vectors, hidden, causal=True)

@@ -53,26 +53,28 @@ def probe_distances(
     tags: Mapping[str, Tag] | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit every head with every control on one split, and score all of them beside their baselines.
+    """Fit every head with every control on one split, and score all of them and their baselines.
 
-    Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
-    on the decoded map (``maps``), and on the true map (control "true map": no probe, but direct access to the grid).
+    Baselines: the mean of the training grids; and a line fitted on them from the Manhattan distance between agent and
+    goal,
+    either on the decoded map (``maps``) or on the true map (control "true map", which accesses the grid directly).
     Every grid has equal weight in them, as in scores.
 
     Args:
         data, maps, settings, tags, callbacks: see `probe_plans`.
-        distances: ``[N]`` steps, see `label_distances`; steps without one (NaN) are left out.
+        distances: ``[N]`` steps, see `label_distances`; steps without a distance (NaN) are left out.
         heads: registered heads of a number.
-        controls: some of `PLAN_CONTROLS`, "none" among them.
+        controls: some of `PLAN_CONTROLS`, including "none".
 
     Rows, see `score_distance`, are tagged by head (also "mean", "manhattan"), control (also "true map"), site, layer.
 
     Raises:
-        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+        ValueError: if controls are unknown, steps do not match, or data for a control is missing; the message says how
+            to get it.
 
     Source: behavioural and representational evaluation, Appendix E.3 (linear and MLP probes, label by shortest path).
     """
-    used, cells = settings or FitSettings(), data.cells
+    fit_settings, cells = settings or FitSettings(), data.cells
     check_shape("distances", distances, "N", {"N": len(cells)})
     check_controls(controls)
     for name, part in data.split.parts:
@@ -82,13 +84,15 @@ def probe_distances(
                 "more grids, or leave the reading out"
             )
 
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        predicted = probe.predict_number(features, device=used.device)
-        yield score_distance(predicted, truth.values[truth.test], cells.where(truth.test), about)
+    def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterable[Rows]:
+        predicted = probe.predict_number(features, device=fit_settings.device)
+        yield score_distance(predicted, truth.values[truth.test], cells.where(truth.test), tags)
 
-    truth_of = truths(distances, data, controls, seed=used.seed, known=~np.isnan(distances))
+    truth_of = truths(distances, data, controls, seed=fit_settings.seed, known=~np.isnan(distances))
     suite = [(head, control) for control in controls for head in heads]
-    fitted = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
+    fitted = fit_suite(
+        data, suite, truth_of, score, target="distance", settings=fit_settings, callbacks=callbacks, tags=tags
+    )
     train, test = truth_of["own"].train, truth_of["own"].test
     train_target, target, true_cells, in_split = distances[train], distances[test], cells.where(test), train | test
     nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
@@ -141,7 +145,7 @@ def score_distance(
 def summarise_distance(rows: Rows, by: Sequence[str] = BY) -> list[Grouped]:
     """Return mean absolute error and R^2 of each probe and baseline with their intervals over grids.
 
-    R^2 is one less the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
+    R^2 is one minus the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
     """
     by_distance = rows.known("distance")
     selected = rows.where(by_distance if "distance" in by else ~by_distance)
@@ -163,7 +167,7 @@ def r_squared(
     clusters: Sequence[Any] | npt.NDArray[Any],
     draws: npt.NDArray[np.object_] | None = None,
 ) -> Estimate:
-    """Return one less the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
+    """Return one minus the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
 
     With several ``draws``, the seeds of a random control, each grid has a pair for each of them, and the interval is
     that of the linearised ratio over grids and seeds.
@@ -250,8 +254,8 @@ def cross_fitted(
     Raises:
         ValueError: fewer than two training grids, or what `probe_cells` refuses.
     """
-    used = settings or FitSettings()
-    fold = grid_folds(data.cells, data.split.train, folds=FOLDS, seed=used.seed)
+    fit_settings = settings or FitSettings()
+    fold = grid_folds(data.cells, data.split.train, folds=FOLDS, seed=fit_settings.seed)
     own_data = replace(data, random={})
     parts = {"general": (data.split, fold < 0)}
     count = int(fold.max()) + 1
@@ -269,14 +273,14 @@ def cross_fitted(
         fitted = probe_cells(
             replace(own_data, split=split),
             suite=((head, "none"),),
-            settings=used,
+            settings=fit_settings,
             scope=scope,
             callbacks=callbacks,
             scored=False,
         )
         for activations in data.activations:
             predictions = fitted.probe(head, activations, scope=scope).predict(
-                activations.where(decoded), device=used.device
+                activations.where(decoded), device=fit_settings.device
             )
             posteriors[activations.site, activations.layer][decoded] = predictions.maps("natural")
     return {place: decode_maps(posterior) for place, posterior in posteriors.items()}

@@ -1,7 +1,7 @@
-"""Maps are decoded from the activations before the first action of each episode.
+"""Decode maps from the activations before the first action of each episode.
 
-They are decoded only on grids that their probe was not fitted on: the action that a belief is compared with does not
-enter the belief.
+They are decoded only on grids on which their probe was not fitted. The action with which a belief is compared does not
+influence the belief.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class FirstSteps:
             ``[N, n, n, K]`` probabilities of the classes of all cells at natural frequencies.
         probes, fitted: control -> content id of the probe; controls whose probe was fitted now.
         settings: settings of the fit: fraction tested, seed, how probes are trained, numbers of steps and grids.
-        missing: why there is no random network, and the command that makes it possible; "" where there is one.
+        missing: why there is no random network, and the command that makes it possible; "" if there is one.
     """
 
     site: str
@@ -77,16 +77,16 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
         if not all(issubclass(world.view, GridView) for world in store.worlds()):
             raise ValueError(f"beliefs are maps of grids, but worlds of {store.path} are task worlds: they have none")
         settings = _read_last(store, site, layer)
-        own = choose_capture(store, site_name, layer, None, None, None, settings.agent)
+        capture = choose_capture(store, site_name, layer, None, None, None, settings.agent)
         # A capture of the agent with a matching one of a random network is preferred.
-        alike = (own, *_alike(store, own, site_name, layer))
-        with_random = [(item, _strictest(store, item, site_name, layer, settings)) for item in alike]
-        own, control = next(((item, random) for item, random in with_random if random), with_random[0])
-    sites = tuple(name for name in settings.wanted_sites if name in own.sites)
+        candidates = (capture, *_matching_captures(store, capture, site_name, layer))
+        with_random = [(item, _strictest(store, item, site_name, layer, settings)) for item in candidates]
+        capture, control = next(((item, random) for item, random in with_random if random), with_random[0])
+    sites = tuple(name for name in settings.wanted_sites if name in capture.sites)
     changes = {"sites": sites if site in sites else (site,), "layers": (layer,), "by_size": False}
     settings = settings.model_copy(update=changes)
     with Store(run, "w") as store:
-        dataset = probe_dataset(store, {OWN: own, **control}, (layer,), settings, shuffled=False)
+        dataset = probe_dataset(store, {OWN: capture, **control}, (layer,), settings, shuffled=False)
         if dataset.doors:
             raise ValueError(
                 f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
@@ -106,30 +106,30 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
         )
     if any(not np.array_equal(item.episode_id, episodes) for item in vectors.values()):
         raise ValueError(
-            f"the random network must have been captured at the same steps as {own.agent}, {store.path} holds others: "
-            "the files of a capture are damaged, run it again"
+            f"{store.path}: the random network was captured at other steps than {capture.agent}: a capture's files are "
+            "damaged, run it again"
         )
     predictions = {name: probes[name].predict(item, device="cpu") for name, item in vectors.items()}
     return FirstSteps(
         site=site,
         layer=layer,
-        agent=own.agent,
+        agent=capture.agent,
         episode_id=episodes,
         posteriors={name: item.maps("natural") for name, item in predictions.items()},
         probes={name: probe.id for name, probe in probes.items()},
         fitted=fitted,
         settings=settings.model_dump(mode="json", include={"test", "seed", "probes"}) | dataset.summary(),
-        missing="" if control else _missing(Path(run), own, site_name, layer),
+        missing="" if control else _missing(Path(run), capture, site_name, layer),
     )
 
 
 def _read_last(store: Store, site: str, layer: int) -> Inside:
     """Return the last settings used at a site and layer, else those of the run's study, else the defaults."""
     notes = noted(store, INFO)
-    for about in (notes[name] for name in dict.fromkeys((*READS, *notes)) if notes.get(name) is not None):
+    for note in (notes[name] for name in dict.fromkeys((*READS, *notes)) if notes.get(name) is not None):
         try:
-            if site in about["sites"] and layer in about["layers"]:
-                return Inside.parse({**about["settings"], "agent": about["agent"]}, f"what was read of {store.path}")
+            if site in note["sites"] and layer in note["layers"]:
+                return Inside.parse({**note["settings"], "agent": note["agent"]}, f"what was read of {store.path}")
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"{store.path} must hold how its activations were read as goalscope does, but: {error!r}; read them "
@@ -138,13 +138,18 @@ def _read_last(store: Store, site: str, layer: int) -> Inside:
     return declared_in(store) or Inside()
 
 
-def _strictest(store: Store, own: Capture, site: Site, layer: int, settings: Inside) -> dict[Network, Capture]:
+def _strictest(store: Store, capture: Capture, site: Site, layer: int, settings: Inside) -> dict[Network, Capture]:
     """Return a capture of the same steps from the strictest random network there is, that of a wanted seed first."""
     entries = [
         entry
         for entry in captures(store)
-        if entry.untrained is not None and entry.complete and (entry.plan, entry.agent_id) == (own.plan, own.agent_id)
-        if site in entry.sites and layer in entry.layers and entry.width == own.width and entry.model != own.model
+        if entry.untrained is not None
+        and entry.complete
+        and (entry.plan, entry.agent_id) == (capture.plan, capture.agent_id)
+        if site in entry.sites
+        and layer in entry.layers
+        and entry.width == capture.width
+        and entry.model != capture.model
     ]
 
     def rank(entry: Capture) -> tuple[int, bool, int, str]:
@@ -154,21 +159,22 @@ def _strictest(store: Store, own: Capture, site: Site, layer: int, settings: Ins
     return {(entry.random_weights, entry.untrained): entry for entry in sorted(entries, key=rank)[:1]}
 
 
-def _alike(store: Store, own: Capture, site: Site, layer: int) -> list[Capture]:
+def _matching_captures(store: Store, capture: Capture, site: Site, layer: int) -> list[Capture]:
     """Return the captures of other steps of the same place, by the same model."""
     return [
         entry
         for entry in captures(store)
         if entry.complete
-        and (entry.model, entry.agent_id, entry.device, entry.dtype) == (own.model, own.agent_id, own.device, own.dtype)
+        and (entry.model, entry.agent_id, entry.device, entry.dtype)
+        == (capture.model, capture.agent_id, capture.device, capture.dtype)
         if site in entry.sites and layer in entry.layers
-        if entry.plan == plan_id(store, entry.agent_id, entry.scope) != own.plan
+        if entry.plan == plan_id(store, entry.agent_id, entry.scope) != capture.plan
     ]
 
 
-def _missing(run: Path, own: Capture, site: Site, layer: int) -> str:
-    scope = f" --scope {own.scope}" if own.scope != "all" else ""
-    how = f"--sites {site} --agent {quote(own.agent)}{scope} --layers {layer} --untrained 0"
+def _missing(run: Path, capture: Capture, site: Site, layer: int) -> str:
+    scope = f" --scope {capture.scope}" if capture.scope != "all" else ""
+    how = f"--sites {site} --agent {quote(capture.agent)}{scope} --layers {layer} --untrained 0"
     command = f"goalscope capture {quote(str(run))} {how} --random-weights {STRICTEST[0]}"
     return f"no random network: the model with its weights permuted was not captured there; to have it: {command}"
 

@@ -45,7 +45,7 @@ PER_STACK: Final = 64
 
 Stack = TypeVar("Stack")
 Trained = TypeVar("Trained")
-Passed = Callable[[int], None]
+Advance = Callable[[int], None]
 """Progress callback: the number of finished units of a stack."""
 
 
@@ -68,21 +68,21 @@ class Callbacks:
 def fit(
     problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks | None = None
 ) -> list[Probe]:
-    """Fit problems; those of one company train together, each as it would alone (to rounding).
+    """Fit problems. Compatible problems train together, each with the same result as alone (up to rounding).
 
-    Everything that is learned, the normalisation too, comes from the given training steps alone.
+    Everything that is learned, including the normalisation, comes only from the given training steps.
 
     Args:
-        problems: what to fit, keys all different.
-        settings: how; defaults where left out.
+        problems: what to fit, with all keys different.
+        settings: how to fit; missing settings have defaults.
         callbacks: source of stored probes, receiver of fitted ones and of progress (in epochs of single layers).
 
     Returns:
         The probes, in the order of the problems.
 
     Raises:
-        ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
-            the probe.
+        ValueError: if two problems have one key, there are too few grids for a validation part, or a fit does not
+            converge; the message names the probe.
     """
     used, hooks = settings or FitSettings(), callbacks or Callbacks()
     keys = [problem.key for problem in problems]
@@ -93,7 +93,10 @@ def fit(
     distinct = {id(problem.features): problem.features.vectors for problem in missing}
     norms = {identity: normalisation(vectors) for identity, vectors in distinct.items()}
     # Stored probes have their place in a stack, too: an interrupted fit goes on with the stacks that it began with.
-    planned = [[one for one in stack if one.key not in probes] for stack in stacks(problems if missing else [], used)]
+    planned = [
+        [problem for problem in stack if problem.key not in probes]
+        for stack in stacks(problems if missing else [], used)
+    ]
     plan_of = {problem.key: stack for stack in planned for problem in stack}
     for fit_settings, group in _groups([stack for stack in planned if stack], norms, used, hooks):
         for stack, trained in _trained(group, norms, fit_settings, hooks):
@@ -115,15 +118,15 @@ def fit(
 
 
 def _groups(
-    planned: Sequence[list[Problem]], norms: Mapping[int, Norm], used: FitSettings, hooks: Callbacks
+    planned: Sequence[list[Problem]], norms: Mapping[int, Norm], fit_settings: FitSettings, hooks: Callbacks
 ) -> list[tuple[FitSettings, list[list[Problem]]]]:
     """Return stacks by the settings that each is fitted with: trained problems with the best decay on inner grids."""
-    modules = {problem.key: problem.module(used) for stack in planned for problem in stack}
+    modules = {problem.key: problem.module(fit_settings) for stack in planned for problem in stack}
     solved = [stack for stack in planned if hasattr(modules[stack[0].key], "solve")]
     trained = [stack for stack in planned if not hasattr(modules[stack[0].key], "solve")]
     losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for stack in trained for problem in stack}
-    for penalty in used.penalties:
-        inner = replace(used, decay=penalty, validation=used.validation or INNER)
+    for penalty in fit_settings.penalties:
+        inner = replace(fit_settings, decay=penalty, validation=fit_settings.validation or INNER)
         for stack, trained_stack in _trained(trained, norms, inner, hooks):
             for problem, loss in zip(stack, trained_stack.loss, strict=True):
                 losses[problem.key][penalty] = loss
@@ -132,13 +135,13 @@ def _groups(
         parts: dict[FitSettings, list[Problem]] = {}
         for problem in stack:
             by_penalty = losses[problem.key]
-            decay = min(by_penalty, key=by_penalty.__getitem__, default=used.decay)
-            validation = used.validation if getattr(modules[problem.key], "early", True) else 0.0
-            parts.setdefault(replace(used, decay=decay, validation=validation), []).append(problem)
+            decay = min(by_penalty, key=by_penalty.__getitem__, default=fit_settings.decay)
+            validation = fit_settings.validation if getattr(modules[problem.key], "early", True) else 0.0
+            parts.setdefault(replace(fit_settings, decay=decay, validation=validation), []).append(problem)
         for settings, part in parts.items():
             groups.setdefault(settings, []).append(part)
     # What is solved comes first: it takes little time.
-    return [(used, solved), *groups.items()]
+    return [(fit_settings, solved), *groups.items()]
 
 
 def _trained(
@@ -150,8 +153,8 @@ def _trained(
         for stack in planned
     ]
 
-    def train(stack: Sequence[Problem], passed: Passed) -> _Trained:
-        return _train(stack, [norms[id(problem.features)] for problem in stack], settings, passed)
+    def train(stack: Sequence[Problem], advance: Advance) -> _Trained:
+        return _train(stack, [norms[id(problem.features)] for problem in stack], settings, advance)
 
     def send(stack: Sequence[Problem]) -> Future[_Trained]:
         assert hooks.pool is not None
@@ -173,7 +176,7 @@ class Work(Generic[Stack]):
 
 def train_stacks(
     work: Sequence[Work[Stack]],
-    train: Callable[[Stack, Passed], Trained],
+    train: Callable[[Stack, Advance], Trained],
     *,
     device: str,
     progress: Progress,
@@ -196,14 +199,14 @@ def train_stacks(
     done = [0] * len(work)
 
     def job(index: int) -> Trained:
-        def passed(units: int) -> None:
+        def advance(units: int) -> None:
             if stop.is_set():
                 raise CancelledError
             with lock:
                 done[index] = units
                 progress(sum(done), total)
 
-        return train(work[index].stack, passed)
+        return train(work[index].stack, advance)
 
     small = [index for index, item in enumerate(work) if device == "cpu" and item.weights < _ONE_THREAD]
     if elsewhere is not None:
@@ -272,7 +275,7 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
 
 
 def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
-    """Return mean and standard deviation of each input, ``[F]``; 0 where it varies by no more than rounding does.
+    """Return mean and standard deviation of each input, ``[F]``; 0 if it varies by no more than rounding does.
 
     Numbers below the least normal one of float32 (1e-38) have few digits: they count as not varying.
     """
@@ -313,7 +316,7 @@ class _Trained:
     tags: list[Mapping[str, Tag]] = field(default_factory=list)
 
 
-def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings, passed: Passed) -> _Trained:
+def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings, advance: Advance) -> _Trained:
     """Train one stack of Q problems, or solve them."""
     import torch
 
@@ -323,17 +326,19 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     vectors = _vectors(stack, norms, device) if reads else torch.zeros(1, len(first.features), 0)
     if hasattr(module, "solve"):
         inner = replace(settings, validation=(settings.validation or INNER) if reads else 0.0)
-        return _solve(module, stack, vectors, inner, passed)
+        return _solve(module, stack, vectors, inner, advance)
     held_out = validation_rows(first.features.cluster, settings)
     rows, checked = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     targets = first.target.loss([problem.target for problem in stack], device)
-    true = np.stack([one.target.values for one in stack]).astype(np.int64) if hasattr(module, "taught") else None
+    true = (
+        np.stack([problem.target.values for problem in stack]).astype(np.int64) if hasattr(module, "taught") else None
+    )
 
     def loss(weights: Mapping[str, Any], chosen: Any) -> Any:
         if true is None:
             return targets(scores(module, weights, vectors[:, chosen]), chosen)
-        known = torch.tensor(true[:, chosen.cpu().numpy()], device=device)
-        return targets(module.taught(weights, vectors[:, chosen], known), chosen)
+        known_labels = torch.tensor(true[:, chosen.cpu().numpy()], device=device)
+        return targets(module.taught(weights, vectors[:, chosen], known_labels), chosen)
 
     def checked_loss(weights: Mapping[str, Any]) -> Any:
         """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""
@@ -373,19 +378,19 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
             for name, parameter in weights.items():
                 wide = better.view(-1, *[1] * (parameter.ndim - 1))
                 best[name] = torch.where(wide, parameter.detach(), best[name].detach())
-        passed((epoch + 1) * len(stack) * int(getattr(module, "cost", 1)))
+        advance((epoch + 1) * len(stack) * int(getattr(module, "cost", 1)))
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}
     return _Trained(weights=arrays, kept=kept_epoch.tolist(), loss=min_loss.tolist())
 
 
-def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, passed: Passed) -> _Trained:
+def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, advance: Advance) -> _Trained:
     """Solve Q problems one by one."""
     held_out, penalties = validation_rows(stack[0].features.cluster, settings), settings.penalties or PENALTIES
     solutions = []
     for index, problem in enumerate(stack):
         solutions.append(module.solve(vectors[index if len(vectors) > 1 else 0], problem.target, penalties, held_out))
         if problem.registered.reads:
-            passed(index + 1)
+            advance(index + 1)
     weights = {name: np.stack([solution.weights[name] for solution in solutions]) for name in solutions[0].weights}
     return _Trained(weights=weights, tags=[solution.tags for solution in solutions])
 

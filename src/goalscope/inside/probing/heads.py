@@ -9,12 +9,12 @@ the fit of `goalscope.inside.probing.fitting` trains it, several at once. Beside
 * ``initial(seed, name)``: its first weights; without it those that the module is built with, from a fixed seed.
 * ``taught(weights, vectors, values)``: the same scores in training, where the true values ``[Q, B, C]`` may be read
   (-1 where unknown), for a head whose outputs follow from its earlier ones.
-* ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, in place of training. It is given the
+* ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, instead of training. It is given the
   vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to be tried, and which steps
   ``[N]`` are of held-back grids, on which it may choose.
-* ``early``: False where it trains on all grids and keeps the last pass, whatever the settings say of a validation part.
-* ``numbers(batch)``: the largest array of a training step, in numbers; ``cost``: how much longer its steps take than
-  those of others.
+* ``early``: False if it trains on all grids and keeps the last pass, regardless of the settings say of a validation
+part. * ``numbers(batch)``: the largest array of a training step, in numbers; ``cost``: how much longer its steps take
+  than those of others.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def check_device(device: str) -> None:
 
 
 def trains_on(device: str) -> str:
-    """Return the device on which probes train, given that of the model: for "auto" a GPU where there is one.
+    """Return the device on which probes train, given that of the model: for "auto" a GPU if there is one.
 
     Raises:
         ValueError: see `check_device`.
@@ -251,7 +251,7 @@ def coordinates(frame: int) -> npt.NDArray[np.float32]:
 def normalised(
     vectors: npt.NDArray[np.float32], mean: npt.NDArray[np.float32], std: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return ``(vectors - mean) / std``, and 0 where the standard deviation is 0."""
+    """Return ``(vectors - mean) / std``, and 0 if the standard deviation is 0."""
     factor = np.divide(1, std, out=np.zeros_like(std), where=std > 0)
     with np.errstate(over="ignore", invalid="ignore"):  # what is made of it is checked
         return (vectors - mean) * factor

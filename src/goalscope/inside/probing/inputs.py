@@ -1,4 +1,4 @@
-"""Inputs of probes and their controls, and the split into trained and tested grids: always by grid.
+"""Inputs of probes and their controls, and the split into training and test parts, always by grid.
 
 A control is the score of a probe without the knowledge in question, on the same split as the probe itself.
 """
@@ -138,13 +138,13 @@ class Split(Columns):
 
 
 def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
-    """Return a split by grid: of every shape and density the same fraction of grids is tested.
+    """Return a split by grid, in which the same fraction of grids of every shape and density is tested.
 
-    A grid's part depends on the grids and the root seed, not on the order of the steps.
+    A grid's part depends only on the grids and the root seed, not on the order of the steps.
 
     Args:
         cells: the steps.
-        test: fraction of the grids of each kind that is tested, in (0, 1); at least one where there are two or more.
+        test: fraction of the grids of each kind to test, in (0, 1); at least one if there are two or more.
         seed: root seed.
     """
     if not 0 < test < 1:
@@ -264,7 +264,7 @@ class Control:
     ``truth`` is its target, see `inside.probing.truths`; with ``number`` plans and distances have the control, too.
     """
 
-    reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, own: own
+    reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, placed: placed
     truth: TruthName = "own"
     number: bool = False
 
@@ -336,9 +336,9 @@ CONTROLS: Final[Mapping[str, Control]] = {
     "shuffled": Control(truth="shuffled", number=True),
     "control-task": Control(truth="control task", number=True),
     **{kind: Control(reads=_random(kind), number=True) for kind in RANDOM_WEIGHTS},
-    "wall-count": Control(reads=lambda data, own: [Reading(NOWHERE, wall_count(data.cells))]),
-    "input": Control(reads=lambda data, own: [Reading(NOWHERE, input_features(data.cells))]),
-    "text": Control(reads=lambda data, own: [Reading(NOWHERE, text_features(data.cells, data.split.train))]),
+    "wall-count": Control(reads=lambda data, placed: [Reading(NOWHERE, wall_count(data.cells))]),
+    "input": Control(reads=lambda data, placed: [Reading(NOWHERE, input_features(data.cells))]),
+    "text": Control(reads=lambda data, placed: [Reading(NOWHERE, text_features(data.cells, data.split.train))]),
 }
 """The controls by name.
 

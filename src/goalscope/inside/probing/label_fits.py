@@ -54,7 +54,7 @@ class LabelFold:
         return {ACCURACY: (true == commonest).astype(np.float64), BITS: np.zeros(len(true))}
 
     def bits(self, inputs: Any, train: Any, test: Any) -> Array:
-        """Return the bits of each label in the code of the probe; of numbers, less those of a normal distribution."""
+        """Return the bits of each label in the code of the probe; of numbers, minus those of a normal distribution."""
         true = self.labels[test]
         if self.classes:
             return np.asarray(-np.log2(self._chances(inputs, self.labels, train, test)[np.arange(len(true)), true]))
@@ -73,40 +73,40 @@ class LabelFold:
         scaled = (inputs - mean) / np.where(std > 0, std, 1.0)
         groups = np.unique(self.codes[train])
         drawn = stream(self.seed, "label probe", "held back").permutation(groups)
-        held = np.isin(self.codes[train], drawn[: max(1, len(groups) // 5)])
-        return torch.tensor(scaled[train], dtype=torch.float64), scaled[test].astype(np.float64), held
+        is_held_out = np.isin(self.codes[train], drawn[: max(1, len(groups) // 5)])
+        return torch.tensor(scaled[train], dtype=torch.float64), scaled[test].astype(np.float64), is_held_out
 
     def _chances(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> Array:
         """Return ``[M, K]`` probabilities of the tested rows."""
-        vectors, others, held = self._prepared(inputs, train, test)
+        vectors, test_vectors, is_held_out = self._prepared(inputs, train, test)
         weights = self._weights(train)
         prior = np.bincount(labels[train], weights, self.classes) / weights.sum()
         target = SimpleNamespace(
             values=labels[train][:, None], weights=weights, prior=prior, NAMES=tuple(map(str, range(self.classes)))
         )
-        found = solve_classes(vectors, target, PENALTIES, held).weights
+        solution = solve_classes(vectors, target, PENALTIES, is_held_out).weights
         with np.errstate(divide="ignore"):
-            logits = others @ found["act"] + found["bias"] + np.log(prior)
+            logits = test_vectors @ solution["act"] + solution["bias"] + np.log(prior)
         logits -= logits.max(axis=1, keepdims=True)
         return _mixed(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
 
     def _numbers(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> tuple[Array, float]:
         """Return ``[M]`` predicted numbers, and the mean squared error on rows that were held back."""
-        vectors, others, held = self._prepared(inputs, train, test)
+        vectors, test_vectors, is_held_out = self._prepared(inputs, train, test)
         weights, values = self._weights(train), labels[train]
         mean, variance = _moments(values, weights)
         scale = math.sqrt(variance) or 1.0
 
         def fitted(rows: Any, chosen: Sequence[float]) -> Callable[[Any], Array]:
             target = SimpleNamespace(weights=weights[rows], scaled=(values[rows] - mean) / scale)
-            found = solve_numbers(vectors[rows], target, chosen, held[rows])
-            penalties.append(float(str(found.tags["penalty"])))
-            return lambda x: mean + scale * (x @ found.weights["act"] + found.weights["bias"])[:, 0]
+            solution = solve_numbers(vectors[rows], target, chosen, is_held_out[rows])
+            penalties.append(float(str(solution.tags["penalty"])))
+            return lambda x: mean + scale * (x @ solution.weights["act"] + solution.weights["bias"])[:, 0]
 
         penalties: list[float] = []
         predict = fitted(np.ones(len(values), dtype=bool), PENALTIES)
-        error = values[held] - fitted(~held, penalties[:1])(vectors[held].numpy())
-        return predict(others), float(np.average(error**2, weights=weights[held])) or 1e-12 * scale**2
+        error = values[is_held_out] - fitted(~is_held_out, penalties[:1])(vectors[is_held_out].numpy())
+        return predict(test_vectors), float(np.average(error**2, weights=weights[is_held_out])) or 1e-12 * scale**2
 
 
 def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any], tuple[str, ...], Kind]:
@@ -117,7 +117,7 @@ def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any
     if values.shape != (count,):
         raise ValueError(f"y must hold a label for each of {count} rows, got {list(values.shape)}")
     if values.dtype.kind == "O" and any(value is None for value in values.tolist()):
-        raise ValueError("labels must be there, got None: leave these rows out")
+        raise ValueError("labels must not be None: leave these rows out")
     if kind not in (None, "category", "number"):
         raise ValueError(f"kind must be category or number, got {kind!r}")
     numeric = values.dtype.kind in "fiu"
@@ -133,8 +133,10 @@ def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any
     texts = np.array([str(value) for value in values.tolist()], dtype=object)
     classes, codes = np.unique(texts.astype(str), return_inverse=True)
     if not 2 <= len(classes) <= MOST_CLASSES:
-        what = f"{len(classes)}" if len(classes) > 1 else f"{str(classes[0])!r:.80} alone"
-        raise ValueError(f"categories must be from 2 to {MOST_CLASSES}, got {what} (of numbers say kind='number')")
+        classes_in_words = f"{len(classes)}" if len(classes) > 1 else f"{str(classes[0])!r:.80} alone"
+        raise ValueError(
+            f"categories must be from 2 to {MOST_CLASSES}, got {classes_in_words} (of numbers say kind='number')"
+        )
     return codes.astype(np.int64), tuple(classes.tolist()), "category"
 
 
@@ -165,8 +167,8 @@ def check_labelled_groups(codes: npt.NDArray[np.int64], labels: npt.NDArray[Any]
             "that are smaller where their rows are independent"
         )
     if kind == "category":
-        held = {(group, label) for group, label in zip(codes.tolist(), labels.tolist(), strict=True)}
-        in_groups = np.bincount([label for _, label in held])
+        held_out = {(group, label) for group, label in zip(codes.tolist(), labels.tolist(), strict=True)}
+        in_groups = np.bincount([label for _, label in held_out])
         if (in_groups > 1).sum() < 2:
             raise ValueError(
                 f"two categories or more must stand in two groups or more, got {int((in_groups > 1).sum())}: a label "

@@ -1,9 +1,8 @@
-"""Probes of anybody's activations and labels, with their controls: no world is needed.
+"""Probes for any activations and labels, with their controls; no world is needed.
 
-One linear head in closed form (`inside.probing.label_fits`), fitted on some groups of rows and tested on others,
-stands beside the same head on everything that it must beat: the frequencies of the labels, shuffled labels, what is
-known of the position, random networks. Groups weigh alike in fits and scores; intervals are over tested groups and
-seeds.
+One linear head in closed form (`inside.probing.label_fits`) is fitted on some groups of rows and tested on others. It
+is compared with everything that it must beat: the frequencies of the labels, shuffled labels, what the position alone
+tells, and random networks. Groups have equal weight in fits and scores; intervals are over test groups and seeds.
 
 Source: Hewitt and Liang (2019); Voita and Titov (2020), online code; Xu et al. (2020), bits that a family of probes can
 use.
@@ -46,14 +45,14 @@ SCORES: Final[Mapping[str, tuple[str, tuple[float, float]]]] = {
     EXPLAINED: ("share", (-math.inf, 1.0)),
     CODE: ("bits", (-math.inf, math.inf)),
 }
-"""Measure -> unit and bounds. Bits gained: log2 of the probability of the label, less that of its frequency. Explained
-variance: 1 less the squared error over the variance in the training part. Code length: see `probe`."""
+"""Measure -> unit and bounds. Bits gained: log2 of the probability of the label, minus that of its frequency. Explained
+variance: 1 minus the squared error over the variance in the training part. Code length: see `probe`."""
 FREQUENCIES, SHUFFLED, POSITION = "frequencies", "shuffled", "position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeScore:
-    """A score of the probe, of a control, or the difference of both: ``less`` names what was subtracted."""
+    """A score of the probe or of a control, or their difference; then ``less`` names what was subtracted."""
 
     measure: str
     control: str
@@ -63,15 +62,16 @@ class ProbeScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LabelProbe(Records):
-    """A probe beside its controls.
+    """A probe with its controls.
 
     Attributes:
-        label: what was read, for sentences.
+        label: name of the label, for sentences.
         kind: whether labels are categories or numbers.
         classes: the categories; empty for numbers.
-        groups, tested: number of groups, and of those tested.
+        groups: number of groups.
+        tested: number of test groups.
         scores: all scores and differences.
-        notes: what the numbers do not say.
+        notes: caveats.
     """
 
     label: str
@@ -89,54 +89,54 @@ class LabelProbe(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record for each score: measure, control, less, value, low, high, n, groups, unit, note."""
+        """One record per score: measure, control, less, value, low, high, n, groups, unit, note."""
         return [
             {
-                "measure": one.measure,
-                "control": one.control,
-                "less": one.less,
-                "value": one.estimate.value,
-                "low": one.estimate.low,
-                "high": one.estimate.high,
-                "n": one.estimate.n,
-                "groups": one.estimate.clusters,
-                "unit": one.estimate.unit,
-                "note": one.estimate.note,
+                "measure": score.measure,
+                "control": score.control,
+                "less": score.less,
+                "value": score.estimate.value,
+                "low": score.estimate.low,
+                "high": score.estimate.high,
+                "n": score.estimate.n,
+                "groups": score.estimate.clusters,
+                "unit": score.estimate.unit,
+                "note": score.estimate.note,
             }
-            for one in self.scores
+            for score in self.scores
         ]
 
     @property
     def differences(self) -> dict[str, Estimate]:
-        """Control -> the score of the probe less that of the control, in `measure`."""
-        return {one.less: one.estimate for one in self.scores if one.less and one.measure == self.measure}
+        """Control -> the probe's score minus that of the control, in `measure`."""
+        return {score.less: score.estimate for score in self.scores if score.less and score.measure == self.measure}
 
     @property
     def sentence(self) -> str:
-        """What the probe shows, by rule: above a control only where the whole interval of the difference is above 0."""
-        found = self.differences
-        above = [name for name, one in found.items() if one.low > 0]
-        others = [name for name in found if name not in above]
+        """What the probe shows: it is above a control only if the whole interval of the difference is above 0."""
+        differences = self.differences
+        above = [name for name, estimate in differences.items() if estimate.low > 0]
+        not_above = [name for name in differences if name not in above]
         chance = {FREQUENCIES, SHUFFLED}
-        if not any(one.has_interval for one in found.values()):
+        if not any(estimate.has_interval for estimate in differences.values()):
             return f"Whether {self.label} can be read cannot be told: no difference to a control has an interval."
-        if chance & set(others):
-            named = _listed([name for name in others if name in chance])
+        if chance & set(not_above):
+            named = _listed([name for name in not_above if name in chance])
             return f"{self.label} is not shown to be readable: the probe is not shown to be above {named}."
         counts = f"{self.tested} tested groups of {self.groups}"
         text = f"{self.label} is read above {_listed(above)} ({self.measure}, {counts})"
-        text += f"; it is not shown to be above {_listed(others)}" if others else ""
-        lacking = [name for name in (POSITION, "random networks") if not self._asked(name)]
+        text += f"; it is not shown to be above {_listed(not_above)}" if not_above else ""
+        lacking = [name for name in (POSITION, "random networks") if not self._is_requested(name)]
         return text + (f". No {' and no '.join(lacking)} stood beside it." if lacking else ".")
 
-    def _asked(self, name: str) -> bool:
-        known = {FREQUENCIES, SHUFFLED, POSITION}
-        return POSITION in self.differences if name == POSITION else bool(set(self.differences) - known)
+    def _is_requested(self, name: str) -> bool:
+        built_in = {FREQUENCIES, SHUFFLED, POSITION}
+        return POSITION in self.differences if name == POSITION else bool(set(self.differences) - built_in)
 
     def __str__(self) -> str:
         lines = [
-            f"{one.measure}, {one.control}{f' less {one.less}' if one.less else ''}: {one.estimate}"
-            for one in self.scores
+            f"{score.measure}, {score.control}{f' less {score.less}' if score.less else ''}: {score.estimate}"
+            for score in self.scores
         ]
         return "\n".join([self.sentence, *lines, *self.notes])
 
@@ -159,25 +159,26 @@ def probe(
     """Probe activations for labels, with controls.
 
     Args:
-        X: ``[N, D]`` or ``[N, P, D]`` activations, of NumPy, PyTorch or a sparse matrix of SciPy.
-        y: N labels: text, bools and whole numbers are categories, other numbers are numbers.
+        X: ``[N, D]`` or ``[N, P, D]`` activations, from NumPy, PyTorch or a sparse matrix of SciPy.
+        y: N labels. Texts, booleans and integers are categories; other numbers are numbers.
         groups: N names; rows of one group (a prompt, a document, a world) are on one side of the split and count once
-            in intervals. By default each row is a group: say so only of independent rows.
-        position: ``[N]`` or ``[N, Q]`` numbers or names that are known without the activations (a place in the text,
-            a length): the control that reads them alone.
-        random: (kind, seed) -> the same as ``X`` of a random network, row by row: "permuted", "default-init", ...
-        kind: what the labels are, in place of the rule above.
-        label: what they are called in sentences.
-        test: share of the groups that is tested.
-        shuffles: number of shuffled controls: each gives every group the labels of another one.
-        blocks: blocks of the online code: each is coded by the probe of all before it, in bits a row (of numbers, less
-            those of the normal distribution of all before it); below 2 for none.
+            in intervals. By default each row is a group, which is right only for independent rows.
+        position: ``[N]`` or ``[N, Q]`` numbers or names known without the activations (a position in the text, a
+            length), for a control that reads only them.
+        random: (kind, seed) -> the same as ``X`` from a random network, row by row: "permuted", "default-init", ...
+        kind: "category" or "number", instead of the rule above.
+        label: name of the label in sentences.
+        test: share of the groups used for testing.
+        shuffles: number of shuffled controls; each gives every group the labels of another group.
+        blocks: number of blocks of the online code; below 2 for none. Each block is coded by the probe fitted on all
+            earlier ones, in bits per row (for numbers, minus those of a normal distribution fitted on all earlier
+            ones).
         seed: root seed of the split, the shuffles and the order of the code.
-        confidence: nominal coverage of the intervals.
+        confidence: confidence level of the intervals.
 
     Raises:
-        ValueError: rows that do not fit, numbers that are not finite, labels that do not vary or do not recur, fewer
-            than four groups, equal rows in two groups, a random network that is the model itself.
+        ValueError: if rows do not match, numbers are not finite, labels do not vary or recur, there are fewer than four
+            groups, equal rows are in two groups, or a random network is the model itself.
     """
     inputs = flat(vectors_of(X, "X"))
     labels, classes, kind = check_labels(y, len(inputs), kind)
@@ -197,17 +198,21 @@ def probe(
         if len(other) != len(inputs) or np.array_equal(other, inputs):
             raise ValueError(f"{network} {draw} must be another network with {len(inputs)} rows, got {len(other)}")
         read.setdefault(network, []).append(other)
-    own = fold.scores(inputs, labels, ~tested, tested)
-    scores = {"": [own], FREQUENCIES: [fold.constant(~tested, tested)], SHUFFLED: []}
+    own_scores = fold.scores(inputs, labels, ~tested, tested)
+    scores = {"": [own_scores], FREQUENCIES: [fold.constant(~tested, tested)], SHUFFLED: []}
     for draw in range(shuffles):
         other_labels = labels[exchanged(codes, tested, stream(seed, "label probe", "shuffled", draw))]
         scores[SHUFFLED].append(fold.scores(inputs, other_labels, ~tested, tested))
     scores |= {
-        name: [fold.scores(one, labels, ~tested, tested) for one in given] for name, given in read.items() if name
+        name: [fold.scores(inputs_of_draw, labels, ~tested, tested) for inputs_of_draw in inputs_of_draws]
+        for name, inputs_of_draws in read.items()
+        if name
     }
-    found = list(_compared(scores, codes[tested], confidence))
+    label_scores = list(_compared(scores, codes[tested], confidence))
     if blocks >= 2 and count >= 2**blocks:
-        found += _coded(fold, {name: given[0] for name, given in read.items()}, blocks, confidence)
+        label_scores += _coded(
+            fold, {name: inputs_of_draws[0] for name, inputs_of_draws in read.items()}, blocks, confidence
+        )
     notes = ["Rows are taken as independent: no groups were given."] if groups is None else []
     notes += [f"No code length: {blocks} blocks need {2**blocks} groups."] if blocks >= 2 and count < 2**blocks else []
     return LabelProbe(
@@ -216,7 +221,7 @@ def probe(
         classes=classes,
         groups=count,
         tested=len(set(codes[tested].tolist())),
-        scores=tuple(found),
+        scores=tuple(label_scores),
         notes=tuple(notes),
     )
 
@@ -230,7 +235,7 @@ def _compared(
     for measure in scores[""][0]:
         unit, bounds = SCORES[measure]
         tables = {
-            name: np.stack([np.bincount(groups, one[measure]) / size for one in draws], axis=1)
+            name: np.stack([np.bincount(groups, draw[measure]) / size for draw in draws], axis=1)
             for name, draws in scores.items()
         }
         for less in (False, True):
@@ -272,7 +277,7 @@ def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: fl
     ends = [round(count * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
     coded = [(place < begin, (place >= begin) & (place < end)) for begin, end in itertools.pairwise(ends)]
     inputs = {**read, FREQUENCIES: np.zeros((len(place), 1))}
-    bits = {name: np.concatenate([fold.bits(one, *part) for part in coded]) for name, one in inputs.items()}
+    bits = {name: np.concatenate([fold.bits(vectors, *part) for part in coded]) for name, vectors in inputs.items()}
     clusters = np.concatenate([fold.codes[part] for _, part in coded])
     options: dict[str, Any] = {"unit": "bits", "confidence": confidence}
     for name, values in bits.items():
@@ -286,5 +291,5 @@ def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: fl
 
 def _listed(names: Sequence[str]) -> str:
     words = {FREQUENCIES: "the frequencies of the labels", SHUFFLED: "shuffled labels", POSITION: "the position alone"}
-    said = [words.get(name, f"random networks ({name})") for name in names]
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    controls = [words.get(name, f"random networks ({name})") for name in names]
+    return controls[0] if len(controls) == 1 else f"{', '.join(controls[:-1])} and {controls[-1]}"

@@ -79,7 +79,7 @@ class Cells(Steps):
         frame: side of the square that grids are padded to, right and bottom.
         labels: ``[N, frame * frame]`` int8, indices in `CLASSES`, cells by row.
         shape: ``[N, 2]`` int64, height and width of the grid.
-        density: ``[N]`` float64, wall density with which the world was generated, NaN where unknown.
+        density: ``[N]`` float64, wall density with which the world was generated, NaN if unknown.
         reasoning: ``[N]`` text before the answer, "" without any.
     """
 
@@ -166,7 +166,7 @@ class Decisions(Steps):
         place, goal: ``[N, 2]`` int64, (row, col) where the agent stands and where the goal lies in truth.
         agent: ``[N]`` text, short name of the agent.
         shape: ``[N, 2]`` int64, height and width of the grid.
-        density: ``[N]`` float64, NaN where it is not known.
+        density: ``[N]`` float64, NaN if it is not known.
     """
 
     SHAPES: ClassVar = {
@@ -239,7 +239,7 @@ class Plans(Steps):
 
     @property
     def length(self) -> npt.NDArray[np.float64]:
-        """Actions before the end, at most T, ``[N]``; NaN where the recording stops before."""
+        """Actions before the end, at most T, ``[N]``; NaN if the recording stops before."""
         return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
 
 
@@ -350,7 +350,7 @@ def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HOR
 def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
     """Return the optimal path length from the state of each step to the goal, steps, ``[N]``.
 
-    Keys and doors count: the path includes the key where a door requires it. NaN where the goal cannot be reached.
+    Keys and doors count: the path includes the key where a door requires it. NaN if the goal cannot be reached.
     """
     distances = np.full(len(cells), np.nan)
     for row, episode, number in steps_of(cells, episodes):

@@ -130,7 +130,7 @@ def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -
 
 
 def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
-    """Return the token that begins the word of a step's action in its answer, None where it is not found."""
+    """Return the token that begins the word of a step's action in its answer, None if it is not found."""
     positions = finder.find(step, episode.world.grid).positions.get("action")
     if positions is None or not step.output_tokens or not step.prompt_tokens:
         return None
@@ -245,9 +245,9 @@ def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.
     if not train_known.any():
         return {}
     weights = grid_weights(train.cluster[train_known])
-    taken = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
+    commonest = np.bincount(train.action[train_known], weights, len(ACTIONS)).argmax()
     optimal = (weights @ train.optimal[train_known]).argmax()
     return {
-        TAKEN: np.where(test_known, (test_steps.action == taken).astype(np.float64), np.nan),
+        TAKEN: np.where(test_known, (test_steps.action == commonest).astype(np.float64), np.nan),
         OPTIMAL: np.where(test_known, test_steps.optimal[:, optimal].astype(np.float64), np.nan),
     }

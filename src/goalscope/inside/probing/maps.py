@@ -6,7 +6,7 @@ and nowhere else. The posterior may come from a probe, from the true labels, or 
 Optimal actions come from a breadth-first search from the goal with one machine word for each row of cells, all maps and
 goals side by side (six times as fast as `worlds.planning.distances_batch`, which has no distance for a closed cell
 of the agent). An action is optimal in a cell if it leads to the cell that the search came from. Cells of agent and
-goal are open whatever the map says: a closed cell has optimal actions too, but no path leads through it. The
+goal are open regardless of the map says: a closed cell has optimal actions too, but no path leads through it. The
 agent's own cell being open changes no optimal set: no shortest path returns to its start.
 """
 
@@ -317,7 +317,7 @@ def _expand_fronts(
     planes: npt.NDArray[np.uint64],
 ) -> None:
     """Expand all search fronts until all are empty; set ``planes[a]`` where action a leads into a front."""
-    step, reached, one = np.empty_like(front), np.empty_like(front), np.uint64(1)
+    step, reached, first_bit = np.empty_like(front), np.empty_like(front), np.uint64(1)
     while np.bitwise_or.reduce(front, axis=0).any():  # `any` of all the words would take longer than a move
         reached[...] = 0
         for action in range(4):
@@ -329,7 +329,7 @@ def _expand_fronts(
                 step[-1] = 0
                 np.bitwise_and(front[1:], unseen[:-1], out=step[:-1])
             else:
-                (np.left_shift if action == 2 else np.right_shift)(front, one, out=step)
+                (np.left_shift if action == 2 else np.right_shift)(front, first_bit, out=step)
                 step &= unseen
             planes[action] |= step
             reached |= step

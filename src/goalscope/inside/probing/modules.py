@@ -6,7 +6,7 @@ to 1). A number is one cell without a place.
 * majority: nothing; always the frequencies of the classes.
 * position: the frequencies of the classes in this cell; no activation.
 * additive: ``W_a x + W_r r + b``. It has no term of activation and cell together, so all cells shift alike with the
-  activation: it cannot draw scattered walls whatever the activations hold.
+  activation: it cannot draw scattered walls regardless of the activations hold.
 * percell, linear: ``W_c x + b_c``, weights for each cell, solved in closed form; the fair linear comparator.
 * mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for each cell
   and added; the product of activations and cells, 225 times the size of the activations, is never made.
@@ -54,7 +54,7 @@ class _Majority(nn.Module):
 
 
 class _Position(nn.Module):
-    """The same table of scores whatever the activations are."""
+    """The same table of scores regardless of the activations are."""
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _Position(nn.Module):
         return self.table.expand(len(vectors), -1, -1)
 
     def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held_out: HeldOut) -> Solution:
-        """Return the log frequency of each class in each cell less its log frequency in all, ``[C, K]``.
+        """Return the log frequency of each class in each cell minus its log frequency in all, ``[C, K]``.
 
         Grids count alike. Half a grid of each class's overall frequency is added to every cell, so that no class is
         impossible anywhere.
@@ -165,12 +165,12 @@ def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Te
     """Return ``relu(act + placed) out + out_bias`` for all pairs of an activation and a cell, ``[Q, B, C, K]``.
 
     The first layer's parts of activations and cells are ``[Q, B, H]`` and ``[Q, C, H]``, the weights ``[Q, H, K]`` and
-    ``[Q, K]``. Backwards the hidden units are computed once more in place of being kept. On a processor whole pieces go
+    ``[Q, K]``. Backwards the hidden units are computed once more instead of being kept. On a processor whole pieces go
     to as many threads as PyTorch has: operations this short, each cut into threads, would mostly wait for one another.
     The number of threads changes no byte.
     """
-    found: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
-    return found
+    summed: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
+    return summed
 
 
 class _Pieces(torch.autograd.Function):
@@ -216,7 +216,7 @@ class _Pieces(torch.autograd.Function):
                 to_out.addmm_(piece_grad.T, hidden)
                 hidden_grad = slope.view(-1, hidden.shape[1])[: len(hidden)]
                 torch.mm(piece_grad, weights, out=hidden_grad)
-                # The derivative of relu in one go: 0 where the unit is not active.
+                # The derivative of relu in one go: 0 if the unit is not active.
                 torch.ops.aten.threshold_backward.grad_input(hidden_grad, hidden, 0, grad_input=hidden_grad)
                 cells = hidden_grad.view(-1, *placed_slice.shape)
                 d_act[probe, rows, units] = cells.sum(dim=1)

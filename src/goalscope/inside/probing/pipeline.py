@@ -1,4 +1,4 @@
-"""Readings of a run's activations end to end: all that a study declares."""
+"""All analyses of a run's activations that a study declares, end to end."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -38,14 +38,15 @@ INFO: Final = "inside"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsideSummary:
-    """Readings of a run's activations.
+    """Results of the analyses of a run's activations.
 
     Attributes:
         rows: name of an analysis -> its rows, stored under that source.
         agent, layers, sites: whose activations, and where.
         steps: numbers of steps and grids.
-        known_walls: fraction of the tested grids whose wall map is in the training split too.
-        fitted, reused: numbers of probes and decoders that were fitted now, and that were stored already.
+        known_walls: fraction of the test grids whose wall map also occurs in the training split.
+        fitted: number of probes and decoders fitted in this call.
+        reused: number of probes and decoders that were stored before.
     """
 
     rows: Mapping[str, Rows]
@@ -74,26 +75,26 @@ def study_inside(
     drop_sites: bool = False,
     pool: Executor | None = None,
 ) -> InsideSummary:
-    """Capture, fit and compare all that is declared and not stored yet, store rows and probes, return the rows.
+    """Capture, fit and compare everything declared and not stored yet; store rows and probes, and return the rows.
 
     Args:
-        run: a run directory; nobody else may write to it meanwhile.
-        declared: settings of the readings; by default those of the run's study, else the defaults of `Inside`.
-        full: the complete table (`Inside.complete`).
+        run: a run directory; no other process may write to it meanwhile.
+        declared: settings of the analyses; by default those of the run's study, else the defaults of `Inside`.
+        full: whether to compute the complete table (`Inside.complete`).
         model: the model to replay through; by default the local model that the run's study names.
-        random: with ``model``: returns the same architecture with random weights of a kind and a seed.
+        random: with ``model``: returns the same architecture with random weights, given a kind and a seed.
         device: where probes and decoders are trained, "cpu" or "cuda".
-        pool: trains probes in other processes where it is given, see `goalscope.runs.executors.open_executor`.
-        stage: called at the beginning of each work item with its name; returns a progress callback.
-        drop_sites: whether sites that are named and that the agent's steps lack are left out, with a warning; an error
-            otherwise, and never for those that are declared by the run's study.
+        pool: an executor that trains probes in other processes, see `goalscope.runs.executors.open_executor`.
+        stage: called with the name of each task when it starts; returns a progress callback.
+        drop_sites: whether to leave out, with a warning, named sites that the agent's steps lack; otherwise they are an
+            error. Sites that the run's study declares are never an error.
 
     Raises:
-        FileNotFoundError: no run there, or no such model.
-        ValueError: a run without token ids, worlds that do not fit a reading, too few grids, or what `capture` refuses;
-            says what to do.
-        ImportError: torch or transformers is missing.
-        BlockingIOError: another process writes to the run.
+        FileNotFoundError: if there is no such run or model.
+        ValueError: if the run has no token ids, worlds do not fit an analysis, there are too few grids, or `capture`
+            refuses; the message says what to do.
+        ImportError: if torch or transformers is missing.
+        BlockingIOError: if another process is writing to the run.
     """
     if pool is None:
         check_device(device)
@@ -109,7 +110,7 @@ def study_inside(
             present = available_sites(store, target.agent_id, model or model_of(store, target), settings.wanted_sites)
             settings = settings.model_copy(update={"sites": present})
     if model is not None and settings.networks and random is None:
-        raise ValueError("with model, its random networks must be given too (random=), or random: null")
+        raise ValueError("a given model also needs its random networks (random=), or the setting random: null")
     network = partial(_network, target, model, random)
     by_network, layers = _captures(Path(run), settings, target, network, model is not None, stage)
     with Store(run, "w") as store:
@@ -119,10 +120,10 @@ def study_inside(
         reader.probes.pool = pool
         rows: dict[str, Rows] = {}
         for name in settings.reads:
-            found = attempt("analysis", name, partial(reader.read, name), lambda why: None)
-            if found is None:
+            reading = attempt("analysis", name, partial(reader.read, name), lambda why: None)
+            if reading is None:
                 continue
-            reading_rows, maps = found
+            reading_rows, maps = reading
             rows[name] = reading_rows.tagged({"agent": np.full(len(reading_rows), target.agent, dtype=object)})
             store.put_rows(rows[name], source=name)
             if name == "beliefs" or (name == "cognitive-map" and "beliefs" not in settings.reads):
@@ -137,14 +138,14 @@ def study_inside(
             fitted=reader.probes.fitted,
             reused=reader.probes.reused,
         )
-        about = {"settings": settings.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
-        about |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
-        note(store, INFO, dict.fromkeys(done.rows, about))
+        facts = {"settings": settings.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
+        facts |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
+        note(store, INFO, dict.fromkeys(done.rows, facts))
     return done
 
 
 def declared_in(store: Store) -> Inside | None:
-    """Return the settings of readings in the study of a run, None where it has none."""
+    """Return the settings of the analyses in the study of a run, or None."""
     study = store.study()
     return study.analysis.inside if study is not None and study.analysis is not None else None
 
@@ -157,7 +158,7 @@ def _captures(
     own_model: bool,
     stage: Stage,
 ) -> tuple[dict[Network, Capture], tuple[int, ...]]:
-    """Return the captures of the agent's model and of its random networks, made where they are missing."""
+    """Return the captures of the agent's model and of its random networks, made if they are missing."""
     by_network, initial = dict[Network, Capture](), False
     shapes: list[tuple[str, int, int]] = []
     networks: list[Network] = [OWN, *settings.networks]
@@ -215,7 +216,7 @@ def _network(
 
 
 def _check_worlds(store: Store, target: ReplayTarget, settings: Inside) -> None:
-    """Raise a ValueError where a reading does not fit the worlds, before anything is computed."""
+    """Raise a ValueError if a reading does not fit the worlds, before anything is computed."""
     played = {row[0] for row in store.query("SELECT world_id FROM episodes WHERE agent_id = ?", (target.agent_id,))}
     worlds = [world for world in store.worlds() if world.id in played]
     if not all(issubclass(world.view, GridView) for world in worlds):
@@ -225,8 +226,8 @@ def _check_worlds(store: Store, target: ReplayTarget, settings: Inside) -> None:
         )
     doors = sorted(world.id for world in worlds if world.grid.door is not None)
     if doors and "beliefs" in settings.reads:
-        others = ",".join(name for name in settings.reads if name != "beliefs") or "cognitive-map"
+        other_reads = ",".join(name for name in settings.reads if name != "beliefs") or "cognitive-map"
         raise ValueError(
             f"beliefs are compared with actions in worlds without a door, {len(doors)} worlds of this run have one "
-            f"({doors[0]}): leave the reading out (--reads {others})"
+            f"({doors[0]}): leave the reading out (--reads {other_reads})"
         )

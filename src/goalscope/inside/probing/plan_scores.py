@@ -82,7 +82,7 @@ def score_prefixes(
 ) -> Rows:
     """Return prefix accuracy for each tested grid and N.
 
-    Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN where a grid has no such
+    Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN if a grid has no such
     plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline; ``long`` holds those for
     the long plans where the baseline's guess for them differs.
     """
@@ -203,7 +203,7 @@ def guess(number: int) -> float:
 def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
     """Return the probability that tokens drawn independently at their training frequencies are right.
 
-    ``[N, T]`` for the first 1 to T tokens, NaN where unknown; at each N the frequencies are those of the training plans
+    ``[N, T]`` for the first 1 to T tokens, NaN if unknown; at each N the frequencies are those of the training plans
     that are scored there (of a subset), all grids weighing alike.
     """
     _check(train, tokens)
@@ -280,7 +280,7 @@ def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
 def planner_matches(
     maps: DecodedMaps, tokens: npt.NDArray[np.int8], *, ties: Literal["uniform", "best"] = "uniform"
 ) -> npt.NDArray[np.float64]:
-    """Return the match of a planner on a map with the executed plans, ``[N, T]``, NaN where unknown.
+    """Return the match of a planner on a map with the executed plans, ``[N, T]``, NaN if unknown.
 
     With ties "uniform" the probability of the first N tokens for a planner that draws uniformly among the best actions;
     with "best" whether some shortest path begins so, the maximum of any rule for ties. A goal that cannot be reached,
@@ -307,7 +307,7 @@ def planner_matches(
 
 
 def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
-    """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
+    """Return the length of a shortest path on each map, at most T, ``[N]``; NaN if there is no plan."""
     length = _distance(maps)[1]
     return np.where(length > 0, np.minimum(length, horizon).astype(np.float64), np.nan)
 

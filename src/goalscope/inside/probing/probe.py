@@ -47,9 +47,9 @@ class ProbeKey:
     Attributes:
         head, target: its architecture ("decoder-LAYERS" for a plan), and the kind of its prediction.
         control, seed: "none" for the probe itself, see `inside.probing.inputs.CONTROLS`; root seed of its fit.
-        site, layer: source of its inputs; None where it reads no activations.
+        site, layer: source of its inputs; None if it reads no activations.
         scope: the grids that it applies to, "general" or a shape such as "7x7".
-        draw: seed of the random network that it reads, None where it reads none.
+        draw: seed of the random network that it reads, None if it reads none.
     """
 
     head: str
@@ -97,8 +97,8 @@ class _FileFormat:
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ValueError(f"{name} in its header must be {kind.__name__}, got {str(value)[:80]!r}")
         if header[self.names_key] != list(self.names):
-            shown = str(header[self.names_key])[:80]
-            raise ValueError(f"its {self.names_key} must be {', '.join(self.names)}, got {shown}")
+            found_names = str(header[self.names_key])[:80]
+            raise ValueError(f"its {self.names_key} must be {', '.join(self.names)}, got {found_names}")
         if not all(isinstance(value, _SCALARS) for value in header["tags"].values()):
             raise ValueError("its tags must be plain values")
 
@@ -231,7 +231,7 @@ class Probe:
         return self._registered.module(sizes, self.settings, seed=seed)
 
     def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float32]:
-        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies less the log prior."""
+        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies minus the log prior."""
         features = Features.of(given)
         self.source.check_same(features.source)
         if self.target == "plan" and features.positions != self.positions:

@@ -58,7 +58,7 @@ class ProbeStore:
             controls read that of ("none", None).
         first: the place ("SITE/LAYER") that is the source of heads that read no activation: their keys do not have it.
         tags: kept with each in the index.
-        pool: trains probes in other processes, None where this one does.
+        pool: trains probes in other processes, None if this one does.
         fitted, reused: how many were fitted, and how many were there already.
     """
 
@@ -82,7 +82,7 @@ class ProbeStore:
 
     def _id(self, key: ProbeKey) -> str:
         """Return the content id of all that decides the fit of a probe."""
-        about = {
+        tags = {
             "format": _format(key.head),
             "kind": _kind(key),
             "name": key.text,
@@ -93,7 +93,7 @@ class ProbeStore:
             "seed": key.seed,
             "settings": self.settings[key.target],
         }
-        return content_id("fit", about)
+        return content_id("fit", tags)
 
     def find(self, key: ProbeKey) -> Probe | None:
         """Return the stored probe of a key, or None; a damaged or exchanged file is refused."""
@@ -118,7 +118,7 @@ class ProbeStore:
 
     def _written(self, key: ProbeKey, probe: Probe) -> Artifact:
         identity = self._id(key)
-        about: dict[str, Tag] = {
+        tags: dict[str, Tag] = {
             **self.tags,
             "target": key.target,
             "fit": key.text,
@@ -132,7 +132,7 @@ class ProbeStore:
             "model": probe.source.model,
         }
         path = f"{FOLDER}/{identity}.safetensors"
-        row = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=about)
+        row = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=tags)
         self.store.folder.make(FOLDER)
         return replace(row, size=probe.save(place(self.store, row)))
 

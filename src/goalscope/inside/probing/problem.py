@@ -281,9 +281,9 @@ def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
     """
     import torch
 
-    known = tokens != UNKNOWN
+    is_known = tokens != UNKNOWN
     positions = torch.arange(tokens.shape[2], device=tokens.device)
-    weights = known * DISCOUNT**positions * steps[:, None]
+    weights = is_known * DISCOUNT**positions * steps[:, None]
     picked = torch.log_softmax(scored, dim=-1).gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
     total = weights.sum(dim=(1, 2)).clamp(min=torch.finfo(scored.dtype).tiny)
     return -(weights * picked).sum(dim=(1, 2)) / total
@@ -300,7 +300,7 @@ class Problem:
             tokens of a plan.
         tags: stored with the probe.
         head: registered name of the head; that of the key by default.
-        settings: settings of the head, in place of those of the fit.
+        settings: settings of the head, instead of those of the fit.
     """
 
     key: ProbeKey

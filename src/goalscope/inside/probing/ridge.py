@@ -99,14 +99,16 @@ class RidgePath:
             yield coordinates @ self._shrunk(penalty)
 
 
-def solve_numbers(vectors: Tensor, target: Any, penalties: Sequence[float], held: npt.NDArray[np.bool_]) -> Solution:
+def solve_numbers(
+    vectors: Tensor, target: Any, penalties: Sequence[float], is_held_out: npt.NDArray[np.bool_]
+) -> Solution:
     """Return the linear map to numbers: the penalty with the least squared error on held-back steps, fitted to all.
 
     Args:
         vectors: ``[N, F]`` normalised inputs.
         target: N numbers, see `goalscope.inside.probing.problem`.
         penalties: those that are tried; of a single one nothing is chosen.
-        held: ``[N]`` which steps choose.
+        is_held_out: ``[N]`` which steps choose.
     """
     import torch
 
@@ -114,7 +116,7 @@ def solve_numbers(vectors: Tensor, target: Any, penalties: Sequence[float], held
     outputs = torch.tensor(target.scaled, dtype=torch.float64, device=vectors.device).reshape(len(inputs), -1)
     candidates, best = sorted(penalties), 0
     if len(candidates) > 1:
-        fitted, held_out = _parts(held, vectors)
+        fitted, held_out = _parts(is_held_out, vectors)
         path = RidgePath(inputs[fitted], outputs[fitted], steps[fitted])
         deviations = outputs[held_out] - path.level
         error = [
@@ -155,7 +157,7 @@ class ClassPath:
             yield (deviation.view(len(deviation), *self.level.shape) / self.std)[:, self.varied]
 
     def correlations(self, vectors: Tensor, labels: Tensor, steps: Tensor, penalties: Sequence[float]) -> Array:
-        """Return the correlation of z with the truth at other steps, ``[P, K]``; 0 where either does not vary."""
+        """Return the correlation of z with the truth at other steps, ``[P, K]``; 0 if either does not vary."""
         import torch
 
         indicators = torch.nn.functional.one_hot(labels, self.level.shape[1]).double()
@@ -169,14 +171,16 @@ class ClassPath:
         return correlations
 
 
-def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held: npt.NDArray[np.bool_]) -> Solution:
+def solve_classes(
+    vectors: Tensor, target: Any, penalties: Sequence[float], is_held_out: npt.NDArray[np.bool_]
+) -> Solution:
     """Return calibrated linear scores of classes: a penalty for each class, chosen on held-back steps, fitted to all.
 
     Args:
         vectors: ``[N, F]`` normalised inputs.
         target: ``[N, C]`` classes, see `goalscope.inside.probing.problem`.
         penalties: those that are tried.
-        held: ``[N]`` which steps choose and calibrate; some, but not all.
+        is_held_out: ``[N]`` which steps choose and calibrate; some, but not all.
 
     Returns:
         weights ``act`` ``[F, C K]`` and ``bias`` ``[C K]`` of scores to which the log of the prior is added, and as
@@ -184,7 +188,7 @@ def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held
     """
     import torch
 
-    fitted, held_out = _parts(held, vectors)
+    fitted, held_out = _parts(is_held_out, vectors)
     inputs, steps = vectors.double(), torch.tensor(target.weights, device=vectors.device)
     labels = torch.tensor(target.values, device=vectors.device).long()
     tried, prior = sorted(penalties), torch.tensor(target.prior, device=vectors.device)
@@ -323,11 +327,13 @@ def _strongest(criterion: Array) -> int:
     return int(np.flatnonzero(criterion >= best - _TIE_TOLERANCE * abs(best))[-1])
 
 
-def _parts(held: npt.NDArray[np.bool_], vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _parts(is_held_out: npt.NDArray[np.bool_], vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Return the steps that are fitted and those that choose, as indices."""
     import torch
 
-    fitted, held_out = (torch.as_tensor(np.flatnonzero(mask), device=vectors.device) for mask in (~held, held))
+    fitted, held_out = (
+        torch.as_tensor(np.flatnonzero(mask), device=vectors.device) for mask in (~is_held_out, is_held_out)
+    )
     return fitted, held_out
 
 

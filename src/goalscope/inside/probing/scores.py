@@ -47,7 +47,7 @@ class Grids:
 
     Attributes:
         codes: ``[N]`` the number of each step's grid, in the order of their appearance.
-        names, tags: ids of the grids; size (longer side, cells) and density, None where it is not known, of each.
+        names, tags: ids of the grids; size (longer side, cells) and density, None if it is not known, of each.
     """
 
     codes: npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ class Grids:
         return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
 
     def ratio_of_sums(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the ratio of two sums, ``[G]``, NaN where the denominator is 0."""
+        """Return the ratio of two sums, ``[G]``, NaN if the denominator is 0."""
         return ratio(self.sums(numerator), self.sums(denominator))
 
     def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -140,7 +140,7 @@ def score_cells(
     Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
     "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
     agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
-    (Manhattan, cells). NaN where undefined: no cell is predicted as the class, or none is of it.
+    (Manhattan, cells). NaN if undefined: no cell is predicted as the class, or none is of it.
 
     With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) also, by class, "area under
     the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the natural
@@ -152,11 +152,13 @@ def score_cells(
     """
     grids = Grids.of(cells)
     by_reading = {reading: _checked(prediction, cells, reading) for reading in READINGS}
-    used = np.ones(cells.labels.shape, dtype=bool) if counted is None else counted
-    check_shape("counted", used, "N C", {"N": len(cells), "C": cells.labels.shape[1]})
-    scored = {reading: [*_measures(probabilities, cells, grids, used)] for reading, probabilities in by_reading.items()}
+    is_counted = np.ones(cells.labels.shape, dtype=bool) if counted is None else counted
+    check_shape("counted", is_counted, "N C", {"N": len(cells), "C": cells.labels.shape[1]})
+    scored = {
+        reading: [*_measures(probabilities, cells, grids, is_counted)] for reading, probabilities in by_reading.items()
+    }
     if undetermined is not None:
-        scored["natural"] += _ranked(by_reading["natural"], cells, grids, undetermined, used)
+        scored["natural"] += _ranked(by_reading["natural"], cells, grids, undetermined, is_counted)
     if counted is None:
         for reading, probabilities in by_reading.items():
             scored[reading] += _localised(probabilities, cells, grids)
@@ -212,8 +214,8 @@ def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) 
     return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
 
 
-def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return how much larger some rows are than their partners on the same grid, NaN where either is undefined.
+def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+    """Return how much larger some rows are than their partners on the same grid, NaN if either is undefined.
 
     Args:
         own, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with all.
@@ -223,14 +225,14 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
     Raises:
         ValueError: no row has a partner, or two partners have one key.
     """
-    differences = pairs(own, other, name=name, by=by)
+    differences = pairs(model_rows, other, name=name, by=by)
     if not len(differences):
         shared = ", ".join(("measure", *by, "cluster"))
         raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
     return differences
 
 
-def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+def pairs(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
     """Return the same as `paired_rows`, and no rows where none has a partner.
 
     Where the partners are random networks of several seeds (tag "draw"), each row is paired with those of every seed;
@@ -238,27 +240,27 @@ def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
     """
     seeds = list(dict.fromkeys(other[DRAW].tolist())) if other.known(DRAW).any() else []
     if not seeds:
-        return _pairs(own, other, name, by)
-    if own.known(DRAW).any():
-        return _pairs(own, other, name, (*by, DRAW))
+        return _pairs(model_rows, other, name, by)
+    if model_rows.known(DRAW).any():
+        return _pairs(model_rows, other, name, (*by, DRAW))
     parts = []
     for seed in seeds:
-        differences = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
+        differences = _pairs(model_rows, other.where(other.among(DRAW, [seed])), name, by)
         parts.append(differences.tagged({DRAW: constant(seed, len(differences))}))
     return Rows.concatenate(parts)
 
 
-def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
+def _pairs(model_rows: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
     names = ("measure", *by, "cluster")
     keys = _keys(other, names)
     by_key = dict(zip(keys, other.value.tolist(), strict=True))
     if len(by_key) < len(keys):
         raise ValueError(f"rows to compare with must differ in {', '.join(names)}, some {name!r} rows do not")
     optional = [index for index, key in enumerate(names) if key in ("site", "layer")]
-    own_keys = _keys(own, names)
+    own_keys = _keys(model_rows, names)
     fallbacks = [tuple(None if index in optional else part for index, part in enumerate(key)) for key in own_keys]
     partner = [by_key.get(key, by_key.get(fallback)) for key, fallback in zip(own_keys, fallbacks, strict=True)]
-    matched = own.where(np.array([value is not None for value in partner], dtype=bool))
+    matched = model_rows.where(np.array([value is not None for value in partner], dtype=bool))
     partner_values = np.array([value for value in partner if value is not None], dtype=np.float64)
     before = matched.tags[DIFFERENCES] if matched.known(DIFFERENCES).any() else [0] * len(matched)
     return Rows.from_columns(
@@ -326,12 +328,12 @@ def _measures(
     """Return measure, class and the value of each grid, ``[G]``."""
     called = probabilities.argmax(axis=2)
     right = called == cells.labels
-    for name, used in (
+    for name, is_counted in (
         ("cell accuracy", counted),
         ("cell accuracy without padding", cells.inside() & counted),
         ("cell accuracy without padding and border", cells.inside(1) & counted),
     ):
-        yield name, None, grids.ratio_of_sums((right & used).sum(axis=1), used.sum(axis=1))
+        yield name, None, grids.ratio_of_sums((right & is_counted).sum(axis=1), is_counted.sum(axis=1))
     inside = (cells.labels != PADDING) & counted
     counts = _confusion(called, cells, grids, inside)
     for label, name in enumerate(CLASSES):
@@ -387,12 +389,12 @@ def rank_scores(
     called = ends + 1 - (np.cumsum(sizes) - sizes)[groups]
     begins = np.append(True, np.diff(groups) != 0)[: len(groups)]
     reached_before, called_before = (np.where(begins, 0, np.roll(counts, 1)) for counts in (reached, called))
-    gained, others = reached - reached_before, called - called_before - (reached - reached_before)
-    pairs_won = np.bincount(groups, others * (reached_before + gained / 2), count)
+    gained, other_calls = reached - reached_before, called - called_before - (reached - reached_before)
+    pairs_won = np.bincount(groups, other_calls * (reached_before + gained / 2), count)
     precision = np.bincount(groups, gained * reached / called, count)
     return ratio(pairs_won, hits * (sizes - hits)), ratio(precision, hits)
 
 
 def ratio(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return ``numerator / denominator``, ``[G]`` each, NaN where the denominator is 0."""
+    """Return ``numerator / denominator``, ``[G]`` each, NaN if the denominator is 0."""
     return np.asarray(np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0))

@@ -1,4 +1,4 @@
-"""Suites of heads and controls: one call fits and scores all entries on one split, whatever the target is."""
+"""Suites of heads and controls: one call fits and scores all entries on one split, regardless of the target is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,8 +101,8 @@ class FittedProbes:
         (site, layer), description = site_layer(activations), (head, control, draw, scope)
         requested = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
         for key, probe in self.probes.items():
-            same = (key.head, key.control, key.draw, key.scope) == description
-            if same and (key.site, key.layer) in ((site, layer), NOWHERE):
+            matches = (key.head, key.control, key.draw, key.scope) == description
+            if matches and (key.site, key.layer) in ((site, layer), NOWHERE):
                 return probe
         raise KeyError(f"no probe {requested.text}: there are {', '.join(key.text for key in self.probes)}")
 
@@ -154,9 +154,9 @@ def fit_suite(
     for name in theirs:
         entries = [entry for entry in suite if entry[0] == name]
         parts.append(attempt("head", registered[name], partial(fitted, entries), lambda sentence: None))
-    kept = [part for part in parts if part is not None]
-    probes = {key: probe for part in kept for key, probe in part.probes.items()}
-    return FittedProbes(probes=probes, rows=Rows.concatenate([part.rows for part in kept]))
+    present_parts = [part for part in parts if part is not None]
+    probes = {key: probe for part in present_parts for key, probe in part.probes.items()}
+    return FittedProbes(probes=probes, rows=Rows.concatenate([part.rows for part in present_parts]))
 
 
 def _fit_entries(
@@ -178,16 +178,16 @@ def _fit_entries(
     tested: list[tuple[Features, Truth]] = []
     first = site_layer(data.activations[0])
     readings = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
-    for control, (where, features, draw) in readings:
+    for control, (place, features, draw) in readings:
         truth = truth_of[CONTROLS[control].truth]
         for part in (truth.train, truth.test):
             if (id(features), id(part)) not in parts:
                 parts[id(features), id(part)] = features.where(part)
         for head, entry_control in suite:
             # Heads that read no activation are the same at every place: they are fitted at the first.
-            if entry_control != control or (head in COUNTED and where != first):
+            if entry_control != control or (head in COUNTED and place != first):
                 continue
-            site, layer = NOWHERE if head in COUNTED else where
+            site, layer = NOWHERE if head in COUNTED else place
             registered, head_settings = (heads or {}).get(head, (head, {}))
             key_fields: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
             problem = Problem(
@@ -234,34 +234,36 @@ def probe_cells(
         callbacks: probes that are known are not fitted again; is told of each that is finished.
         scored: whether the probes are scored, too; without, there are no rows.
         seen: ``[N, C]`` which cells the agent had been shown: the area under the curve over these alone is an
-            additional row, tagged ``cells``; None where it was shown all.
+            additional row, tagged ``cells``; None if it was shown all.
 
     Raises:
         ValueError: an unknown entry, or a control whose data is missing; says how to get it.
     """
-    used = settings or FitSettings()
+    fit_settings = settings or FitSettings()
     for entry in suite:
         if entry not in FULL and entry not in entries_of([entry[0]]):
             raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
 
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
+    def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterable[Rows]:
         if not scored:
             return
         true_cells = replace(data.cells, labels=truth.values)
-        predictions, about = probe.predict(features, device=used.device), {**about, "scope": scope}
+        predictions, tags = probe.predict(features, device=fit_settings.device), {**tags, "scope": scope}
         hidden = undetermined(true_cells, truth.train)
         scored_cells = None if truth.cells is None else truth.cells[truth.test]
         true_cells = true_cells.where(truth.test)
-        yield score_cells(predictions, true_cells, about, undetermined=hidden, counted=scored_cells)
+        yield score_cells(predictions, true_cells, tags, undetermined=hidden, counted=scored_cells)
         if seen is not None and truth is truth_of["own"]:
-            seen_tags = {**about, "cells": SEEN}
+            seen_tags = {**tags, "cells": SEEN}
             scores = score_cells(predictions, true_cells, seen_tags, undetermined=hidden, counted=seen[truth.test])
             yield scores.where(scores.measure == AREA)
-        if about["control"] == "none":
-            yield confusion_rows(predictions, true_cells, about)
+        if tags["control"] == "none":
+            yield confusion_rows(predictions, true_cells, tags)
 
-    truth_of = truths(data.cells.labels, data, (control for _, control in suite), seed=used.seed)
-    return fit_suite(data, suite, truth_of, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
+    truth_of = truths(data.cells.labels, data, (control for _, control in suite), seed=fit_settings.seed)
+    return fit_suite(
+        data, suite, truth_of, score, target="cells", settings=fit_settings, callbacks=callbacks, scope=scope
+    )
 
 
 def probe_cells_by_size(
@@ -307,16 +309,16 @@ def probe_plans(
         callbacks: decoders that are known are not fitted again; is told of each that is finished.
 
     Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
-    "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None where no
+    "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None if no
     activations are read), N, plans, size and density; those of decoders also by `DECODER_LAYERS` and `STEPWISE`.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
-    used, cells, split = settings or PlanSettings(), data.cells, data.split
+    fit_settings, cells, split = settings or PlanSettings(), data.cells, data.split
     check_controls(controls)
     cells.check_aligned(plans, "plans")
-    truth_of = truths(plans.tokens, data, controls, seed=used.seed)
+    truth_of = truths(plans.tokens, data, controls, seed=fit_settings.seed)
     parts = {}
     for name, truth in truth_of.items():
         exchanged = replace(plans, tokens=truth.values)
@@ -327,13 +329,13 @@ def probe_plans(
         if stepwise:
             decoders[f"decoder-{count}-stepwise"] = {DECODER_LAYERS: count, STEPWISE: True}
 
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        train_plans, true_plans, true_cells = parts[CONTROLS[about["control"]].truth]
-        about = {**about, **decoders[about["head"]]}
-        predictions = probe.predict_plan(features, device=used.device)
-        yield score_prefixes(prefix_matches(predictions.tokens, true_plans.tokens), true_plans, true_cells, about)
-        yield score_lengths(predictions.length, true_plans, true_cells, about)
-        if about["control"] == "none":  # what its first action alone gives
+    def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterable[Rows]:
+        train_plans, true_plans, true_cells = parts[CONTROLS[tags["control"]].truth]
+        tags = {**tags, **decoders[tags["head"]]}
+        predictions = probe.predict_plan(features, device=fit_settings.device)
+        yield score_prefixes(prefix_matches(predictions.tokens, true_plans.tokens), true_plans, true_cells, tags)
+        yield score_lengths(predictions.length, true_plans, true_cells, tags)
+        if tags["control"] == "none":  # what its first action alone gives
             repetition = prefix_matches(repeated(predictions.first, true_plans.horizon), true_plans.tokens)
             continuation, long_continuation = (
                 commonest_matches(train_plans, true_plans.tokens, predictions.first, plans) for plans in SUBSETS
@@ -341,7 +343,7 @@ def probe_plans(
             for name, *matches in zip(
                 FIRST_KNOWN, (repetition, continuation), (repetition, long_continuation), strict=True
             ):
-                yield score_prefixes(matches[0], true_plans, true_cells, {**about, "control": name}, long=matches[1])
+                yield score_prefixes(matches[0], true_plans, true_cells, {**tags, "control": name}, long=matches[1])
 
     def baselines() -> Iterable[Rows]:
         """Yield the scores of the baselines, which decode no plan from activations."""
@@ -380,7 +382,7 @@ def probe_plans(
         if form[DECODER_LAYERS] == count
     ]
     fitted = fit_suite(
-        data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
+        data, suite, truth_of, score, target="plan", settings=fit_settings, callbacks=callbacks, tags=tags, heads=heads
     )
     return replace(fitted, rows=Rows.concatenate([fitted.rows, *baselines()]))
 

@@ -61,14 +61,14 @@ def truths(
     """
     is_known = np.ones(len(values), dtype=bool) if known is None else known
     names = {CONTROLS[control].truth for control in controls if control in CONTROLS}
-    own = _known(values, data, is_known)
-    by_name = {"own": own}
+    truth = _known(values, data, is_known)
+    by_name = {"own": truth}
     if "shuffled" in names:
         # Another grid's labels are paired with this grid's activations, and their score belongs to this grid.
         rows = shuffled_rows(data.cells, data.split, seed=seed)
         by_name["shuffled"] = _known(values[rows], data, is_known[rows])
     if "control task" in names:
-        by_name["control task"] = _of_cells(data, seed) if values is data.cells.labels else _of_steps(own, data, seed)
+        by_name["control task"] = _of_cells(data, seed) if values is data.cells.labels else _of_steps(truth, data, seed)
     return by_name
 
 
@@ -116,15 +116,15 @@ def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
     return codes.reshape(len(cells), -1)
 
 
-def _of_steps(own: Truth, data: ProbeInputs, seed: int) -> Truth:
+def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
     """Return the control task of steps: each pair of cells of agent and goal gets the value of one training step."""
     types = step_types(data.cells)
     pairs, pair_index = np.unique(types, return_inverse=True)
-    source = np.flatnonzero(own.train)
+    source = np.flatnonzero(truth.train)
     uniforms = [uniform(seed, _STREAM, "steps", int(pair)) for pair in pairs]
     rows = source[(np.array(uniforms) * len(source)).astype(np.int64)][pair_index]
-    in_training = np.isin(types, types[own.train])
-    return Truth(values=own.values[rows], train=own.train, test=own.test & in_training)
+    in_training = np.isin(types, types[truth.train])
+    return Truth(values=truth.values[rows], train=truth.train, test=truth.test & in_training)
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:

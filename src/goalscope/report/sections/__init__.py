@@ -1,1 +1,1 @@
-"""The sections of a report, one module an idea; the engine lays out those that are declared as data."""
+"""The sections of a report, one module per idea. Sections declared as data are laid out by `goalscope.report.page`."""

@@ -1,4 +1,4 @@
-"""End of the page: undefined values, definitions of measures, all numbers, provenance of the run; and the summary."""
+"""The summary and the end of the page: undefined values, definitions of measures, all numbers, provenance."""
 
 import json
 import shlex
@@ -52,8 +52,8 @@ def summary(run: RunData) -> list[str]:
         worlds_text = f"on {counted(clusters, 'task map')}, judged by their actions alone"
     elif policies_known:
         sized = run.measured.values.get("size", (None,)) != (None,)  # environments have no size
-        where = f"on {counted(clusters, 'grid')}" if sized else f"in {counted(clusters, 'world')}"
-        worlds_text = f"{where} whose optimal policies are known exactly"
+        scope = f"on {counted(clusters, 'grid')}" if sized else f"in {counted(clusters, 'world')}"
+        worlds_text = f"{scope} whose optimal policies are known exactly"
     else:
         worlds_text = (
             f"in {counted(clusters, 'world')} whose optimal policies are not known: measures that compare actions with "
@@ -77,7 +77,7 @@ def summary(run: RunData) -> list[str]:
 
 
 def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
-    """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
+    """Return a sentence per agent whose share of turns without a valid move exceeds `FORMAT_SHARE`, worst first."""
     lines = []
     for agent, agent_episodes in sorted(episodes.items()):
         if not agent_episodes.turns:
@@ -97,7 +97,7 @@ def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
 
 
 def unfinished(store: Store) -> str:
-    """Return a sentence on the missing episodes of a run, "" where it is complete or has no study."""
+    """Return a sentence on the missing episodes of a run, "" if it is complete or has no study."""
     study = store.study()
     if study is None:
         return ""
@@ -108,18 +108,18 @@ def unfinished(store: Store) -> str:
     if stored >= expected:
         return ""
     shard = shard_of(store)
-    what, remedy = f"shard {shard} of its study", "merge puts all shards together"
+    state, remedy = f"shard {shard} of its study", "merge puts all shards together"
     if shard is None:
-        what, remedy = "not finished", "run goes on with it"
+        state, remedy = "not finished", "run goes on with it"
     return (
-        f"the run is {what}: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing from "
+        f"the run is {state}: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing from "
         f"every number; goalscope {remedy}"
     )
 
 
 @section("undefined")
 def undefined(run: RunData) -> Iterator[Declared]:
-    """Estimates without a value or an interval in the tables by agent, size and density, with the reasons."""
+    """Estimates without a value or an interval in the tables by agent, size and density, with reasons."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for table in _TABLES:
         for grouped in run.ledger.tables[table]:
@@ -127,8 +127,8 @@ def undefined(run: RunData) -> Iterator[Declared]:
                 note = grouped.estimate.note or "no value is defined"
                 reasons.setdefault((str(grouped.key["measure"]), note), []).append(f"{table}: {_key_text(grouped.key)}")
     rows = [
-        (*why, str(len(where)), "; ".join([*where[:3], *([f"and {len(where) - 3} more"] if where[3:] else [])]))
-        for why, where in reasons.items()
+        (*why, str(len(scope)), "; ".join([*scope[:3], *([f"and {len(scope) - 3} more"] if scope[3:] else [])]))
+        for why, scope in reasons.items()
     ]
     undefined_table = Table(
         caption="A number without an interval is never shown as a finding.",

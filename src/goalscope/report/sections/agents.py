@@ -1,4 +1,4 @@
-"""Agents compared with each other, and under paired conditions with themselves; example episodes chosen by rule."""
+"""Comparisons of agents with each other and, under paired conditions, with themselves; example episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
@@ -35,15 +35,15 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         # The condition with most grids, the first of ties.
         group = max(run.ledger.groups("agent"), key=lambda key: len(rows.select(**key).numbered("cluster")[1]))
         sides = [SideRows(agent, rows.select(agent=agent, **group)) for agent in agents]
-        where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
-        text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{where}"
+        condition = f" ({describe_key(group)}, the largest part of this run)" if group else ""
+        text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{condition}"
         pairs_of_sides = list(combinations(sides, 2))
         yield _compared(pairs_of_sides, "pairs", "comparison", "Agents compared", text, noun=run.ledger.noun)
 
 
 @section("conditions compared", worlds="grids")
 def conditions_compared(run: RunData) -> Iterator[Declared]:
-    """Each agent with itself: transforms with the original, keys with controls, unless another section has them."""
+    """Each agent compared with itself: transforms with originals, keys with controls, unless shown elsewhere."""
     groups = run.ledger.groups("agent")
     elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
     comparisons: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
@@ -52,14 +52,14 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
             base_group = {**group, tag: base}
             if not elsewhere[tag] and group.get(tag) not in (None, base) and base_group in groups:
                 comparisons.append((tag, group, base_group))
-    # The conditions that both sides share are written only where comparisons differ in them.
+    # Conditions that both sides share are written only if comparisons differ in them.
     shared = [
         describe_key({name: value for name, value in base_group.items() if name != tag})
         for tag, _, base_group in comparisons
     ]
     pairs = []
-    for (tag, group, base_group), where in zip(comparisons, shared, strict=True):
-        suffix = f", {where}" if len(set(shared)) > 1 and where else ""
+    for (tag, group, base_group), condition in zip(comparisons, shared, strict=True):
+        suffix = f", {condition}" if len(set(shared)) > 1 and condition else ""
         for agent in run.ledger.agents:
             agent_rows = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
             first = SideRows(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", agent_rows.select(**group))
@@ -107,7 +107,7 @@ _MAX_AGENTS = 12
 
 @section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
-    """A success and a failure of each agent as pictures."""
+    """One success and one failure of each agent as pictures."""
     rows, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(rows, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
@@ -157,24 +157,23 @@ def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
         "ended": "ended without the goal",
     }
     tags = episode.world.tags
-    where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
+    condition = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
     steps = counted(len(episode.steps), "step")
-    caption = (
-        f"{opening or episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
-    )
+    world = condition or episode.world.id
+    caption = f"{opening or episode.agent}: {ends[episode.outcome]} after {steps} ({world}); {episode.id}"
     if "drawing" in episode.world.offers:
         return Figure(episode_picture(episode, caption), caption=caption)
     try:
-        drawings = [episode.world.drawing(state) for state in (*(one.state for one in episode.steps), episode.final)]
+        drawings = [episode.world.drawing(state) for state in (*(step.state for step in episode.steps), episode.final)]
     except (ImportError, ValueError):  # of an environment whose package is elsewhere
         return None
-    shown = [one for one in drawings if one is not None and one.rows]
+    visible = [drawing for drawing in drawings if drawing is not None and drawing.rows]
     # A state after the end may have none.
-    return Figure(drawn_picture(shown, caption), caption=caption) if shown and drawings[0] is shown[0] else None
+    return Figure(drawn_picture(visible, caption), caption=caption) if visible and drawings[0] is visible[0] else None
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
-    """Return the episode nearest to the median size and density, the first id of ties; "" where there is none."""
+    """Return the episode closest to the median size and density (of ties, the first id); "" if there is none."""
 
     nearest = rows
     for name, centre in centres.items():
@@ -199,7 +198,7 @@ _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """Texts of agents in a failure, in their longest episode and in a success."""
+    """Texts of each agent in a failure, in its longest episode, and in a success."""
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:
@@ -208,7 +207,7 @@ def transcripts(run: RunData) -> Iterator[Declared]:
 
 
 def _chosen(run: RunData, agent: str) -> list[tuple[str, Episode]]:
-    """Return the reason and episode of each transcript of an agent; none where its steps have no text."""
+    """Return the reason and the episode of each transcript of an agent; none if its steps have no text."""
     reasons: dict[str, list[str]] = {}
     chosen = run.episodes[agent].chosen if agent in run.episodes else {}
     for reason in ("first failure", "longest", "first success"):

@@ -1,4 +1,4 @@
-"""The section on which hypotheses the actions follow, of runs whose steps were answered twice."""
+"""The section on which hypotheses explain the moves, for runs whose steps were answered twice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,34 +30,34 @@ _RULE = (
 
 @section("attribution", worlds="grids")
 def attribution(run: RunData) -> Iterator[Declared]:
-    """Which hypotheses each agent's actions follow, of runs with two answers a step."""
-    found = judged_in(run.store)
-    if found:
+    """The hypotheses that explain each agent's moves, for runs with two answers per step."""
+    findings = judged_in(run.store)
+    if findings:
         yield Declared(
             anchor="attribution",
             title="What the actions follow",
-            paragraphs=[say_all(groups) for groups in found.values()],
+            paragraphs=[say_all(groups) for groups in findings.values()],
             explained=(_TEXT,),
-            tables=[_table(found), _hypotheses_table(found)],
+            tables=[_table(findings), _hypotheses_table(findings)],
             closing=_RULE,
         )
 
 
 def judged_in(store: Store) -> dict[str, list[Finding]]:
-    """Return name of each agent whose steps were all answered twice -> what it is after; of other runs nothing."""
-    study, found = store.study(), dict[str, list[Finding]]()
+    """Map each agent with two answers per step to its findings; empty for other runs."""
+    study, findings_by_agent = store.study(), dict[str, list[Finding]]()
     if study is None or study.answers < 2:
-        return found
+        return findings_by_agent
     bank = hypotheses_of(study)
     for name in store.agent_names():
-        with suppress(Undefined):  # in worlds without a known process
+        with suppress(Undefined):  # for worlds without a known decision process
             states, _ = read_states(store, name)
-            found[name] = findings(states, bank, phases=phases_in(study))
-    return found
+            findings_by_agent[name] = findings(states, bank, phases=phases_in(study))
+    return findings_by_agent
 
 
-def _table(found: Mapping[str, Sequence[Finding]]) -> Table:
-    lines = [(agent, group) for agent, groups in found.items() for group in groups]
+def _table(findings: Mapping[str, Sequence[Finding]]) -> Table:
+    lines = [(agent, group) for agent, groups in findings.items() for group in groups]
 
     def values(group: Finding, quantity: str) -> str:
         texts = {name: _text(group, quantity, name) for name in group.names or (group.subject,)}
@@ -83,13 +83,13 @@ def _text(group: Finding, quantity: str, name: str) -> str:
     return "" if figure is None else figure.text
 
 
-def _hypotheses_table(found: Mapping[str, Sequence[Finding]]) -> Table:
-    """Return how well each hypothesis explains each agent in each group of worlds, also those that are not named."""
+def _hypotheses_table(findings: Mapping[str, Sequence[Finding]]) -> Table:
+    """Return a table of how well each hypothesis explains each agent in each group of worlds."""
     lines = [
-        (agent, group, name, apart)
-        for agent, groups in found.items()
+        (agent, group, name, worlds_apart)
+        for agent, groups in findings.items()
         for group in groups
-        for name, apart in group.apart_in.items()
+        for name, worlds_apart in group.apart_in.items()
     ]
 
     columns: TextColumns[tuple[str, Finding, str, int]] = [

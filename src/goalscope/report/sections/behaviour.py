@@ -98,8 +98,8 @@ def maps(run: RunData) -> Iterator[Declared]:
     cells, main_title = ledger.tables[_CELLS], title_of(MAPS[0])
     groups, figures, folds = ledger.groups(_CELLS), [], []
     for group, agent in product(groups, ledger.agents):
-        where, key = describe_key(group) if len(groups) > 1 else "", {**group, "agent": agent}
-        title = f"{agent}, {where}" if where else agent
+        condition, key = describe_key(group) if len(groups) > 1 else "", {**group, "agent": agent}
+        title = f"{agent}, {condition}" if condition else agent
         label = f"{main_title} of {title} by size and density"
         figures.append(_map(cells, {**key, "measure": MAPS[0]}, title, label=label, among=group))
         folds.append(_size_tables(ledger, cells, MAPS, key, title, group))
@@ -122,12 +122,12 @@ def difficulty(run: RunData) -> Iterator[Declared]:
     conditions = [group for group, _ in run.settings() if group in groups]
     for group in conditions:
         if all(len(ledger.tables[_CELLS].values(tag, **group)) > 1 for tag in ("size", "density")):
-            where = f", {describe_key(group)}" if len(conditions) > 1 else ""
-            yield from _figure_4(run, group, where)
-            yield _figure_12(run, group, where)
+            condition = f", {describe_key(group)}" if len(conditions) > 1 else ""
+            yield from _figure_4(run, group, condition)
+            yield _figure_12(run, group, condition)
 
 
-def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
+def _figure_4(run: RunData, group: Key, condition: str) -> Iterator[Declared]:
     ((steps, counts),) = run.measured.condensed(STEPWISE)
     in_group = steps.known("distance")
     for name, value in group.items():
@@ -135,9 +135,9 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
     steps, counts = steps.where(in_group), counts[in_group]
     if not len(steps):
         return
-    subjects, others = run.groups.subjects, run.groups.others
+    subjects, other_agents = run.groups.subjects, run.groups.others
     steps = with_distance_bands(steps, -(-max(int(distance) for distance in steps.numbered("distance")[1]) // _BANDS))
-    size, density, both = (
+    size, density, size_and_density = (
         estimates_by(steps, "agent", *by, "distance_band", counts=counts)
         for by in (("size",), ("density",), ("size", "density"))
     )
@@ -153,14 +153,16 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
     def by_all(agent: str) -> FoldSpec:
         captions = {
             size: f"{agent}, size {number(size)}: density × distance in steps"
-            for size in both.values("size", agent=agent)
+            for size in size_and_density.values("size", agent=agent)
         }
-        tables = [table(both, _BY_DENSITY, caption, agent=agent, size=size) for size, caption in captions.items()]
+        tables = [
+            table(size_and_density, _BY_DENSITY, caption, agent=agent, size=size) for size, caption in captions.items()
+        ]
         return FoldSpec(f"Size × density × distance: {agent}", tables)
 
     yield Declared(
         anchor="figure-4",
-        title=f"Accuracy by size, density and distance{where}",
+        title=f"Accuracy by size, density and distance{condition}",
         explained=(
             "Accuracy of single actions, by the distance to the goal at which they were taken. Within a row of the "
             "maps size or density is held fixed, so that what distance adds can be read across.",
@@ -178,18 +180,18 @@ def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
         legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
         f"steps{WIDE_LEFT_OUT}.",
         folds=[
-            *(by_axis(agent, estimates, rows) for estimates, rows in axes for agent in others),
-            *(by_all(agent) for agent in (*subjects, *others)),
+            *(by_axis(agent, estimates, rows) for estimates, rows in axes for agent in other_agents),
+            *(by_all(agent) for agent in (*subjects, *other_agents)),
         ],
     )
 
 
-def _figure_12(run: RunData, group: Key, where: str) -> Declared:
+def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
     measures = [name for name in (*FIGURE_12, *_EXCESS) if name in run.ledger.measures]
     estimates = estimates_by(run.rows_of(*measures).select(**group), "agent", "size", "density")
     return Declared(
         anchor="figure-12",
-        title=f"Performance by size and density{where}",
+        title=f"Performance by size and density{condition}",
         explained=(
             "Entropy, divergence and calibration error are as the paper defines them, over all visited states. They "
             "depend on the number of visits, whoever acts, and visits fall with difficulty: part of every trend in "

@@ -97,7 +97,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         main = base.where(head=head, control=("none", None))
     estimates = base.estimated(estimate_rows, _TAGS)
     page_estimates = [grouped for grouped in estimates if grouped.key["measure"] in _ON_PAGE]
-    where = f"{probe_name(head)} at {point}"
+    probe_place = f"{probe_name(head)} at {point}"
     same_layer = [layer_point for layer_point in points if layer_point.layer == point.layer] or [point]
     probes = {f"{probe_name(head)}, {layer_point}": layer_point.key for layer_point in same_layer}
     parts = {f"“{_heading(name)}”": {"measure": name + names.DIFFERENCE} for name in _IN_SENTENCES}
@@ -121,7 +121,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             *claims(
                 differences,
                 [
-                    (title, [(f"{what} beyond shuffled beliefs", {**place, **key}) for what, key in parts.items()])
+                    (title, [(f"{part} beyond shuffled beliefs", {**place, **key}) for part, key in parts.items()])
                     for title, place in probes.items()
                 ],
                 floors=_FLOORS,
@@ -130,7 +130,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 Sentence(
                     f"{title}: less shuffled beliefs",
                     estimates,
-                    [(what, {**place, "head": head, "control": "none", **key}) for what, key in parts.items()],
+                    [(part, {**place, "head": head, "control": "none", **key}) for part, key in parts.items()],
                 )
                 for title, place in probes.items()
             ),
@@ -138,12 +138,12 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         tables=(
             _by_grids(
                 main,
-                f"Actions against decoded beliefs ({where}, {READINGS[reading]})",
+                f"Actions against decoded beliefs ({probe_place}, {READINGS[reading]})",
                 _columns((names.TRUTH, *_CONTROLLED)),
             ),
             _by_grids(
                 main,
-                f"The same less its value with shuffled beliefs, paired by grid ({where})",
+                f"The same less its value with shuffled beliefs, paired by grid ({probe_place})",
                 _columns(_CONTROLLED, names.DIFFERENCE),
             ),
             *_of_probes(
@@ -161,7 +161,10 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             FoldSpec("Pooled over actions, as in the published table", [_pooled(main)]),
             FoldSpec(
                 f"By size and density {READINGS['balanced']}",
-                [_by_grids(published, f"Table 2 and Figure 9 ({where})", _as_published(published)), _pooled(published)]
+                [
+                    _by_grids(published, f"Table 2 and Figure 9 ({probe_place})", _as_published(published)),
+                    _pooled(published),
+                ]
                 if len(published)
                 else [],
             ),

@@ -103,7 +103,7 @@ def _figure(
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with curves over the layers of each site, nothing where there is one layer only."""
+    """Yield the section with curves over the layers of each site, nothing if there is one layer only."""
     layers, sites = layers_and_sites(rows.points())
     if len(layers) < 2:
         return
@@ -209,9 +209,11 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
-    by, both = ("class", "size"), (rows.where(scope=scopes, **point.key), base.where(**point.key))
-    cells = [_natural(rows_of_scope.where(**PERCELL), (INNER, AREA)).estimated(summarise, by) for rows_of_scope in both]
-    rates = [_balanced(rows_of_scope).estimated(summarise, by) for rows_of_scope in both]
+    by, row_sets = ("class", "size"), (rows.where(scope=scopes, **point.key), base.where(**point.key))
+    cells = [
+        _natural(rows_of_scope.where(**PERCELL), (INNER, AREA)).estimated(summarise, by) for rows_of_scope in row_sets
+    ]
+    rates = [_balanced(rows_of_scope).estimated(summarise, by) for rows_of_scope in row_sets]
     (_, accuracy, accuracy_key), (ranked, y_label, ranked_key) = _MAIN[:2]
     declared_figures = [
         ("Accuracy: per-cell probes by size", accuracy, cells, accuracy_key),
@@ -492,9 +494,9 @@ def _table(
     return TableSpec(f"{caption}: {MEAN}", "probe", estimates, columns, lines, noun)
 
 
-def _rate_tables(caption: str, where: str, keys: Sequence[Key], estimates: Estimates) -> list[TableSpec]:
+def _rate_tables(caption: str, place: str, keys: Sequence[Key], estimates: Estimates) -> list[TableSpec]:
     return [
-        _table(caption.format(name=name.capitalize(), where=where), columns, keys, estimates)
+        _table(caption.format(name=name.capitalize(), where=place), columns, keys, estimates)
         for name, columns in _RATES.items()
     ]
 

@@ -52,14 +52,18 @@ def decoded_maps(run: RunData) -> Iterator[Declared]:
     maps = [shown_map for shown_map in stored_maps if shown_map.step in steps.get(shown_map.episode_id, ())]
     if maps:
         missing = len(stored_maps) - len(maps)
-        above, said = _standing(run, maps[0].tags)
+        above, sentence = _standing(run, maps[0].tags)
         if not above:
-            yield Declared(anchor="decoded-maps", title="Decoded maps", paragraphs=(said,))
+            yield Declared(anchor="decoded-maps", title="Decoded maps", paragraphs=(sentence,))
             return
         yield Declared(
             anchor="decoded-maps",
             title="Decoded maps beside the true grid",
-            paragraphs=(said, RULE, *([f"{missing} more are not shown: their episodes are gone."] if missing else [])),
+            paragraphs=(
+                sentence,
+                RULE,
+                *([f"{missing} more are not shown: their episodes are gone."] if missing else []),
+            ),
             figures=[figure for shown_map in maps for figure in _pair(shown_map, episodes[shown_map.episode_id])],
             layout="maps",
             legend=_MAP_LEGEND,
@@ -79,21 +83,24 @@ def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
     differences = contrasted(rows, [contrast], summarise, ("head", "class"))
     key: Key = {"measure": AREA, "class": "wall", "head": tags.get("head")}
     rivals = {kind: differences.get(key, less=kind) for kind in NETWORKS}
-    if not (said := claim_in_words([("walls", rivals)], MADE)):
+    if not (sentence := claim_in_words([("walls", rivals)], MADE)):
         return False, _UNKNOWN
     above = verdict(rivals) == "above"
-    where = f"{probe_name(tags.get('head'))} at {point}"
-    return above, f"{'' if above else 'Decoded maps are not shown. '}{where}: {said}."
+    place = f"{probe_name(tags.get('head'))} at {point}"
+    return above, f"{'' if above else 'Decoded maps are not shown. '}{place}: {sentence}."
 
 
 def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     """Yield the true grid of a state with its action, and the decoded map."""
     step, tags = episode.steps[shown_map.step], episode.world.tags
     grid = shown(episode.world.grid, step.state)
-    later = [*(each.state for each in episode.steps[shown_map.step + 1 : shown_map.step + 2]), episode.final]
+    later = [
+        *(later_step.state for later_step in episode.steps[shown_map.step + 1 : shown_map.step + 2]),
+        episode.final,
+    ]
     action = "none" if step.action is None else Action(step.action).name
-    where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
-    caption = f"Action {action}, {shown_map.verdict} ({where}; step {shown_map.step} of {shown_map.episode_id})"
+    condition = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
+    caption = f"Action {action}, {shown_map.verdict} ({condition}; step {shown_map.step} of {shown_map.episode_id})"
     wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
     truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
     outline = (grid.height, grid.width)

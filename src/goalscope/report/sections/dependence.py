@@ -1,4 +1,4 @@
-"""The section on what actions depend on: one thing changed, everything else the same, one turn asked."""
+"""The section on what moves depend on: one thing is changed, everything else is the same, and one move is asked for."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,50 +35,56 @@ _RULE = (
 
 @section("dependence", worlds="grids")
 def dependence(run: RunData) -> Iterator[Declared]:
-    """What the actions of each agent depend on, of runs with changed worlds."""
-    if found := found_in(run.store):
-        agents = dict.fromkeys(one.agent for one in found)
+    """What the moves of each agent depend on, for runs with changed worlds."""
+    if dependences := found_in(run.store):
+        agents = dict.fromkeys(dependence.agent for dependence in dependences)
         yield Declared(
             anchor="dependence",
             title="What the actions depend on",
-            paragraphs=[sentence([one for one in found if one.agent == agent]) for agent in agents],
+            paragraphs=[
+                sentence([dependence for dependence in dependences if dependence.agent == agent]) for agent in agents
+            ],
             explained=(_TEXT,),
-            tables=[dependence_table(found)],
+            tables=[dependence_table(dependences)],
             closing=_RULE,
         )
 
 
 def found_in(store: Store) -> list[Dependence]:
-    """Return what the agents of a run depend on; nothing of a run without changed worlds."""
+    """Return the dependences of the agents of a run; empty for a run without changed worlds."""
     study = store.study()
     if study is None or not any(isinstance(entry, ChangedWorlds) for entry in study.worlds_):
         return []
     return dependences(asked_of(store.episodes()))
 
 
-def dependence_table(found: Sequence[Dependence]) -> Table:
-    """Return the table with a line for each agent and thing."""
+def dependence_table(dependences: Sequence[Dependence]) -> Table:
+    """Return a table with one line per agent and thing."""
     notes = Footnotes()
 
-    def note(one: Dependence) -> str:
-        invalid = f"{one.invalid:.1%} of the answers hold no move and are left out" if one.invalid else ""
-        return notes.mark(invalid, one.share.note)
+    def note(dependence: Dependence) -> str:
+        invalid = f"{dependence.invalid:.1%} of the answers hold no move and are left out" if dependence.invalid else ""
+        return notes.mark(invalid, dependence.share.note)
 
     columns: TextColumns[Dependence] = [
-        ("agent", lambda one: one.agent),
-        ("changed", lambda one: NAMES.get(one.moved, one.moved)),
-        ("depends", lambda one: one.answer),
-        ("share", lambda one: _text(one.share)),
-        ("change", lambda one: _text(one.change)),
-        *([("total variation", lambda one: _text(one.variation))] if any(one.variation for one in found) else []),
-        ("predictable", lambda one: _text(one.predictable)),
-        ("p / Holm", lambda one: f"{one.p:.2g} / {one.adjusted:.2g}"),
-        ("worlds", lambda one: str(one.worlds)),
-        ("versions", lambda one: str(one.versions)),
+        ("agent", lambda dependence: dependence.agent),
+        ("changed", lambda dependence: NAMES.get(dependence.moved, dependence.moved)),
+        ("depends", lambda dependence: dependence.answer),
+        ("share", lambda dependence: _text(dependence.share)),
+        ("change", lambda dependence: _text(dependence.change)),
+        *(
+            [("total variation", lambda dependence: _text(dependence.variation))]
+            if any(dependence.variation for dependence in dependences)
+            else []
+        ),
+        ("predictable", lambda dependence: _text(dependence.predictable)),
+        ("p / Holm", lambda dependence: f"{dependence.p:.2g} / {dependence.adjusted:.2g}"),
+        ("worlds", lambda dependence: str(dependence.worlds)),
+        ("versions", lambda dependence: str(dependence.versions)),
         ("notes", note),
     ]
     caption = "Change of the moves with one thing changed, as a share of what is predictable of them"
-    return plain_table(found, columns, range(3, len(columns) - 1), caption=caption, footnotes=notes)
+    return plain_table(dependences, columns, range(3, len(columns) - 1), caption=caption, footnotes=notes)
 
 
 def _text(estimate: Estimate | None) -> str:

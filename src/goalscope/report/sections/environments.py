@@ -79,11 +79,11 @@ def goal_tables(run: RunData) -> Iterator[Declared]:
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
     for group, tags in run.settings():
         if tags.get("kind") in _KINDS:
-            where = describe_key({name: tags[name] for name in ("transform", "fog_radius") if name in tags})
-            where = "" if where == "transform identity" else where
-            conditions.setdefault(where, {})[str(tags["kind"]), bool(tags.get("control"))] = group
-    for where, columns in conditions.items():
-        suffix = f", {where}" if where else ""
+            condition = describe_key({name: tags[name] for name in ("transform", "fog_radius") if name in tags})
+            condition = "" if condition == "transform identity" else condition
+            conditions.setdefault(condition, {})[str(tags["kind"]), bool(tags.get("control"))] = group
+    for condition, columns in conditions.items():
+        suffix = f", {condition}" if condition else ""
         for anchor, title, measures, texts in (
             ("goals", "Instrumental and implicit goals", _ROOMS, (_ABOUT_CONTROL, _ABOUT_LURE)),
             ("paths", "Choice of path", _PATHS, (_ABOUT_CONTROL, _ABOUT_CHOICE, _ABOUT_LURE)),
@@ -273,8 +273,8 @@ def _fog_conditions(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
 
 def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
     """Return the tests of the subjects against every other arm, or a text in their place."""
-    subjects, others = run.groups.subjects, run.groups.others
-    pairs = [*combinations(subjects, 2), *product(subjects, others)]
+    subjects, other_agents = run.groups.subjects, run.groups.others
+    pairs = [*combinations(subjects, 2), *product(subjects, other_agents)]
     if not pairs:
         return [], ""
     if len(pairs) > MAX_PAIRS:
@@ -283,7 +283,7 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
             "matter, goalscope compare RUN --agents 'A;B'."
         )
     rows = run.rows_of(*COMPARED)
-    sides = {agent: SideRows(agent, rows.select(agent=agent, **group)) for agent in (*subjects, *others)}
+    sides = {agent: SideRows(agent, rows.select(agent=agent, **group)) for agent in (*subjects, *other_agents)}
     caption = (
         f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and "
         f"p, the level at which it leaves out 0, corrected for all TESTS of this table (one family, level {LEVEL:g})"

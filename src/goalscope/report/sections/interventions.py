@@ -139,11 +139,13 @@ def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
 
 def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
     """Return the model, how many pairs a thing is moved in, how many were asked for if more, and what is left out."""
-    shown = [("model", str(facts["model"]))] if "passes left out" in facts else []
+    details = [("model", str(facts["model"]))] if "passes left out" in facts else []
     if (numbers := facts.get("by thing moved", {}).get(thing)) is not None:
-        found, asked = numbers["pairs"], numbers["asked for"]
-        more = f" of {asked} asked for: too few grids have one in which the agent acts optimally on both sides"
-        shown.append(("pairs", f"{counted(found, 'pair')}, {thing} moved{more if found < asked else ''}"))
+        found_pairs, requested = numbers["pairs"], numbers["asked for"]
+        more = f" of {requested} asked for: too few grids have one in which the agent acts optimally on both sides"
+        details.append(
+            ("pairs", f"{counted(found_pairs, 'pair')}, {thing} moved{more if found_pairs < requested else ''}")
+        )
     if "passes left out" in facts:
         left_out = {
             f"{kind}, {reason}": count
@@ -151,8 +153,10 @@ def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
             for reason, count in reasons.items()
         }
         reasons_and_counts = (left_out | facts["passes left out"]).items()
-        shown.append(("left out", "; ".join(f"{reason}: {count}" for reason, count in reasons_and_counts) or "nothing"))
-    return shown
+        details.append(
+            ("left out", "; ".join(f"{reason}: {count}" for reason, count in reasons_and_counts) or "nothing")
+        )
+    return details
 
 
 def _estimated(rows: Rows, *by: str) -> Estimates:
@@ -443,21 +447,21 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
     fallen: Key = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
 
     def table(
-        caption: str, first: str, shown: Estimates, tags: Sequence[str], label: Callable[[Key], str]
+        caption: str, first: str, estimates: Estimates, tags: Sequence[str], label: Callable[[Key], str]
     ) -> TableSpec:
         columns = [
             Column(name, "share", {"measure": STAYS, "subspace": name}) for name in (ablation.AMNESIC, ablation.RANDOM)
         ]
-        lines = [Line(f"{key['thing']}, {_where(key)}{label(key)}", key) for key in shown.keys(*tags)]
-        return TableSpec(f"{caption}: {MEAN}", first, shown, columns, lines)
+        lines = [Line(f"{key['thing']}, {_where(key)}{label(key)}", key) for key in estimates.keys(*tags)]
+        return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, lines)
 
     def fall(key: Key) -> str:
         when = "at chance after" if key["fallen"] else "still readable after"
         return f": r = {key[ablation.READABLE]}, {when} {key[ablation.RANK]}"
 
     def places(thing: Tag) -> list[tuple[str, Key]]:
-        found = differences.keys("site", "layer", thing=thing, **fallen)
-        return [(_where(key), {"thing": thing, **fallen, **key}) for key in found]
+        keys = differences.keys("site", "layer", thing=thing, **fallen)
+        return [(_where(key), {"thing": thing, **fallen, **key}) for key in keys]
 
     first = "probe, correlation on held-back grids, directions removed"
     by_size = table(

@@ -1,4 +1,4 @@
-"""The section on goals: MEG of each agent towards each hypothesis, where `goalscope meg RUN` has measured it."""
+"""The section on goals: the MEG of each agent towards each hypothesis, if `goalscope meg RUN` measured it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from goalscope.stats.rows import Tag
 
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
 
-_NAMED = 3  # lines that a note names; the others are counted
+_NAMED = 3  # maximum lines that a note names; further lines are counted
 
 _TEXT = (
     'Maximum-entropy goal-directedness: how much better than uniformly random actions does "it seeks this, more or '
@@ -36,10 +36,10 @@ _TEXT = (
 
 @section("meg", source="MacDermott et al. (2024)", worlds="grids")
 def goals(run: RunData) -> Iterator[Declared]:
-    """MEG of each agent towards each hypothesis, where it was measured.
+    """The MEG of each agent towards each hypothesis, if it was measured.
 
     Raises:
-        ValueError: the stored estimates of goals are invalid.
+        ValueError: if the stored estimates of goals are invalid.
     """
     store, noun, stored = run.store, run.ledger.noun, run.store.info().get("meg")
     if stored is None or not run.measured.goals:
@@ -85,7 +85,7 @@ def goals(run: RunData) -> Iterator[Declared]:
 
 
 def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Table:
-    """Return the table of the hypotheses of a cell; ``noun`` is what intervals count."""
+    """Return the table of the hypotheses of a cell; ``noun`` names the clusters of intervals."""
     columns: TextColumns[GoalEstimate] = [
         ("agent", lambda entry: entry.agent),
         ("hypothesis", lambda entry: entry.hypothesis),
@@ -106,7 +106,7 @@ def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Ta
 
 
 def note_lines(estimates: Sequence[GoalEstimate], noun: str = "grid") -> list[str]:
-    """Return the notes of some estimates, each once with the lines that it belongs to; ``noun`` is what they count."""
+    """Return the notes of estimates, each once with the lines that it applies to; ``noun`` names the clusters."""
     several = any(entry.cell != estimates[0].cell for entry in estimates)
     names_by_note: dict[str, list[str]] = {}
     for entry in estimates:
@@ -137,17 +137,17 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 
 
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
-    """Return a sentence for each pair of hypotheses that the worlds of some agent do not tell apart."""
+    """Return a sentence per pair of hypotheses that the worlds of some agent cannot tell apart."""
     untold_ones = [contrast for contrast in contrasts if contrast.why_not]
-    reasons = (f"{one.why_not} ({where(one.cell)})" if one.cell else one.why_not for one in untold_ones)
+    reasons = (f"{untold.why_not} ({where(untold.cell)})" if untold.cell else untold.why_not for untold in untold_ones)
     return [f"cannot be told which of the two an agent is after: {reason}" for reason in dict.fromkeys(reasons)]
 
 
 def untold_in(store: Store) -> list[str]:
-    """Return the sentences of `untold` on the figures of goals that a run stores; none where it stores none.
+    """Return the sentences of `untold` about the stored figures of goals of a run; none if it has none.
 
     Raises:
-        ValueError: the stored figures are invalid.
+        ValueError: if the stored figures are invalid.
     """
     stored = store.info().get("meg")
     with _sound(store):
@@ -173,10 +173,10 @@ def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
 
 
 def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the basis of lines relative to beliefs: probes, worlds, controls, and a missing control.
+    """Describe the basis of lines relative to beliefs: probes, worlds, controls, and missing controls.
 
     Raises:
-        KeyError, TypeError, ValueError: it is not what `goalscope meg RUN --beliefs` stores.
+        KeyError, TypeError, ValueError: if it is not what `goalscope meg RUN --beliefs` stores.
     """
     worlds, settings, decoded = int(beliefs["worlds"]), beliefs["settings"], beliefs["decoded"]
     decoded_right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
@@ -203,7 +203,7 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def where(cell: Mapping[str, Tag]) -> str:
-    """Return the worlds of a cell in words."""
+    """Describe the worlds of a cell."""
     return describe_key(cell) or "all worlds"
 
 
@@ -212,8 +212,8 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
     differences = []
     for entry in entries:
         low, high = (entry.low, entry.high) if entry.low < entry.high else (math.nan, math.nan)
-        about: dict[str, Any] = {"n": entry.n, "clusters": entry.grids, "method": entry.method, "unit": "nats"}
-        estimate = Estimate(value=entry.signed, low=low, high=high, confidence=entry.confidence, **about)
+        details: dict[str, Any] = {"n": entry.n, "clusters": entry.grids, "method": entry.method, "unit": "nats"}
+        estimate = Estimate(value=entry.signed, low=low, high=high, confidence=entry.confidence, **details)
         differences.append(DifferenceBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
     differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"
@@ -230,7 +230,7 @@ def _sound(store: Store) -> Iterator[None]:
 
 
 def _restored(kind: type[_Record], stored: Any) -> _Record:
-    """Return a record from stored values; a value of another type is refused."""
+    """Return a record from stored values; raise an error for a value of another type."""
     values: dict[str, Any] = {}
     for name, field_type in kind.__annotations__.items():
         value = stored[name]

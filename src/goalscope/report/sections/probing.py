@@ -74,7 +74,7 @@ _Name = Callable[[Tag, Tag], str]
 
 
 class ReadPoint(NamedTuple):
-    """Where activations are read: site and layer, both None where none are read."""
+    """Where activations are read: site and layer, both None if none are read."""
 
     site: Tag = None
     layer: Tag = None
@@ -212,8 +212,8 @@ def contrasted(
 ) -> Estimates:
     """Estimate the differences of some contrasts by some tags; rivals without a common grid are left out."""
     parts = [
-        pairs(rows.where(**own).rows, rows.where(**{**own, **rival}).rows, name=name, by=paired)
-        for own, rivals, paired in contrasts
+        pairs(rows.where(**model_rows).rows, rows.where(**{**model_rows, **rival}).rows, name=name, by=paired)
+        for model_rows, rivals, paired in contrasts
         for name, rival in rivals.items()
     ]
     return ProbeRows(Rows.concatenate(parts)).estimated(estimator, by)
@@ -393,7 +393,7 @@ def _title(name: str) -> str:
 
 
 def probing_facts(store: Store) -> list[Declared]:
-    """Return the numbers of grids and steps behind each analysis of activations; empty where there is none.
+    """Return the numbers of grids and steps behind each analysis of activations; empty if there is none.
 
     Raises:
         ValueError: the stored counts are not in goalscope's format.

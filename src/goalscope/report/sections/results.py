@@ -69,8 +69,8 @@ _ERRORS = (
 def headline(run: RunData) -> Iterator[Declared]:
     """The table of agents and their main measures in grids."""
     setting = run.analysis.failed_turns
-    shown = shown_accuracies(HEADLINE, setting)
-    tables = [by_agent(run.ledger, shown, group, "Main measures") for group in run.ledger.groups("agent")]
+    accuracies = shown_accuracies(HEADLINE, setting)
+    tables = [by_agent(run.ledger, accuracies, group, "Main measures") for group in run.ledger.groups("agent")]
     tables += _of_packages(run)
     yield Declared(
         anchor="results",
@@ -129,8 +129,8 @@ def task_results(run: RunData) -> Iterator[Declared]:
 def prompts(run: RunData) -> Iterator[Declared]:
     """Results by strategy sentence for each model, over both settings of reasoning."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
-    stored_agents, known = run.store.agents().values(), run.ledger.agents
-    models = {name: _model(description) for name, description in stored_agents if name in known}
+    stored_agents, imported_agents = run.store.agents().values(), run.ledger.agents
+    models = {name: _model(description) for name, description in stored_agents if name in imported_agents}
     columns = [_task_column(name, run.ledger.measures.get(name, "")) for name in PAIRED]
     for model in dict.fromkeys(models.values()) if "prompt" in run.measured.values else ():
         names = [name for name, agent_model in models.items() if agent_model == model]
@@ -247,7 +247,7 @@ def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
 
 def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
     """Return the pooled ratio of errors of a kind to the steps that called for it, and both counts."""
-    errors, steps = (rows.select(measure=f"{kind} {what}{valid}{suffix}") for what in ("errors", "steps"))
+    errors, steps = (rows.select(measure=f"{kind} {count}{valid}{suffix}") for count in ("errors", "steps"))
     if not len(errors):
         return [None, None]
     steps_by_episode = dict(zip(steps.episode_id, steps.value, strict=True))

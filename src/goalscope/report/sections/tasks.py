@@ -58,7 +58,7 @@ def names(run: RunData) -> Iterator[Declared]:
 def _paired(
     pairs: Sequence[tuple[SideRows, SideRows]], name: str, anchor: str, title: str, caption: str
 ) -> Iterator[Declared]:
-    """Yield paired comparisons, where there are any, as a table and in words: first of each pair against the second."""
+    """Yield paired comparisons, if there are any, as a table and in words: first of each pair against the second."""
     if pairs:
         tests, table = family_table(pairs, caption, PAIRED, name=name, clusters="maps")
         of_pairs = [[test for test in tests if (test.first, test.second) == (a.name, b.name)] for a, b in pairs]
@@ -131,8 +131,8 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
         x, y = (table.get(group, agent=agent, measure=name) for name in (fitted.error, "success"))
         if agent in fitted.agents and x is not None and y is not None:
             points.append(Point(agent, style, x, y))
-    where = describe_key(group)
-    title = f"Success against {fitted.error}{f', {where}' if where else ''}"
+    condition = describe_key(group)
+    title = f"Success against {fitted.error}{f', {condition}' if condition else ''}"
     chart = Points(
         points,
         title=title,

@@ -1,4 +1,4 @@
-"""Other people's formats: recorded logs to episodes, with every recorded label checked."""
+"""Import other people's logs as episodes, and check every recorded label."""
 
 from goalscope.runs.importers.formats import Format, importer
 from goalscope.runs.importers.front import import_into, import_path

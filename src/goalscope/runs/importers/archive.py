@@ -1,6 +1,6 @@
-"""Untrusted archives: every member is unpacked once to count its bytes, before another library unpacks it into memory.
+"""Untrusted archives: each member is unpacked once to count its bytes, before another library unpacks it into memory.
 
-The sizes in an archive's directory are not trusted: a few bytes can unpack to gigabytes.
+The sizes stated in an archive are not trusted: a few bytes can unpack to gigabytes.
 """
 
 import struct
@@ -20,7 +20,7 @@ MOST_MEMBER_BYTES: Final = 128 * 2**20
 MOST_MEMBERS: Final = 200_000
 
 MOST_RATIO: Final = 500
-"""Maximum unpacked bytes for each byte of the archive."""
+"""Maximum number of unpacked bytes per byte of the archive."""
 
 _PIECE: Final = 2**20
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
@@ -28,16 +28,16 @@ _LOCAL: Final = struct.Struct("<4s22xHH")
 
 
 def largest_member(path: Path) -> int:
-    """Return the bytes of the largest member of a zip archive, unpacked.
+    """Return the unpacked size, in bytes, of the largest member of a zip archive.
 
     Args:
         path: the archive.
 
     Raises:
-        UntrustedError: no complete zip archive, a damaged member, a member of more than `MOST_MEMBER_BYTES` or with
-            other bytes than its directory states, or more than `MOST_MEMBERS` members.
-        ImportError: members are packed in a way that needs a package of the extra ``inspect``.
-        OSError: it cannot be read.
+        UntrustedError: if the file is not a complete zip archive, a member is damaged, larger than `MOST_MEMBER_BYTES`
+            or differs from the stated size, or there are more than `MOST_MEMBERS` members.
+        ImportError: if unpacking needs a package of the extra ``inspect``.
+        OSError: if the file cannot be read.
     """
     try:
         with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as archive:
@@ -60,7 +60,7 @@ def largest_member(path: Path) -> int:
 
 
 def _unpacked_size(stream: BinaryIO, member: zipfile.ZipInfo) -> int:
-    """Return the unpacked bytes of a member, at most `MOST_MEMBER_BYTES`; they are counted, not stored."""
+    """Count the unpacked bytes of a member, at most `MOST_MEMBER_BYTES`, without storing them."""
     name, size, digest = shorten(member.filename), 0, 0
     try:
         for piece in _pieces(stream, member):
@@ -137,4 +137,4 @@ def _zstandard() -> Any:
 
 
 _ZSTANDARD_PIECE: Final = 2**10
-"""Packed bytes at a time: blocks have 4 bytes at least, so that these unpack to 32 MiB at most."""
+"""Packed bytes read at a time. A block has at least 4 bytes, so these unpack to at most 32 MiB."""

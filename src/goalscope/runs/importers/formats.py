@@ -1,4 +1,4 @@
-"""Formats of recorded logs that packages register, in addition to those of `goalscope.runs.importers`."""
+"""Formats of recorded logs that other packages register, in addition to those of `goalscope.runs.importers`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 
 Exporter = Callable[[Store, Path, Callable[[int, int], None]], list[Path]]
-"""Function of a run, a folder and a callback of progress that writes files and returns their paths."""
+"""A function that receives a run, a folder and a progress callback, writes files and returns their paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +18,10 @@ class Format:
     """A format of recorded logs.
 
     Attributes:
-        endings: of its files, in lower case and with the dot.
-        read: yields the episodes of a file, given its path, its name in messages, and what all files share.
-        holds: whether a file of a shared ending is of this format; a format without it takes those that no other holds.
+        endings: endings of its files, in lower case and with the dot.
+        read: function that yields the episodes of a file, given its path, its name in messages, and the shared context.
+        holds: function that returns whether a file with one of these endings has this format. A format without it takes
+            the files that no other format claims.
     """
 
     endings: tuple[str, ...]
@@ -29,17 +30,17 @@ class Format:
 
 
 def importer(name: str, format: Format) -> Format:
-    """Register a format that `goalscope import` reads."""
+    """Register a format that `goalscope import` can read."""
     return registry.register("importer", name, made_of=format.read)(format)
 
 
 def exporter(name: str) -> Callable[[Exporter], Exporter]:
-    """Return a decorator that registers what `goalscope export --format NAME` writes."""
+    """Return a decorator that registers a function for `goalscope export --format NAME`."""
     return registry.register("exporter", name)
 
 
 def format_of(path: Path, formats: list[Format]) -> int | None:
-    """Return the position of a file's format among some: the first that holds it, else the first that need not look."""
-    fitting = [index for index, one in enumerate(formats) if path.suffix.lower() in one.endings]
-    held = (index for index in fitting if (holds := formats[index].holds) is not None and holds(path))
-    return next(held, next((index for index in fitting if formats[index].holds is None), None))
+    """Return the index of a file's format: the first that claims it, else the first that need not look into files."""
+    fitting = [index for index, format_ in enumerate(formats) if path.suffix.lower() in format_.endings]
+    holding = (index for index in fitting if (holds := formats[index].holds) is not None and holds(path))
+    return next(holding, next((index for index in fitting if formats[index].holds is None), None))

@@ -1,4 +1,4 @@
-"""Import of a path: the format is detected file by file."""
+"""Import a path; the format is detected for each file."""
 
 import os
 import stat
@@ -23,21 +23,21 @@ _GROUP_STEPS = 20_000
 
 
 def import_path(path: str | Path, *, check: bool = False, reader: SampleReader | None = None) -> ImportResult:
-    """Read a file or a folder: the authors' layout, goalscope's JSON lines, formats of packages, or all of them.
+    """Read a file or a folder in the layout of the TELOS authors, goalscope's JSON lines, or formats of other packages.
+
+    An import without any episode is a problem too; the message says what the files contain instead.
 
     Args:
-        path: the file or folder. A missing path is a problem of the result, not an exception.
+        path: the file or folder. A missing path is reported as a problem, not as an exception.
         check: read everything at once and keep no episode; labels without an episode are enough.
-        reader: reads the samples of a format whose logs hold other tasks than goalscope's.
-
-    An import without an episode is a problem too, which says what there was instead.
+        reader: reads the samples of logs that contain other tasks than goalscope's.
 
     Returns:
-        Without ``check`` the episodes, read lazily, with problems and counts that are complete after the last one; with
-        it no episodes, and complete problems and counts.
+        Without ``check``: the episodes, read lazily, with problems and counts that are complete after the last episode.
+        With it: no episodes, but complete problems and counts.
 
     Raises:
-        ImportError: what a format needs is not installed.
+        ImportError: if a package that a format needs is not installed.
     """
     ledger = ImportLog()
     episodes = _episodes(Path(path), Context(ledger, reader), check=check)
@@ -48,21 +48,21 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
 
 
 def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportResult:
-    """Read a file or a folder and put its episodes into a store; see `import_path`.
+    """Read a file or a folder and store its episodes; see `import_path`.
 
-    Stored episodes do not change: an equal episode is skipped, one with other content becomes a problem.
+    Stored episodes do not change: an equal episode is skipped, and one with other content becomes a problem.
 
     Args:
         path: the file or folder.
-        store_directory: the run directory, created where it is missing.
+        store_directory: the run directory, created if it is missing.
         reader: see `import_path`.
 
     Returns:
         The result with complete problems and counts; its episodes are in the store.
 
     Raises:
-        OSError: the store cannot be opened or written; BlockingIOError where another process writes to it.
-        ValueError: the store is damaged.
+        OSError: if the store cannot be opened or written; BlockingIOError if another process is writing to it.
+        ValueError: if the store is damaged.
         ImportError: see `import_path`.
     """
     source = Path(path)
@@ -80,14 +80,16 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
                 group.append(episode)
                 steps += len(episode.steps)
             _put(store, group, ledger)
-            store.put_agents((identity, name, about) for identity, (name, about) in sorted(ledger.agents.items()))
-            about = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
-            store.put_info("import", about | {"compared": result.compared})
+            store.put_agents(
+                (identity, name, description) for identity, (name, description) in sorted(ledger.agents.items())
+            )
+            description = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
+            store.put_info("import", description | {"compared": result.compared})
     return ImportResult(episodes=(), ledger=ledger)
 
 
 def _put(store: Store, group: list[Episode], ledger: ImportLog) -> None:
-    """Store a group of episodes; where the group is rejected, one by one, so that all valid ones are stored."""
+    """Store a group of episodes. If the group is rejected, store them one by one, to keep all valid ones."""
     count = "SELECT COUNT(*) FROM episodes"
     [(before,)] = store.query(count)
     rejected = 0
@@ -114,11 +116,11 @@ def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]
     for file, name in _files_below(path, ledger):
         files[format_of(file, formats)].append((file, name))
     file_count = sum(map(len, files.values()))
-    if others := len(files.pop(None)):
-        ledger.counts["other files left alone"] += others
-    for one, named_files in zip(formats, files.values(), strict=True):
+    if other_count := len(files.pop(None)):
+        ledger.counts["other files left alone"] += other_count
+    for reader_format, named_files in zip(formats, files.values(), strict=True):
         for file, name in named_files:
-            yield from one.read(file, name, context)
+            yield from reader_format.read(file, name, context)
     if context.metrics:
         ledger.counts["rows of metrics without an imported trajectory"] += len(context.metrics)
     if ledger.problem_count or ledger.counts["trajectories"] or (check and ledger.checked):
@@ -127,12 +129,12 @@ def _episodes(path: Path, context: Context, *, check: bool) -> Iterator[Episode]
         must = "there must be something to import: .json, .jsonl, .eval or a table of metrics"
         ledger.report(path.name or ".", "", must, f"{file_count} files, none of them such")
     else:
-        found = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
-        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(found))
+        counts_in_words = [f"{name}: {count}" for name, count in ledger.counts.items() if count]
+        ledger.report(path.name or ".", "", "there must be a finished episode to import", "; ".join(counts_in_words))
 
 
 def _shows_grids(path: Path) -> bool:
-    """Return whether a file of JSON lines is a grid manifest, by its first readable line."""
+    """Return whether a JSON lines file is a grid manifest, judging by its first readable line."""
     try:
         with NamedFile(path).open_file() as stream:
             for _, line in islice(lines(stream), _LINES_READ):
@@ -145,7 +147,7 @@ def _shows_grids(path: Path) -> bool:
     return False
 
 
-# In the order in which files are read: tables come before the trajectories that they describe.
+# In reading order: tables come before the trajectories that they describe.
 _FORMATS = (
     Format(endings=(".csv",), read=read_metrics),
     Format(endings=(".jsonl",), read=read_manifest, holds=_shows_grids),
@@ -157,7 +159,7 @@ _FORMATS = (
 def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
     """Yield (file, name relative to ``path``) of each regular file, sorted.
 
-    Links below ``path``, pipes, devices and unreadable files become problems.
+    Links, pipes, devices and unreadable files below ``path`` are reported as problems.
     """
     folder, pending = Folder(path), list[tuple[str, os.stat_result | None]]([("", None)])
     while pending:
@@ -168,12 +170,15 @@ def _files_below(path: Path, ledger: ImportLog) -> Iterator[tuple[Path, str]]:
                 yield NamedFile(path).checked(), name
             elif status is None or stat.S_ISDIR(status.st_mode):
                 entries = folder.entries(relative)
-                pending.extend((f"{relative}/{entry}" if relative else entry, own) for entry, own in reversed(entries))
+                pending.extend(
+                    (f"{relative}/{entry}" if relative else entry, status_before)
+                    for entry, status_before in reversed(entries)
+                )
             elif stat.S_ISREG(status.st_mode):
                 yield path / relative, name
             else:
-                given = described(path / relative, status)
-                ledger.report(name, "", "an import must consist of plain files and folders", given)
+                kind_found = described(path / relative, status)
+                ledger.report(name, "", "an import must consist of plain files and folders", kind_found)
         except StrangeFileError as error:
             ledger.report(name, "", "an import must consist of plain files and folders", error)
         except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path

@@ -1,7 +1,7 @@
-"""Logs in JSON lines from any source, one step a line: read as a stream, checked against the rules of the worlds.
+"""Logs in JSON lines from any source, one step per line: read as a stream, and checked against the rules of the worlds.
 
-Memory holds the episodes that are open (one, where an episode's lines stand together), the declared worlds, and a few
-dozen bytes for each episode read. docs/import.md describes the format.
+Only the open episodes (just one if the lines of each episode are contiguous), the declared worlds, and a few dozen
+bytes per finished episode are in memory. docs/import.md describes the format.
 """
 
 import math
@@ -22,19 +22,19 @@ from goalscope.worlds.grid import FOG, symbols
 from goalscope.worlds.planning import shortest_length, solve
 
 MOST_OPEN = 64
-"""Maximum number of open episodes, whose lines may be interleaved; beyond it, the oldest one is closed."""
+"""Maximum number of open episodes, whose lines may be interleaved; then the oldest one is closed."""
 
 MOST_OPEN_BYTES = 256 * 2**20
-"""Bytes of lines that open episodes may hold together before the first of them is closed."""
+"""Maximum total bytes of the lines of open episodes; then the oldest one is closed."""
 
 UNNAMED_AGENT = "recorded"
-"""Agent of logs that name none."""
+"""Name of the agent in logs that name none."""
 
 _MOST_BAD_LINES = 10
 
 
 def jsonl_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episodes of one log; unusable lines and episodes are reported."""
+    """Yield the episodes of one log; unusable lines and episodes are reported as problems."""
     context.ledger.counts["files read"] += 1
     log = _Log(name, context)
     complete = False
@@ -58,10 +58,10 @@ class _Log:
         self.open_bytes = 0  # bytes of the lines of open episodes
         self.closed: set[bytes] = set()
         self.last = ""
-        self.lost_lines = 0  # unreadable lines just before the present one: they may be its episode's missing steps
+        self.lost_lines = 0  # unreadable lines just before this one, which may be missing steps of its episode
 
     def read(self, stream: BinaryIO) -> Iterator[Episode]:
-        """Yield the episodes that the lines close."""
+        """Yield each episode when its last line has been read."""
         bad_lines = 0
         for line in log_lines(stream, self.source, self.ledger, kind_of):
             if line.record is None:
@@ -87,7 +87,7 @@ class _Log:
         self.lost_lines += 1
 
     def close(self, keys: list[str]) -> Iterator[Episode]:
-        """Yield those open episodes of these names that can be used."""
+        """Yield the usable ones among the open episodes with these names."""
         for key in keys:
             self.closed.add(_digest(key))
             closing = self.open.pop(key)
@@ -97,7 +97,7 @@ class _Log:
                 yield episode
 
     def world_of(self, grid: str, fog_radius: int | None) -> World:
-        """Return the world of a grid that stands on a line, the declared one where there is one."""
+        """Return the world of the grid on a line; the declared world if there is one."""
         world: World = grid_world(parse_grid(grid, where="grid"), "grid", fog_radius=fog_radius)
         return self.worlds_by_id.setdefault(world.id, world)
 
@@ -132,10 +132,10 @@ class _Log:
             must = f"lines of an episode must stand together, or among at most {MOST_OPEN} open episodes"
             raise UntrustedError(must, f"a further line of {shorten(key)}, which was closed")
         while (key not in self.open and len(self.open) >= MOST_OPEN) or self.open_bytes + size > MOST_OPEN_BYTES:
-            others = [other for other in self.open if other != key]
-            if not others:
+            other_keys = [other for other in self.open if other != key]
+            if not other_keys:
                 break
-            yield from self.close(others[:1])
+            yield from self.close(other_keys[:1])
         episode = self._opened(key)
         self.last = key
         episode.size += size
@@ -155,8 +155,9 @@ class _Log:
 class _OpenEpisode:
     """An episode whose lines are still being read.
 
-    The first line that contradicts the rules or an earlier line spoils it: that one problem is reported, later lines
-    are counted, and no episode results.
+    The first line that contradicts the rules or an earlier line spoils the episode: only that problem is reported,
+    later
+    lines are counted, and no episode results.
     """
 
     def __init__(self, key: str, log: _Log) -> None:
@@ -170,7 +171,7 @@ class _OpenEpisode:
 
     @property
     def ended(self) -> bool:
-        """Whether no further step is due: at the goal, or at the stated horizon."""
+        """Whether no further step is expected: at the goal, or at the stated horizon."""
         at_goal = self.world_state is not None and self.world_state[1].position == self.world_state[0].grid.goal
         return at_goal or len(self.steps) == self.fields.get("horizon")
 
@@ -181,7 +182,7 @@ class _OpenEpisode:
         self.steps.clear()
 
     def take(self, record: EpisodeLine | StepLine, position: str) -> None:
-        """Take a line."""
+        """Process a line."""
         self.first_line = self.first_line or position
         if not self.spoilt:
             with self._spoiling(position):
@@ -192,7 +193,7 @@ class _OpenEpisode:
             self.ledger.counts["steps not imported"] += int(isinstance(record, StepLine))
 
     def finish(self) -> Episode | None:
-        """Return the episode, None where it was spoilt."""
+        """Return the episode, or None if it was spoilt."""
         if not self.spoilt:
             with self._spoiling(self.first_line):
                 episode = self._episode()
@@ -212,7 +213,7 @@ class _OpenEpisode:
             self.ledger.report(self.log.source, f"{position} {error.where}", must, error.given)
 
     def _merge(self, record: EpisodeLine | StepLine) -> None:
-        """Merge a line's fields of the whole episode, which must not contradict an earlier line."""
+        """Merge a line's fields that describe the whole episode; they must not contradict an earlier line."""
         for name in EPISODE_KEYS:
             value = getattr(record, name)
             if value is not None and name != "grid" and self.fields.setdefault(name, value) != value:
@@ -240,7 +241,7 @@ class _OpenEpisode:
             self.world_state = world, begin(world)
 
     def _check_grid(self, text: str, world: World, state: State) -> None:
-        """Require that a grid shown on a line is the world itself or the state before the step."""
+        """Require that a grid on a line shows the world itself or the state before the step."""
         grid = parse_grid(text, where="grid")
         recorded, computed = symbols(grid), symbols(shown(world.grid, state))
         hidden = (recorded == FOG) & (world.fog_radius is not None)
@@ -258,7 +259,7 @@ class _OpenEpisode:
         self._check_step(record, world, state)
         if record.optimal_actions is not None:
             optimal = solve(world.grid).optimal_in(state)
-            optimal_names = sorted(each.name for each in Action if optimal[each])
+            optimal_names = sorted(action.name for action in Action if optimal[action])
             must = f"the optimal actions at {state.position} are {optimal_names}"
             recorded = sorted(record.optimal_actions)
             self.ledger.compare(
@@ -280,7 +281,7 @@ class _OpenEpisode:
         self.world_state = world, state if action is None else step(world.grid, state, action)
 
     def _check_step(self, record: StepLine, world: World, state: State) -> None:
-        """Require that a step is the next one, and that it begins where the rules say that the agent is."""
+        """Require that a step is the next one, and starts where the rules put the agent."""
         index = len(self.steps)
         if record.step != index:
             repeated = record.step < index

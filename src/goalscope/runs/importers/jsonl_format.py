@@ -1,4 +1,4 @@
-"""The JSON lines format: its records, described key by key in docs/import.md, and the export of episodes."""
+"""The JSON lines format: its records (docs/import.md describes every key), and the export of episodes."""
 
 import json
 import os
@@ -69,7 +69,7 @@ class _EpisodeKeys(LogLine):
 
 
 class EpisodeLine(_EpisodeKeys):
-    """The values of a whole episode; this line is optional."""
+    """Values of a whole episode; this line is optional."""
 
     type: Literal["episode"]
 
@@ -110,7 +110,7 @@ _LINES: dict[str, type[WorldLine | EpisodeLine | StepLine]] = {
 
 
 def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
-    """Return the class of a line by its ``type``; a line without it is a step."""
+    """Return the class of a line by its ``type``; a line without a type is a step."""
     kind = value.get("type", "step")
     if not isinstance(kind, str) or kind not in _LINES:
         raise UntrustedError(f"type must be one of {', '.join(_LINES)}", shorten(kind))
@@ -120,20 +120,20 @@ def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
     """Write episodes as JSON lines: each world once, before its first episode; then an episode line and its steps.
 
-    `import_path` restores specification ids, worlds with cluster and tags, all steps, outcome, final state and tags.
-    (Tuples among the ``extra`` values of steps become lists, and agents have only id and name.) The file gets its name
-    when it is complete.
+    `import_path` restores the ids of specifications, worlds with cluster and tags, all steps, outcome, final state and
+    tags. (Tuples in the ``extra`` values of steps become lists, and agents keep only their id and name.) The file gets
+    its final name when it is complete.
 
     Args:
-        episodes: iterated once.
+        episodes: the episodes, iterated once.
         path: the file to write.
 
     Returns:
         Number of episodes written.
 
     Raises:
-        ValueError: a number that is not finite; one world with two clusters or sets of tags; a task world.
-        TypeError: an ``extra`` value without a form in JSON.
+        ValueError: for a number that is not finite, a world with two clusters or sets of tags, or a task world.
+        TypeError: for an ``extra`` value that JSON cannot represent.
     """
     path = Path(path)
     worlds: dict[str, World] = {}

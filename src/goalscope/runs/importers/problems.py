@@ -1,4 +1,4 @@
-"""Shared by all formats: problems with their positions, counts of comparisons, log lines, grids."""
+"""Shared by all formats: problems with their locations, counts of comparisons, log lines, grids."""
 
 import math
 from collections import Counter, defaultdict
@@ -31,9 +31,9 @@ class ImportProblem:
 
     Attributes:
         source: the file, relative to the imported path.
-        where: line, step or JSON path in it, "" for the whole file.
+        where: line, step or JSON path in the file; "" for the whole file.
         must: the violated requirement.
-        given: the value found instead, "" where ``must`` contains it.
+        given: the value found instead; "" if ``must`` mentions it.
     """
 
     source: str
@@ -53,9 +53,10 @@ class ImportLog:
     Attributes:
         problems: the first `MOST_PROBLEMS` problems.
         problem_count: number of all problems.
-        counts: plain counts by name ("files read", "trajectories", "steps", ...).
+        counts: counts by name ("files read", "trajectories", "steps", ...).
         agents: (name, description) of each agent, by its id.
-        checked, agreeing: by kind, the number of recorded values compared with computed ones, and of equal ones.
+        checked: number of recorded values that were compared with computed ones, by kind of value.
+        agreeing: number of equal ones among them, by kind of value.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class ImportLog:
             source: the file.
             position: line or object in the file.
             keys: valid keys of a record, to suggest one for a misspelt key.
-            count: name of the count to increase on an error, "" for none.
+            count: name of the count to increase on an error; "" for none.
         """
         try:
             yield
@@ -91,8 +92,8 @@ class ImportLog:
             self.report(source, f"{position} {error.where}", error.must, error.given)
         except ValidationError as error:
             errors = faults(error, {"": tuple(keys)})
-            for where, must, given in errors[:_MOST_ERRORS_A_RECORD]:
-                self.report(source, f"{position} {where}", must, given)
+            for place, must, got in errors[:_MOST_ERRORS_A_RECORD]:
+                self.report(source, f"{position} {place}", must, got)
             if len(errors) > _MOST_ERRORS_A_RECORD:
                 more = f"{len(errors) - _MOST_ERRORS_A_RECORD} more"
                 self.report(source, position, "a record must be valid everywhere", more)
@@ -106,13 +107,13 @@ class ImportLog:
         return agrees
 
     def compare(self, name: str, recorded: object, computed: object, source: str, where: str, must: str = "") -> None:
-        """Compare a recorded value, None where there is none, with the computed one; a difference is a problem.
+        """Compare a recorded value (None if there is none) with the computed one; a difference is a problem.
 
         Args:
             name: kind of value under which the comparison is counted.
-            recorded, computed: the values; a recorded float must agree within a relative difference of 1e-9.
-            source, where: file and place of the value.
-            must: the requirement; by default equality to the computed value.
+            recorded, computed: the values; a recorded float may have a relative difference of 1e-9.
+            source, where: file and location of the value.
+            must: the requirement; equality to the computed value by default.
         """
         agrees = math.isclose(recorded, computed, rel_tol=1e-9) if isinstance(recorded, float) else recorded == computed  # type: ignore[arg-type]
         if recorded is not None and not self.check(name, agrees):
@@ -124,7 +125,7 @@ class ImportResult(Records):
     """The result of an import. Episodes are read lazily: problems and counts are complete after the last one.
 
     Attributes:
-        episodes: the episodes, an iterable for one pass.
+        episodes: the episodes, which can be iterated once.
         ledger: problems and counts.
     """
 
@@ -138,7 +139,7 @@ class ImportResult(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record of each of those problems: file, place in it, requirement, and what was there instead."""
+        """One record per problem: file, location, requirement, and the value found instead."""
         return [asdict(problem) for problem in self.problems]
 
     @property
@@ -153,16 +154,16 @@ class ImportResult(Records):
 
     @property
     def compared(self) -> Mapping[str, tuple[int, int]]:
-        """By kind of recorded value how many were computed again, and how many of them agree."""
+        """For each kind of recorded value, how many were recomputed, and how many of them agree."""
         return {name: (checked, self.ledger.agreeing[name]) for name, checked in self.ledger.checked.items()}
 
     @property
     def exit_status(self) -> int:
-        """0 where everything was read and agrees, 1 where there is any problem."""
+        """0 if everything was read and agrees, 1 if there is any problem."""
         return int(self.problem_count > 0)
 
     def lines(self) -> Iterator[str]:
-        """Yield the printed lines of an import: counts, comparisons, then one line for each problem."""
+        """Yield the lines to print: counts, comparisons, then one line per problem."""
         for name, count in self.ledger.counts.items():
             yield f"{name}: {count}"
         for name, (checked, agreeing) in self.compared.items():
@@ -174,11 +175,11 @@ class ImportResult(Records):
 
 
 STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
-"""Fields of `Step` in a record besides state and action."""
+"""Fields of `Step` in a record, other than state and action."""
 
 
 def step_fields(record: Any) -> dict[str, Any]:
-    """Return the fields `STEP_FIELDS` of a record, lists as tuples."""
+    """Return the fields `STEP_FIELDS` of a record, with lists as tuples."""
     fields = {name: getattr(record, name) for name in STEP_FIELDS}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
@@ -190,7 +191,7 @@ class LogLine(BaseModel):
 
 
 class ReadLine(NamedTuple):
-    """A line of a log: 1-based number, bytes, JSON value, and its valid record, None where it was rejected."""
+    """A line of a log: number (from 1), bytes, JSON value, and its valid record, or None if it was rejected."""
 
     number: int
     size: int
@@ -201,10 +202,10 @@ class ReadLine(NamedTuple):
 def log_lines(
     stream: BinaryIO, source: str, ledger: ImportLog, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
 ) -> Iterator[ReadLine]:
-    """Yield the lines of a log; invalid records are reported.
+    """Yield the lines of a log; invalid records are reported as problems.
 
     Raises:
-        UntrustedError: binary data, or an empty file.
+        UntrustedError: if the file is binary or empty.
     """
     number = 0
     for number, line_bytes in lines(stream):
@@ -222,7 +223,7 @@ def log_lines(
 
 
 SampleReader = Callable[[Any, Any], Any]
-"""A user's function of a sample and the header of its log that returns an episode as its format defines it."""
+"""A user's function that receives a sample and the header of its log, and returns an episode."""
 
 
 class Context:
@@ -233,7 +234,7 @@ class Context:
         # Recorded metrics by source trajectory id: file, position in it, metrics.
         self.metrics: dict[str, tuple[str, str, Mapping[str, str]]] = {}
         self.sources: dict[str, str] = {}  # files by source trajectory id
-        self.worlds: dict[str, World] = {}  # by id: a world keeps the tags of its first trajectory
+        self.worlds: dict[str, World] = {}  # by id; a world keeps the tags of its first trajectory
         # Trajectory numbers by world and agent.
         self.used_numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         self._lowest: Counter[tuple[str, str]] = Counter()
@@ -242,7 +243,7 @@ class Context:
         """Register the world and the trajectory number of an episode that states both.
 
         Raises:
-            UntrustedError: the world has another cluster or other tags than before, or the number is taken.
+            UntrustedError: if the world had another cluster or other tags before, or the number is taken.
         """
         world, spec = episode.world, episode.spec
         if self.worlds.setdefault(world.id, world) != world:
@@ -254,7 +255,7 @@ class Context:
         """Reserve a trajectory number: the requested one if free for its world and agent, else the lowest free one.
 
         Raises:
-            UntrustedError: ``exact``, and the requested number is taken.
+            UntrustedError: if ``exact`` is set and the requested number is taken.
         """
         key = (world_id, agent_id)
         if exact and requested in self.used_numbers[key]:
@@ -269,9 +270,10 @@ class Context:
 
 
 def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
-    """Return a grid from its text, its lines, or its symbols by row; ``must`` and ``where`` are those of the error.
+    """Return a grid from its text, its lines, or its symbols by row.
 
-    Open cells may be blank or points, as other programs write them.
+    Open cells may be blanks or points, as other programs write them. ``must`` and ``where`` are used in the error
+    message.
     """
     length = len(text) if isinstance(text, str) else sum(map(len, text))
     if length > _MOST_GRID_CHARACTERS:
@@ -282,16 +284,16 @@ def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must
         raise UntrustedError(must, _first_line(error), where) from error
 
 
-def grid_world(grid: Grid, where: str, **settings: Any) -> GridWorld:
-    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, ``where`` that of the error."""
+def grid_world(grid: Grid, place: str, **settings: Any) -> GridWorld:
+    """Return the world of a whole grid. ``settings`` are those of `GridWorld`; ``place`` is named in errors."""
     if grid.fog is not None:
-        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", where)
+        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", place)
     try:
         return GridWorld(grid=grid, **settings)
     except ValueError as error:
-        raise UntrustedError("a world must be a grid with agent and goal", _first_line(error), where) from error
+        raise UntrustedError("a world must be a grid with agent and goal", _first_line(error), place) from error
 
 
 def _first_line(error: ValueError) -> str:
-    """Return an error message without the grid in it."""
+    """Return an error message without the grid that it quotes."""
     return str(error).split("\n", 1)[0]

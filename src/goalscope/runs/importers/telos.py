@@ -1,4 +1,4 @@
-"""The authors' layout beside trajectories: grid manifests, tables of metrics and labelled states.
+"""Files of the TELOS authors other than trajectories: grid manifests, tables of metrics, labelled states.
 
 Source: behavioural and representational evaluation, the authors' public records.
 """
@@ -20,7 +20,7 @@ from goalscope.worlds.planning import optimal_actions, shortest_length, solve
 
 
 class GridRecord(Record):
-    """One line of a grid manifest: coordinates are x (column) and y (row)."""
+    """One line of a grid manifest. Coordinates are x (column) and y (row)."""
 
     layout: list[list[str]]
     grid_text: str | None = None
@@ -34,7 +34,7 @@ class GridRecord(Record):
 
 
 class StateRecord(Record):
-    """One labelled state of a key-and-door trajectory: positions are [x, y]."""
+    """One labelled state of a key-and-door trajectory. Positions are [x, y]."""
 
     example_id: str | None = None
     step_index: int | None = None
@@ -52,12 +52,12 @@ class StateRecord(Record):
 
 
 def holds_grid(value: object) -> bool:
-    """Return whether a JSON value has the keys of a grid of the authors' manifests."""
+    """Return whether a JSON value has the keys of a grid in the authors' manifests."""
     return isinstance(value, dict) and "layout" in value and "episode" not in value and "type" not in value
 
 
 def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episode of a trajectory file; check a file of a grid or labelled states, which has no episode."""
+    """Yield the episode of a trajectory file. A file with a grid or labelled states is only checked."""
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name):
@@ -93,7 +93,7 @@ def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
 
 
 def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLog) -> None:
-    """Check one grid of a manifest: its text, start, goal, path length and fraction of walls against the layout."""
+    """Compare one grid of a manifest (text, start, goal, path length, fraction of walls) with its layout."""
     grid = parse_grid(record.layout, "a layout must be readable", "layout")
     start, goal = _start_and_goal(grid, "layout")
     for name, symbol_cell, cell in (
@@ -102,9 +102,9 @@ def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLo
     ):
         if cell != (None, None) and cell != symbol_cell:
             on_wall = None not in cell and 0 <= cell[0] < grid.height and 0 <= cell[1] < grid.width and grid.walls[cell]  # type: ignore[operator]
-            given = f"x {cell[1]}, y {cell[0]}{', a wall' if on_wall else ''}"
+            recorded_cell = f"x {cell[1]}, y {cell[0]}{', a wall' if on_wall else ''}"
             must = f"the {name} of the layout is x {symbol_cell[1]}, y {symbol_cell[0]}"
-            raise UntrustedError(must, given, f"{name}_x, {name}_y")
+            raise UntrustedError(must, recorded_cell, f"{name}_x, {name}_y")
     if record.grid_text is not None and parse_grid(record.grid_text, where="grid_text") != grid:
         raise UntrustedError("grid_text must show the layout", "another grid", "grid_text")
     _count(record, "grids", ledger)
@@ -117,7 +117,7 @@ def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLo
 
 
 def read_metrics(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Store a table of trajectory metrics in the context; other tables are skipped."""
+    """Keep a table of trajectory metrics in the context; skip other tables."""
     ledger, is_other_table = context.ledger, False
     with ledger.reporting(name):
         text = decode_text(NamedFile(path).load_bytes(MOST_LINE_BYTES))
@@ -127,8 +127,8 @@ def read_metrics(path: Path, name: str, context: Context) -> Iterator[Episode]:
         try:
             has_ids = "trajectory_id" in (rows.fieldnames or ())
             if not has_ids and path.name == "recorded_metrics.csv":
-                given = shorten(text.split("\n", 1)[0])
-                raise UntrustedError("the header must name trajectory_id", given, "line 1")
+                first_line = shorten(text.split("\n", 1)[0])
+                raise UntrustedError("the header must name trajectory_id", first_line, "line 1")
             is_other_table = not has_ids
             for row in rows if has_ids else ():
                 _store_metrics(row, name, f"line {rows.line_num}", context)
@@ -150,29 +150,34 @@ def _store_metrics(row: dict[str, Any], source: str, position: str, context: Con
 
 
 def _check_state(record: StateRecord, source: str, position: str, ledger: ImportLog) -> None:
-    """Check a labelled key-and-door state: its position, and its labels for the optimal actions and the next state."""
+    """Check a labelled key-and-door state: its position, and the labels for its optimal actions and next state."""
     grid = parse_grid(record.grid_text, where="grid_text")
     start, _ = _start_and_goal(grid, "grid_text")
     if _xy(start) != record.current_position:
         must = f"it must be {_xy(start)} [x, y], where the grid shows the agent"
         raise UntrustedError(must, shorten(record.current_position), "current_position")
     try:
-        here = settle(grid, start, record.carrying_key)
+        world_here = settle(grid, start, record.carrying_key)
         expected = sorted(action.name for action in optimal_actions(grid, start, record.carrying_key))
     except ValueError as error:
         raise UntrustedError("the state must be allowed by the rules", str(error), "grid_text") from error
     paths, labels = solve(grid), sorted(record.optimal_actions)
     comparisons: list[tuple[str, str, object, object]] = [
         ("optimal-action labels of states", "optimal_actions", labels, expected),
-        ("distances of states", "current_optimal_distance", record.current_optimal_distance, paths.steps_from(here)),
+        (
+            "distances of states",
+            "current_optimal_distance",
+            record.current_optimal_distance,
+            paths.steps_from(world_here),
+        ),
     ]
     if record.observed_action is not None:
         name = record.observed_action.upper()
         if name not in Action.__members__:
             must = "an action must be UP, DOWN, LEFT or RIGHT"
             raise UntrustedError(must, shorten(record.observed_action), "observed_action")
-        after = step(grid, here, Action[name])
-        distance, hit_wall = paths.steps_from(after), after.position == here.position
+        after = step(grid, world_here, Action[name])
+        distance, hit_wall = paths.steps_from(after), after.position == world_here.position
         comparisons += [
             ("next positions of states", "next_position", record.next_position, _xy(after.position)),
             ("next distances of states", "next_optimal_distance", record.next_optimal_distance, distance),
@@ -183,7 +188,7 @@ def _check_state(record: StateRecord, source: str, position: str, ledger: Import
         ledger.compare(name, recorded, computed, source, f"{position}.{key}")
     legacy = record.legacy_optimal_actions
     if legacy is not None:
-        # The file's corrected labels show where the older, door-blind ones were wrong; the computed ones must agree.
+        # The corrected labels in the file replace older ones that ignored doors; the computed labels must agree.
         corrected = sorted(legacy) != labels
         ledger.counts["legacy labels that the file corrects"] += corrected
         # Where they disagree, the corrected labels are wrong, which was reported above.

@@ -1,4 +1,4 @@
-"""Reader of one trajectory file in the authors' layout; every recorded label is compared with the computed one."""
+"""Reader for one trajectory file in the authors' layout; every recorded label is compared with the computed one."""
 
 import math
 import re
@@ -35,7 +35,7 @@ def _text_lines(value: Any) -> Any:
 
 
 def _token_ids(value: Any) -> Any:
-    """Take the ids out of a list of token objects; lists of ids pass."""
+    """Extract the ids from a list of token objects; a list of ids is returned unchanged."""
     if isinstance(value, list):
         return [item.get("token_id", item) if isinstance(item, dict) else item for item in value]
     return value
@@ -46,7 +46,7 @@ _GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
 
 
 class Record(BaseModel):
-    """The keys that are read from an authors' file; other keys are counted."""
+    """Base of records in the authors' files; keys that are not read are counted."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
@@ -107,7 +107,7 @@ class TrajectoryRecord(Record):
 
 
 def unread_keys(record: BaseModel) -> int:
-    """Return how many keys of a record, and of the records in it, are not read."""
+    """Return the number of keys of a record, and of the records in it, that are not read."""
     count = len(record.model_extra or ())
     for name in type(record).model_fields:
         value = getattr(record, name)
@@ -117,10 +117,10 @@ def unread_keys(record: BaseModel) -> int:
 
 
 def read_trajectory(value: object, source: str, context: Context) -> Episode | None:
-    """Return the episode of a trajectory file, None where it holds none that can be used.
+    """Return the episode of a trajectory file, or None if it contains no usable one.
 
-    Recorded labels that differ from ours become problems and the episode is kept; a file whose states contradict
-    themselves or the rules becomes one problem and no episode.
+    If recorded labels differ from the computed ones, each difference is a problem and the episode is kept. If the
+    states contradict each other or the rules, there is one problem and no episode.
     """
     ledger = context.ledger
     with ledger.reporting(source, count="trajectories not imported"):
@@ -181,11 +181,11 @@ def _world(record: TrajectoryRecord) -> World:
     if not parameters.fully_observable:
         must = "a trajectory of this layout must show the whole grid (fogged ones can be imported as JSON lines)"
         raise UntrustedError(must, "fully_observable: false", "grid_params")
-    where = "steps[0].grid_state"
-    grid = parse_grid(record.steps[0].grid_state, where=where)
+    field = "steps[0].grid_state"
+    grid = parse_grid(record.steps[0].grid_state, where=field)
     transform = None if parameters.transform_type == "base" else parameters.transform_type
     tags = {"size": grid.height, "density": parameters.grid_complexity, "transform": transform}
-    world = grid_world(grid, where, tags=_not_none(tags))
+    world = grid_world(grid, field, tags=_not_none(tags))
     stated = (
         ("grid_height", parameters.grid_height, grid.height),
         ("grid_width", parameters.grid_width, grid.width),
@@ -253,12 +253,12 @@ def _action(text: str | None, path: str) -> Action | None:
 
 
 def _caps(length: int) -> tuple[int, int]:
-    """Return the step caps that the authors used: of their pilot, and of the paper."""
+    """Return the maximum numbers of steps that the authors used, in their pilot and in the paper."""
     return max(length + 8, 2 * length), math.ceil(1.5 * length)
 
 
 def _ending(record: TrajectoryRecord, world: World, reached: bool) -> tuple[int, Outcome]:
-    """Return the horizon and how the trajectory ended; see docs/import.md for the rule."""
+    """Return the horizon of a trajectory and its outcome; docs/import.md describes the rule."""
     n_steps, length = len(record.steps), max(shortest_length(world.grid), 0)
     metrics = record.source.recorded_metrics or {}
     step_limit = record.model_params.get("max_steps_per_trajectory")
@@ -303,21 +303,24 @@ def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledge
     stored, must = record.grid_params.astar_distance, f"the shortest path has {length} steps"
     ledger.compare("shortest path lengths", stored, length, source, "grid_params.astar_distance", must)
     paths = solve(grid)
-    states = [*(each.state for each in episode.steps), episode.final]
-    for index, (ours, given) in enumerate(zip(episode.steps, record.steps, strict=True)):
+    states = [*(step.state for step in episode.steps), episode.final]
+    for index, (ours, recorded_step) in enumerate(zip(episode.steps, record.steps, strict=True)):
         optimal = paths.optimal_in(ours.state)
         right = sorted(action.name for action in Action if optimal[action])
-        labels = given.recorded_optimal_actions
+        labels = recorded_step.recorded_optimal_actions
         labels = None if labels is None else sorted(label.upper() for label in labels)
-        must, is_optimal = f"the optimal actions at {ours.state.position} are {right}", given.recorded_is_optimal_action
+        must, is_optimal = (
+            f"the optimal actions at {ours.state.position} are {right}",
+            recorded_step.recorded_is_optimal_action,
+        )
         acted = ours.action is not None and ours.action.name in right
-        after, reached = given.recorded_goal_reached_after_action, states[index + 1].position == grid.goal
-        for name, key, label, expected, said in (
+        after, reached = recorded_step.recorded_goal_reached_after_action, states[index + 1].position == grid.goal
+        for name, key, label, expected, recorded_value in (
             ("optimal-action labels", "recorded_optimal_actions", labels, right, must),
             ("is-optimal labels", "recorded_is_optimal_action", is_optimal, acted, ""),
             ("goal-reached labels", "recorded_goal_reached_after_action", after, reached, ""),
         ):
-            ledger.compare(name, label, expected, source, f"steps[{index}].{key}", said)
+            ledger.compare(name, label, expected, source, f"steps[{index}].{key}", recorded_value)
 
 
 def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, context: Context) -> None:
@@ -338,7 +341,7 @@ def _compare_metrics(
         step.action is not None and bool(paths.optimal_in(step.state)[step.action]) for step in episode.steps
     )
     length, n_steps = shortest_length(episode.world.grid), len(episode.steps)
-    # A cap that the record names is believed as long as the goal was not reached: the layout states no cap of its own.
+    # If the goal was not reached, the cap named in the record is used, because the layout states none.
     limit = _truth(recorded.get("step_limit_reached"))
     stopped = not episode.success and (limit is True or n_steps >= _caps(length)[0])
     computed: tuple[bool | float, ...] = (episode.success, n_steps, length, n_optimal / n_steps, stopped)
@@ -356,14 +359,14 @@ def _compare_metrics(
 
 
 def _truth(value: Scalar) -> bool | None:
-    """Return True or False for a recorded "True" or "False", None for anything else."""
+    """Convert a recorded "True" or "False" to a boolean, anything else to None."""
     if isinstance(value, bool):
         return value
     return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def _number(value: Scalar) -> float | None:
-    """Return the number that a recorded text or number stands for, None for anything else."""
+    """Convert a recorded text or number to a number, anything else to None."""
     if isinstance(value, bool) or value is None:
         return None
     try:

@@ -157,8 +157,8 @@ def _cost(
     usd = None if prices is None else prices.usd(prompt_tokens, output_tokens)
     expected_usd = None
     if prices is not None and expected is not None:
-        said = expected if choice is None else min(expected, output)
-        expected_usd = prices.usd(round((prompt + reasoned * expected) * calls), said * calls)
+        tokens = expected if choice is None else min(expected, output)
+        expected_usd = prices.usd(round((prompt + reasoned * expected) * calls), tokens * calls)
     return Cost(
         name=agent.name,
         episodes=episodes,

@@ -146,9 +146,9 @@ def without_action(first: FirstTurns) -> str:
     words = ", ".join(f"{count} {fault_words(name)}" for name, count in kinds.most_common())
     example = f", as in “{first.example}”" if first.example else ""
     count = sum(first.failures.values())
-    said = f"none of {first.asked}" if count == first.asked else f"{first.asked - count} of {first.asked}"
+    count_in_words = f"none of {first.asked}" if count == first.asked else f"{first.asked - count} of {first.asked}"
     helps = what_helps(kinds, marks=first.marks, used=first.used)
-    return f"{said} answers to first turns held an action ({words}{example}); what helps: {helps}"
+    return f"{count_in_words} answers to first turns held an action ({words}{example}); what helps: {helps}"
 
 
 def _kinds(first: FirstTurns) -> Counter[str]:
@@ -199,17 +199,17 @@ def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
     if not isinstance(run, Store) and unmade(run / DATABASE):
         return None
     with nullcontext(run) if isinstance(run, Store) else Store(run) as store:
-        kept = noted(store, FIRST_TURNS).get(agent_id(agent))
+        record = noted(store, FIRST_TURNS).get(agent_id(agent))
     try:
-        return None if kept is None else FirstTurns.model_validate(kept)
+        return None if record is None else FirstTurns.model_validate(record)
     except ValidationError:
         return None  # it is measured again; the answers are in the journal
 
 
 def most_turns(study: Study) -> int:
     """Return how many turns of an agent a batch has at most: a tenth of those of all episodes."""
-    every = study.size().steps // len(study.agents_)
-    return min(2 * MOST - 1, every // 10)
+    steps = study.size().steps // len(study.agents_)
+    return min(2 * MOST - 1, steps // 10)
 
 
 def ask_first_turns(
@@ -244,8 +244,8 @@ def ask_first_turns(
         Exception: whatever the agent raises; a server that gives no answer only where it is waited for, else see
             `FirstTurns.silent`.
     """
-    if agent.journalled and (kept := stored_first_turns(directory, agent)) is not None:
-        return kept
+    if agent.journalled and (stored := stored_first_turns(directory, agent)) is not None:
+        return stored
     if isinstance(model := getattr(agent, "model", None), Answering):
         model.prepare()  # reading the weights belongs to no turn
     if not agent.journalled:
@@ -277,7 +277,7 @@ def ask_first_turns(
                     limits,
                     most,
                     patient,
-                    lambda told: note(store, FIRST_TURNS, {caller.identity: told.model_dump(mode="json")}),
+                    lambda turns: note(store, FIRST_TURNS, {caller.identity: turns.model_dump(mode="json")}),
                 )
             finally:
                 if budget is not None:
@@ -305,16 +305,16 @@ class _Batch:
         limits: Limits,
         most: int,
         patient: bool = False,
-        keep: Callable[[FirstTurns], None] = lambda told: None,
+        keep: Callable[[FirstTurns], None] = lambda turns: None,
     ) -> FirstTurns:
         """Ask portion after portion within the limits; what was told so far is kept after each of them.
 
         A server that its trials refuse is asked for a few turns, too: where none of them holds an action, that is what
         there is to say of the model, not what its server lacks.
         """
-        every = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
-        self._told = FirstTurns(shared=self._shared(every[:_COMPARED]))
-        items, size, tried, refusal = iter(every), 1, False, None
+        specs = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
+        self._told = FirstTurns(shared=self._shared(specs[:_COMPARED]))
+        items, size, tried, refusal = iter(specs), 1, False, None
         while portion := list(itertools.islice(items, min(size, most - self._told.asked))):
             try:
                 if not tried:
@@ -365,18 +365,18 @@ class _Batch:
 
     def _next(self, limits: Limits, size: int) -> int:
         """Return the size of the next portion, 0 where none fits."""
-        told, last = self._told, self._told.portions[-1]
-        one = last.seconds / last.turns
-        unusable = told.invalid == 1
-        seconds = UNUSABLE_SECONDS if unusable and told.asked < FEWEST else limits.seconds
-        wanted = min(2 * size, MOST)
-        if unusable and told.asked < FEWEST:
-            wanted = min(wanted, FEWEST - told.asked)
-        room = int((seconds - told.seconds) / one) if one > 0 else wanted
+        turns_so_far, last = self._told, self._told.portions[-1]
+        seconds_per_turn = last.seconds / last.turns
+        unusable = turns_so_far.invalid == 1
+        seconds = UNUSABLE_SECONDS if unusable and turns_so_far.asked < FEWEST else limits.seconds
+        target = min(2 * size, MOST)
+        if unusable and turns_so_far.asked < FEWEST:
+            target = min(target, FEWEST - turns_so_far.asked)
+        room = int((seconds - turns_so_far.seconds) / seconds_per_turn) if seconds_per_turn > 0 else target
         for name, limit in (limits.usage or {}).items():
-            spent = tokens_of(told.usage) if name == "tokens" else told.usage.get(name, 0.0)
-            room = min(room, int((limit - spent) / (spent / told.asked)) if spent else wanted)
-        return max(0, min(wanted, room))
+            spent = tokens_of(turns_so_far.usage) if name == "tokens" else turns_so_far.usage.get(name, 0.0)
+            room = min(room, int((limit - spent) / (spent / turns_so_far.asked)) if spent else target)
+        return max(0, min(target, room))
 
     def _take(self, portion: Sequence[tuple[EpisodeSpec, World]]) -> None:
         agent, live = self._agent, [self._live(*item) for item in portion]
@@ -384,10 +384,10 @@ class _Batch:
         began = self._clock()
         turns = self._ask(observations)
         seconds = self._clock() - began
-        told, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
+        turns_so_far, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
         scored = optimal = 0
-        causes, marks = Counter(told.causes), told.marks
-        example = told.example
+        causes, marks = Counter(turns_so_far.causes), turns_so_far.marks
+        example = turns_so_far.example
         for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
             usage.update(turn.usage)
             if turn.failure is not None:
@@ -402,7 +402,7 @@ class _Batch:
         counted = 0.0
         if self._count is not None and isinstance(agent, ChatAgent):
             counted = sum(self._count(agent.messages(observation)) for observation in observations)
-        total = told.asked + len(turns)
+        total = turns_so_far.asked + len(turns)
         self._told = FirstTurns(
             asked=total,
             failures=dict(failures),
@@ -410,12 +410,12 @@ class _Batch:
             marks=marks,
             used=ways_in_use(agent),
             example=example,
-            scored=told.scored + scored,
-            optimal=told.optimal + optimal,
-            shared=told.shared,
-            counted=(told.counted * told.asked + counted) / total,
+            scored=turns_so_far.scored + scored,
+            optimal=turns_so_far.optimal + optimal,
+            shared=turns_so_far.shared,
+            counted=(turns_so_far.counted * turns_so_far.asked + counted) / total,
             usage=dict(usage),
-            portions=(*told.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
+            portions=(*turns_so_far.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
             memory=taken(agent),
         )
 

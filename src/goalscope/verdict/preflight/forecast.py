@@ -163,8 +163,8 @@ def _prompts(study: Study, agent: Agent, parameters: Mapping[str, Any], first: F
     chosen = [worlds[-1], *list(spread(worlds[:-1]))[: _PROMPTS - 1]] if len(worlds) > 1 else worlds
     horizons = [study.horizon.of(world) for world in chosen]
     prompts = [prompts_of(study, agent, world, horizon, count) for world, horizon in zip(chosen, horizons, strict=True)]
-    mean = sum(one.total for one in prompts) / sum(horizons)
-    return float(max(one.last for one in prompts)), mean / first.counted
+    mean = sum(prompt.total for prompt in prompts) / sum(horizons)
+    return float(max(prompt.last for prompt in prompts)), mean / first.counted
 
 
 def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown: float, workers: int) -> Range:
@@ -203,8 +203,8 @@ def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
     if x.max() < 2:
         # Turns that were asked alone do not tell how much of them others share: of reading, the common beginning.
         alone = np.array([first.shared, first.shared, 0.0]) if reads_only else np.array(_ALONE)
-        one = float(t.sum() / x.sum())
-        return one * alone, one * (1 - alone)
+        slope = float(t.sum() / x.sum())
+        return slope * alone, slope * (1 - alone)
     if len(t) > 2:  # the first portion also pays for what happens once
         x, t = x[1:], t[1:]
     # Least squares of relative errors.

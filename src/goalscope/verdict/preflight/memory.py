@@ -87,19 +87,19 @@ def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> flo
     chosen = getattr(config, "num_experts_per_tok", None) or 1
     experts = getattr(config, "num_local_experts", None) or chosen
     experts = experts if experts <= 2 * chosen else chosen
-    held = width * (4 * octets + 3 * _SINGLE) + 4 * (heads + groups) * head_width * octets
-    held += experts * (7 * inner + width) * octets
+    octets_held = width * (4 * octets + 3 * _SINGLE) + 4 * (heads + groups) * head_width * octets
+    octets_held += experts * (7 * inner + width) * octets
     entries, scores = heads * tokens * sequence_tokens, 0.0
     if network.config._attn_implementation == NAME and octets < _SINGLE:
         # At least one row of each sequence is attended to at once.
         scores = _BLOCK * min(entries, max(MOST_SCORES.get(device, MOST_SCORES["cuda"]), entries / sequence_tokens))
     elif network.config._attn_implementation == NAME:
-        held += 6 * heads * head_width * _SINGLE  # by the fused kernel, from wider copies
+        octets_held += 6 * heads * head_width * _SINGLE  # by the fused kernel, from wider copies
     elif network.config._attn_implementation == "eager":
         scores = _BLOCK * entries
     masks = 3 * _SINGLE * min(tokens * sequence_tokens, MOST_MASK)
     vectors = 2 * (settings.shard_bytes + tokens * width * layers * _SINGLE)
-    return float(tokens * held + scores + masks + vectors)
+    return float(tokens * octets_held + scores + masks + vectors)
 
 
 def taken(agent: Agent) -> int:

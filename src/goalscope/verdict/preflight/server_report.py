@@ -32,8 +32,8 @@ def report_server(
         ValueError: a setting does not fit, or the server names no model, or several.
         ConnectionError: the server cannot be reached.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
-    server = Server.of({"base_url": url, "retries": 2, **given})
+    settings_given = {name: value for name, value in settings.items() if value is not None}
+    server = Server.of({"base_url": url, "retries": 2, **settings_given})
     served = HttpModel(model or _only_model(server), server=server)
     step(f"trying {served.name} at {url}")
     return served, examine_server(served)

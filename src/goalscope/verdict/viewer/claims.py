@@ -28,15 +28,15 @@ def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[st
     """
     arms = runs_by_arm(evaluation.directory)
     # An arm that looks inside has the run of another one.
-    arms |= {one.name: arms[one.looks.at] for one in all_arms() if one.looks is not None and one.looks.at in arms}
+    arms |= {arm.name: arms[arm.looks.at] for arm in all_arms() if arm.looks is not None and arm.looks.at in arms}
     rules: dict[str, Rule] = {name: registry.resolve("claim", name) for name in registry.names("claim")}
-    found = []
+    claims = []
     for number, ledger in enumerate(evaluation.models):
         for claim in ledger.claims:
             run = _run_of(arms.get(claim.arm, ()), number, ledger.model)
             measure = rules[claim.name].measure if claim.name in rules else ""
             high, low = ([], []) if run is None or not measure else _extremes(run, measure, ledger.model)
-            found.append(
+            claims.append(
                 {
                     "model": ledger.model,
                     **{name: getattr(claim, name) for name in _FIELDS},
@@ -46,7 +46,7 @@ def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[st
                     "low": low,
                 }
             )
-    return found
+    return claims
 
 
 _FIELDS: Final = ("name", "question", "answer", "says", "quantity", "estimate", "threshold", "unit", "clusters", "n")

@@ -61,11 +61,11 @@ class _Numbered:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, key: str, value: Any = None) -> int:
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.values)
+        index = self._numbers.get(key)
+        if index is None:
+            index = self._numbers[key] = len(self.values)
             self.values.append(key if value is None else value)
-        return found
+        return index
 
 
 @dataclass(slots=True)
@@ -183,7 +183,7 @@ def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record
 def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: Record) -> None:
     """Add an episode to the table."""
     best = [step["best"] for step in record["steps"]]
-    known = any(optimal is not None for optimal in best)
+    has_optimum = any(optimal is not None for optimal in best)
     wrong = sum(step["a"] is not None and step["a"] not in (step["best"] or ()) for step in record["steps"])
     tags = {**episode.world.tags, **episode.tags}
     changed = episode.world if isinstance(episode.world, ChangedWorld) else None
@@ -196,15 +196,17 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
         "outcome": table.outcomes.number(episode.outcome),
         "steps": len(episode.steps),
         "invalid": sum(step.failure is not None for step in episode.steps),
-        "wrong": wrong if known else None,
+        "wrong": wrong if has_optimum else None,
         "shortest": record["steps"][0]["from"] if record["steps"] else None,
         "shard": shard,
         "state": -1 if changed is None else table.states.number(changed.original),
         "moved": -1 if changed is None else table.moved.number(changed.moved),
         "first": record["steps"][0]["a"] if record["steps"] else None,
-        "belief": round(sum(one["wrong"][0] for one, _ in beliefs) / len(beliefs), 4) if beliefs else None,
+        "belief": round(sum(belief["wrong"][0] for belief, _ in beliefs) / len(beliefs), 4) if beliefs else None,
         # Turns that are wrong in truth and right on the decoded map.
-        "follows": sum(step["a"] in one["fits"] and step["a"] not in (step["best"] or ()) for one, step in beliefs),
+        "follows": sum(
+            step["a"] in belief["fits"] and step["a"] not in (step["best"] or ()) for belief, step in beliefs
+        ),
         "tags": {
             name: table.tags.setdefault(name, _Numbered()).number(str(value)[:80])
             for name, value in tags.items()
@@ -249,8 +251,8 @@ def _read(episode: str, step: Step, shard: _Shard, readings: Readings) -> Record
     """Return what probes read at a step, and where in its tokens; nothing where nothing was read."""
     key, record = (episode, step.index), Record()
     if (belief := readings.maps.get(key)) is not None:
-        own, control = (shard.drawing(Drawing(rows=rows)) for rows in (belief.own, belief.control))
-        record["belief"] = {"own": own, "control": control, "wrong": belief.wrong, "fits": belief.fits}
+        decoded, control = (shard.drawing(Drawing(rows=rows)) for rows in (belief.own, belief.control))
+        record["belief"] = {"own": decoded, "control": control, "wrong": belief.wrong, "fits": belief.fits}
     if key in readings.plans:
         record["plan"] = readings.plans[key]
     if key in readings.sites:
@@ -314,8 +316,8 @@ def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[in
         "tries": [[shard.text(text), failure] for text, failure in entry.attempts] or None,
         "measures": dict(values) or None,
     }
-    kept = ("a", "best", "from")
-    return {name: value for name, value in record.items() if value is not None or name in kept}
+    keys = ("a", "best", "from")
+    return {name: value for name, value in record.items() if value is not None or name in keys}
 
 
 def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, float]]]:
@@ -324,15 +326,15 @@ def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, flo
     identities, ids = rows.numbered("episode_id")
     steps, values = np.asarray(rows["step"], dtype=np.int64), np.asarray(rows["value"], dtype=np.float64)
     keys = np.stack([codes, identities, steps], axis=1)
-    found = np.ones(len(ids), dtype=bool)
-    found[[at for at, identity in enumerate(ids) if not identity]] = False
-    of_episodes = found[identities] if len(identities) else np.zeros(0, dtype=bool)
+    selected = np.ones(len(ids), dtype=bool)
+    selected[[at for at, identity in enumerate(ids) if not identity]] = False
+    of_episodes = selected[identities] if len(identities) else np.zeros(0, dtype=bool)
     _, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     several = {names[code] for code in np.unique(codes[of_episodes & (counts[inverse.reshape(-1)] > 1)]).tolist()}
     table.left_out |= several
     result: dict[str, dict[int, dict[int, float]]] = {}
-    kept = np.flatnonzero(of_episodes & np.isfinite(values))
-    for at in kept.tolist():
+    indices = np.flatnonzero(of_episodes & np.isfinite(values))
+    for at in indices.tolist():
         if names[codes[at]] not in several:
             by_step = result.setdefault(ids[identities[at]], {}).setdefault(int(steps[at]), {})
             by_step[table.measures.number(names[codes[at]])] = round(float(values[at]), 6)

@@ -77,17 +77,17 @@ def inside_of(run: Run) -> tuple[Readings, str]:
         if INFO not in store.info():
             return Readings(), ""
         try:
-            found = read_inside(store)
+            content = read_inside(store)
         except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
             return Readings(), f"Decoded maps are left out: {error}"
-    return found, "; ".join(found.about.values()) or _NOTHING
+    return content, "; ".join(content.about.values()) or _NOTHING
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Return the text of each token, or its number in brackets where the tokenizer is not here."""
     if tokenizer is None:
-        return [f"[{one}]" for one in ids]
-    return [str(tokenizer.decode([one])) for one in ids]
+        return [f"[{token}]" for token in ids]
+    return [str(tokenizer.decode([token])) for token in ids]
 
 
 def _tokenizer(store: Store, capture: Capture) -> Any:
@@ -112,44 +112,60 @@ def read_inside(store: Store) -> Readings:
     # Probes of earlier readings, which may have been fitted on grids that are tested now, are still stored: those of
     # the last one are named by its rows. Probes of one size read grids of that size alone.
     rows = store.rows()
-    used = set(rows.where(rows.among("scope", ["general", None]))["probe"].tolist()) if "probe" in rows.tags else set()
-    probes = [probe for _, probe in stored_probes(store.path) if probe.id in used]
-    maps, plans, about, own = {}, {}, dict[str, str](), None
+    probe_names = (
+        set(rows.where(rows.among("scope", ["general", None]))["probe"].tolist()) if "probe" in rows.tags else set()
+    )
+    probes = [probe for _, probe in stored_probes(store.path) if probe.id in probe_names]
+    maps, own_capture = dict[StepKey, BeliefMap](), None
+    plans, explanations = dict[StepKey, Any](), dict[str, str]()
     for name, target in (("cognitive-map", "cells"), ("plans", "plan")):
         if name not in notes:
             continue
         settings = Inside.parse(notes[name]["settings"])
         layers = [int(layer) for layer in notes[name]["layers"]]
         by_network = _captures(store, settings, str(notes[name]["agent"]), layers)
-        if (own := by_network.get(OWN)) is None:
+        if (own_capture := by_network.get(OWN)) is None:
             continue
-        dataset = probe_dataset(store, {OWN: own}, layers, settings, shuffled=False)
+        dataset = probe_dataset(store, {OWN: own_capture}, layers, settings, shuffled=False)
         pair = _pair([one for one in probes if one.target == target], dataset, by_network)
         if pair is None:
             continue
-        given = [_tested(store, dataset, probe, capture) for probe, capture in pair]
+        tested = [_tested(store, dataset, probe, capture) for probe, capture in pair]
         words = f"{pair[0][0].head} at {pair[0][0].source.site}, layer {pair[0][0].source.layer}"
-        about[target] = f"{words}; beside it: {pair[1][1].random_weights} weights, seed {pair[1][1].untrained}"
+        explanations[target] = f"{words}; beside it: {pair[1][1].random_weights} weights, seed {pair[1][1].untrained}"
         if target == "cells":
-            maps = _maps(dataset, [probe for probe, _ in pair], given)
+            maps = _maps(dataset, [probe for probe, _ in pair], tested)
         else:
-            own_plan, control = ((probe.predict_plan(one)) for (probe, _), one in zip(pair, given, strict=True))
-            for at, key in enumerate(zip(given[0].episode_id.tolist(), given[0].step.tolist(), strict=True)):
-                plans[key] = tuple(tuple(one.tokens[at, : one.length[at]].tolist()) for one in (own_plan, control))
-    if own is None:
+            own_plan, control = ((probe.predict_plan(plan)) for (probe, _), plan in zip(pair, tested, strict=True))
+            for at, key in enumerate(zip(tested[0].episode_id.tolist(), tested[0].step.tolist(), strict=True)):
+                plans[key] = tuple(tuple(plan.tokens[at, : plan.length[at]].tolist()) for plan in (own_plan, control))
+    if own_capture is None:
         return Readings()
-    return Readings(maps=maps, plans=plans, sites=_sites(store, own), about=about, tokenizer=_tokenizer(store, own))  # type: ignore[arg-type]
+    return Readings(
+        maps=maps,
+        plans=plans,
+        sites=_sites(store, own_capture),
+        about=explanations,
+        tokenizer=_tokenizer(store, own_capture),
+    )
 
 
 def _captures(store: Store, settings: Inside, agent: str, layers: Sequence[int]) -> dict[Network, Capture]:
     """Return the captures that a reading was made of: those of its steps, sites and layers, by network."""
     scope = "all" if settings.steps is None else some_steps(settings.steps, settings.seed)
-    found = dict[Network, Capture]()
-    for one in captures(store):
-        holds = set(one.layers) >= set(layers) and set(one.sites) >= set(settings.wanted_sites)
-        if one.complete and holds and one.agent == agent and one.plan == plan_id(store, one.agent_id, scope):
-            found.setdefault(OWN if one.untrained is None else (one.random_weights, one.untrained), one)
-    return found
+    capture_by_network = dict[Network, Capture]()
+    for capture in captures(store):
+        holds = set(capture.layers) >= set(layers) and set(capture.sites) >= set(settings.wanted_sites)
+        if (
+            capture.complete
+            and holds
+            and capture.agent == agent
+            and capture.plan == plan_id(store, capture.agent_id, scope)
+        ):
+            capture_by_network.setdefault(
+                OWN if capture.untrained is None else (capture.random_weights, capture.untrained), capture
+            )
+    return capture_by_network
 
 
 def _pair(
@@ -157,52 +173,54 @@ def _pair(
 ) -> tuple[tuple[Probe, Capture], tuple[Probe, Capture]] | None:
     """Return a probe of the model and the same of a random network, with their captures; None where one is missing."""
     by_model = {capture.model: capture for capture in networks.values()}
-    here = [one for one in probes if one.source.layer == dataset.middle and one.source.site in dataset.sites]
-    for head in (*HEADS, *sorted({one.head for one in here} - {*HEADS, "additive", "position", "majority"})):
-        of_head = [one for one in here if one.head == head and one.source.model in by_model]
-        own = next((one for one in of_head if one.tags.get("control", "none") == "none"), None)
+    read_here = [
+        probe for probe in probes if probe.source.layer == dataset.middle and probe.source.site in dataset.sites
+    ]
+    for head in (*HEADS, *sorted({probe.head for probe in read_here} - {*HEADS, "additive", "position", "majority"})):
+        of_head = [probe for probe in read_here if probe.head == head and probe.source.model in by_model]
+        own_probe = next((probe for probe in of_head if probe.tags.get("control", "none") == "none"), None)
         for kind in _STRICTEST:
-            control = next((one for one in of_head if one.tags.get("control") == kind), None)
-            if own is not None and control is not None and own.source.site == control.source.site:
-                return (own, by_model[own.source.model]), (control, by_model[control.source.model])
+            control = next((probe for probe in of_head if probe.tags.get("control") == kind), None)
+            if own_probe is not None and control is not None and own_probe.source.site == control.source.site:
+                return (own_probe, by_model[own_probe.source.model]), (control, by_model[control.source.model])
     return None
 
 
 def _tested(store: Store, dataset: ProbeDataset, probe: Probe, capture: Capture) -> Any:
     """Return the activations of a network at the place of a probe, of the tested grids alone."""
     site = str(probe.source.site)
-    found = load_activations(store, site=site, layer=int(probe.source.layer), capture=capture.id)
-    return found.where(dataset.rows[site]).where(dataset.split.test)
+    activations = load_activations(store, site=site, layer=int(probe.source.layer), capture=capture.id)
+    return activations.where(dataset.rows[site]).where(dataset.split.test)
 
 
-def _maps(dataset: ProbeDataset, probes: Sequence[Probe], given: Sequence[Any]) -> dict[StepKey, BeliefMap]:
+def _maps(dataset: ProbeDataset, probes: Sequence[Probe], tested: Sequence[Any]) -> dict[StepKey, BeliefMap]:
     cells = dataset.cells.where(dataset.split.test)
     inside = cells.inside()
-    own, control = (probe.predict(one).maps("natural") for probe, one in zip(probes, given, strict=True))
-    own_read, control_read = read_beliefs(own), read_beliefs(control)
+    decoded, control = (probe.predict(inputs).maps("natural") for probe, inputs in zip(probes, tested, strict=True))
+    own_read, control_read = read_beliefs(decoded), read_beliefs(control)
     wrong = [
         np.mean(read.maps.layout.reshape(len(cells), -1) != cells.labels, axis=1, where=inside)
         for read in (own_read, control_read)
     ]
-    found = {}
+    maps = {}
     for at, key in enumerate(zip(cells.episode_id.tolist(), cells.step.tolist(), strict=True)):
         height, width = cells.shape[at].tolist()
         lines = [tuple(line[:width] for line in read.maps.text(at)[:height]) for read in (own_read, control_read)]
-        found[key] = BeliefMap(
+        maps[key] = BeliefMap(
             own=lines[0],
             control=lines[1],
             wrong=(round(float(wrong[0][at]), 4), round(float(wrong[1][at]), 4)),
             fits=tuple(np.flatnonzero(own_read.optimal[at]).tolist()),
         )
-    return found
+    return maps
 
 
-def _sites(store: Store, own: Capture) -> dict[StepKey, dict[str, list[int]]]:
+def _sites(store: Store, capture: Capture) -> dict[StepKey, dict[str, list[int]]]:
     """Return where in the tokens of each captured step the vectors were taken."""
-    found = dict[StepKey, dict[str, list[int]]]()
-    for site in own.sites:
-        taken = load_activations(store, site=site, layer=own.layers[0], capture=own.id)
-        for at, key in enumerate(zip(taken.episode_id.tolist(), taken.step.tolist(), strict=True)):
-            positions: npt.NDArray[np.int64] = taken.positions[at]
-            found.setdefault(key, {})[site] = positions.tolist()
-    return found
+    sites = dict[StepKey, dict[str, list[int]]]()
+    for site in capture.sites:
+        activations = load_activations(store, site=site, layer=capture.layers[0], capture=capture.id)
+        for at, key in enumerate(zip(activations.episode_id.tolist(), activations.step.tolist(), strict=True)):
+            positions: npt.NDArray[np.int64] = activations.positions[at]
+            sites.setdefault(key, {})[site] = positions.tolist()
+    return sites

@@ -20,12 +20,12 @@ def patched(rows: Rows) -> dict[str, list[list[Any]]]:
     tags = rows.tags
     if not {*_CHOSEN, *_LINE, _PATCH} <= set(tags):
         return {}
-    kept = rows.measure == FOLLOWS
+    selected = rows.measure == FOLLOWS
     for name, value in _CHOSEN.items():
-        kept &= rows.among(name, [value])
+        selected &= rows.among(name, [value])
     if "structural" in tags:  # places that cannot move anything, whatever the model does
-        kept &= ~rows.known("structural")
-    chosen = rows.where(kept)
+        selected &= ~rows.known("structural")
+    chosen = rows.where(selected)
     columns = [chosen[name].tolist() for name in (*_LINE, _PATCH)]
     entries = zip(chosen.cluster.tolist(), chosen.value.tolist(), *columns, strict=True)
     found: dict[str, dict[tuple[str, ...], dict[str, list[float]]]] = {}

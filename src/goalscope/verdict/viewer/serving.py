@@ -30,7 +30,7 @@ def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]
 
         def do_GET(self) -> None:
             # A name of this machine, so that no page of somebody else's reads it under a name of theirs.
-            known = self.headers.get("Host", "") in (
+            is_local = self.headers.get("Host", "") in (
                 f"{_LOCAL}:{server.server_port}",
                 f"localhost:{server.server_port}",
             )
@@ -40,7 +40,7 @@ def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]
             path = page.name if name == "/" else None
             if folder == shards.name and file.endswith(".js") and number.isascii() and number.isdigit():
                 path = f"{shards.name}/{file}"
-            body = _content(Folder(page.parent), path) if known and path is not None else None
+            body = _content(Folder(page.parent), path) if is_local and path is not None else None
             if body is None:
                 self.send_error(404)
                 return
