@@ -31,6 +31,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
+	$(BIN)/python -m tools.vague_names
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

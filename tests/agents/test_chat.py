@@ -67,7 +67,7 @@ def test_the_key_and_the_history_stand_in_the_prompt() -> None:
     history = (Past(view=GridView(grid=FOGGED), action=Action.UP), Past(view=GridView(grid=FOGGED), action=None))
     assert "\n(1,1) UP\n(1,1) none\n" in text(fogged, Observation(view=GridView(grid=FOGGED), history=history))
     assert render_history(()) == "none"
-    with pytest.raises(ValueError, match="must show the agent"):
+    with pytest.raises(ValueError, match="agent"):
         render_history([Past(view=GridView(grid=Grid.parse("_G")), action=Action.UP)])
 
 
@@ -123,14 +123,14 @@ def test_a_template_with_a_wrong_placeholder_is_refused_by_name(tmp_path: Path, 
 def test_a_template_is_a_utf_8_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_bytes("größe {{grid}}".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"must be a UTF-8 text, .*mine\.txt is none"):
+    with pytest.raises(ValueError, match=r"UTF-8.*mine\.txt"):
         read_template(path)
     path.write_bytes(b"\xef\xbb\xbf{{grid}}\n")
     assert read_template(path) == "{{grid}}", "the mark at the beginning of a file is none of its text"
 
 
 def test_a_task_that_is_no_task_and_no_file_is_refused() -> None:
-    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog, named, text or the path .* got 'gird'"):
+    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog, named, text.* 'gird'"):
         read_template("gird")
 
 
@@ -250,7 +250,7 @@ def test_parameters_of_a_study_reach_the_agent() -> None:
 
 
 def test_messages_and_requests_are_checked() -> None:
-    with pytest.raises(ValueError, match="role of a message"):
+    with pytest.raises(ValueError, match="role"):
         Message(role="tool", content="")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one message"):
+    with pytest.raises(ValueError, match="one message"):
         Request(messages=(), key=(0, "e", 0, 0))

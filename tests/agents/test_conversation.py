@@ -81,7 +81,7 @@ def test_a_conversation_repeats_each_prompt_as_it_was_with_its_answer() -> None:
         )
     )
     assert len(talk) == 3
-    with pytest.raises(ValueError, match="none or conversation"):
+    with pytest.raises(ValueError, match="conversation"):
         ChatAgent(model=Echo(), task="grid").messages(
             Observation(
                 view=GridView(grid=plain), history=(Past(view=GridView(grid=plain), action=None),), history_as="actions"

@@ -106,9 +106,9 @@ def test_an_encoding_is_another_agent_with_a_tag_and_a_name() -> None:
 
 
 def test_what_an_encoding_does_not_fit_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(ValueError, match="matrix, coordinates, adjacency, got 'graph'"):
+    with pytest.raises(ValueError, match=r"matrix, coordinates, adjacency.* 'graph'"):
         agent(encoding="graph")
-    with pytest.raises(ValueError, match="'adjacency' beside terse"):
+    with pytest.raises(ValueError, match=r"'adjacency'.*terse"):
         agent(encoding="adjacency", wording="terse")
     own = tmp_path / "own.txt"
     own.write_text("The cells:\n{{grid}}\nYour move?", encoding="utf-8")
@@ -151,7 +151,7 @@ def test_each_cell_has_its_token_in_any_encoding(theseus: LocalModel, encoding: 
     assert not check_cell_tokens(
         theseus, grid.render(), prompt=asked.prompt(Observation(view=GridView(grid=grid)))
     ).problems
-    with pytest.raises(ValueError, match="must hold the grid"):
+    with pytest.raises(ValueError, match="grid"):
         finder.find(step, Grid.parse("####\n#AG#\n####"))
 
 

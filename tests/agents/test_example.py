@@ -155,7 +155,7 @@ def test_the_card_of_a_model_names_its_template_and_the_study_may_name_another(t
         .messages(Observation(view=GridView(grid=GRID)))[0]
         .content.endswith(example_action("", 0, ACTIONS).name)
     )
-    with pytest.raises(ValueError, match="leave template out"):
+    with pytest.raises(ValueError, match="template"):
         chat(task=own, template="schema")
     tasked = {form: task_chat(template=form) for form in TEMPLATE_FORMS}
     assert task_chat().describe() == tasked["example"].describe() != tasked["schema"].describe()
@@ -176,5 +176,5 @@ def test_the_bundled_models_name_theirs_in_their_cards(name: str) -> None:
 def test_a_card_is_checked(tmp_path: Path) -> None:
     for wrong in ('{"template": "other"}', '{"prompt": "schema"}', "[]", "{"):
         (tmp_path / "goalscope.json").write_text(wrong)
-        with pytest.raises(ValueError, match=r"goalscope\.json must"):
+        with pytest.raises(ValueError, match=r"goalscope\.json"):
             build_agent("chat", {"model": str(tmp_path)})

@@ -24,5 +24,5 @@ def test_draws_belong_to_their_names() -> None:
     seen = Observation(view=GridView(grid=Grid.parse(["A_G"])), episode_id="e", step=2, seed=4)
     assert seen.uniform() == uniform(4, "turn", "e", 2, 0)
     assert seen.uniform("forget") != seen.uniform()
-    with pytest.raises(ValueError, match="at least one name"):
+    with pytest.raises(ValueError, match="name"):
         uniform(0)

@@ -126,7 +126,7 @@ def test_an_environment_whose_state_is_read_and_written_is_solved_and_one_that_h
     found = believe(lambda: Counted(11))
     assert len(found.table.states) == 20 and found.solved.length == math.ceil(11 / 3) + 1 == 5
     assert found.played.arrived > 10
-    with pytest.raises(Mismatch, match="must lead to"):
+    with pytest.raises(Mismatch, match="must lead"):
         believe(lambda: Counted(11, patience=7))
 
 

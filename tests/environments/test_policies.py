@@ -102,10 +102,10 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
         opened.writestr("policy.pth", pickle.dumps({"weights": [1]}))
     script.write_bytes(pickle.dumps(Path))
     for path in (archive, script):
-        with pytest.raises(ValueError, match=r"archive or a pickle.*PPO\.load"):
+        with pytest.raises(ValueError, match=r"pickle.*PPO\.load"):
             read_policy(path)
     save_file({"0.weight": np.zeros((2, 2), dtype=np.float32)}, other)
-    with pytest.raises(ValueError, match="a file of save_policy"):
+    with pytest.raises(ValueError, match="save_policy"):
         read_policy(other)
     good = save_policy(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)), other)
     octets, path = good.read_bytes(), tmp_path / "changed.policy"
@@ -129,7 +129,7 @@ def test_files_that_may_hold_code_and_damaged_ones_are_refused(tmp_path: Path) -
     with pytest.raises(OSError, match="nowhere"):
         read_policy(tmp_path / "nowhere")
     os.truncate(path, 10**11)
-    with pytest.raises(ValueError, match=r"changed\.policy must be a file of save_policy: .* 100000000000"):
+    with pytest.raises(ValueError, match=r"changed\.policy .*save_policy.* 100000000000"):
         read_policy(path)
 
 
@@ -150,7 +150,7 @@ def test_values_that_are_not_finite_and_offered_actions_without_chance_are_refus
         view = EnvironmentView(observed=observed, names=("a", "b", "c"), possible=offered, number=0)
         observation = Observation(view=view, step=0, episode_id="e", seed=0)
         if wanted is None:
-            with pytest.raises(ValueError, match=r"sure\.policy gives the actions which are offered"):
+            with pytest.raises(ValueError, match=r"sure\.policy .*actions"):
                 agent.probabilities(observation)
         else:
             assert agent.probabilities(observation).tolist() == wanted
@@ -201,7 +201,7 @@ def test_convolutions_are_those_of_pytorch(stride: int, tmp_path: Path) -> None:
     for shape in ((3, 1, 7), (4, 7, 7), (147,)):
         with pytest.raises(ValueError, match="3 channels"):
             read.probabilities(np.zeros(shape))
-    with pytest.raises(ValueError, match="numbers, as in its training"):
+    with pytest.raises(ValueError, match="numbers"):
         read.probabilities(np.zeros((3, 9, 9)))
     resealed_policy(tmp_path / "conv.policy", tmp_path / "other.policy", {"strides": [1]}, {})
     with pytest.raises(ValueError, match="other strides"):
@@ -245,7 +245,7 @@ def test_a_policy_of_stable_baselines3_acts_as_it_was_trained(
     assert (tmp_path / "curve.svg").read_text(encoding="utf-8").startswith("<?xml")
     # An archive is refused with a command that converts it.
     model.save("room.zip")
-    with pytest.raises(ValueError, match="may hold code") as refused:
+    with pytest.raises(ValueError, match="code") as refused:
         read_policy("room.zip")
     (command,) = re.findall(r"python -c \".*?\"", str(refused.value))
     assert command in PAGE

@@ -126,10 +126,10 @@ def test_words_outside_of_a_vocabulary_are_refused(tmp_path: Path) -> None:
         network.probabilities(np.concatenate([np.zeros(3), tokens("go to the")]))
     with pytest.raises(ValueError, match="image-tokens"):
         network.probabilities(np.concatenate([np.zeros(3), np.full(MOST_WORDS, 0.5)]))
-    with pytest.raises(ValueError, match="among them quarrel"):
+    with pytest.raises(ValueError, match="quarrel"):
         tokens("go to the quarrel")
     for words in (nn.Linear(3, 4), nn.GRU(4, 4, num_layers=2), nn.GRU(4, 4, bidirectional=True)):
-        with pytest.raises(ValueError, match="one layer of LSTM or GRU"):
+        with pytest.raises(ValueError, match="LSTM or GRU"):
             save_policy([(nn.Embedding(3, 4), words), nn.Linear(7, 2)], tmp_path / "b.policy")
 
 
@@ -258,7 +258,7 @@ def test_what_came_before_must_be_shown(tmp_path: Path) -> None:
     agent = build_agent("policy", {"file": str(path)})
     view = world.begin(np.random.default_rng(0)).view
     assert agent.act([Observation(view=view)])
-    with pytest.raises(ValueError, match="the 3 steps before, got 0"):
+    with pytest.raises(ValueError, match=r"3 steps .*got 0"):
         agent.act([Observation(view=view, step=3)])
 
     class Recurrent:
@@ -280,5 +280,5 @@ def test_layers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"save_policy|layer 0"):
             read_policy(resealed_policy(path, tmp_path / "b.policy", form, changed))
     for modules in ([nn.RNN(3, 4)], [nn.LSTM(3, 4, proj_size=2)], [nn.Conv2d(3, 4, 2), nn.MaxPool2d(2, stride=1)]):
-        with pytest.raises(ValueError, match="must be made of"):
+        with pytest.raises(ValueError, match="made of"):
             save_policy([*modules, nn.Linear(4, 2)], tmp_path / "c.policy")

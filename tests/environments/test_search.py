@@ -49,9 +49,9 @@ def test_an_environment_without_a_bound_is_searched_and_one_that_hides_some_is_r
     assert whole.solved.distance is not None
     for number, state in enumerate(whole.table.states):
         assert found.distance(state) == whole.solved.distance[number]
-    with pytest.raises(Mismatch, match="the state must be"):
+    with pytest.raises(Mismatch, match="state"):
         believe_visited(lambda: Counted(11, patience=7))
-    with pytest.raises(ValueError, match="at most 3 states"):
+    with pytest.raises(ValueError, match="3 states"):
         VisitedStates(Counted(11), limit=3).distance(0)
     with pytest.raises(ValueError, match="without chance"):
         believe_visited(lambda: build("gymnasium", {"name": "FrozenLake-v1"}))

@@ -47,7 +47,7 @@ def test_a_member_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
 
 def test_a_member_that_unpacks_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_MEMBER_BYTES", 2_000_000)
-    with pytest.raises(UntrustedError, match="at most 2000000 bytes"):
+    with pytest.raises(UntrustedError, match="2000000"):
         archive.largest_member(packed(tmp_path / "one.eval", b"\0" * 3_000_000))
     with pytest.raises(UntrustedError, match="500 times"):  # each within its bound, all of them far beyond the file
         archive.largest_member(packed(tmp_path / "many.eval", *[b"\0" * 1_900_000] * 6))
@@ -57,7 +57,7 @@ def test_too_many_members_and_unknown_methods_are_refused(tmp_path: Path, monkey
     with pytest.raises(UntrustedError, match="method 12"):
         archive.largest_member(packed(tmp_path / "log.eval", b"{}", method=zipfile.ZIP_BZIP2))
     monkeypatch.setattr(archive, "MOST_MEMBERS", 2)
-    with pytest.raises(UntrustedError, match="at most 2 members"):
+    with pytest.raises(UntrustedError, match="2 members"):
         archive.largest_member(packed(tmp_path / "log.eval", b"{}", b"{}", b"{}"))
 
 

@@ -40,9 +40,9 @@ def test_actions_are_taken_in_the_world_and_recorded_states_are_compared() -> No
     strange = made(("jump", None), success=False)
     assert (strange.outcome, strange.steps[0].failure, strange.final) == ("ended", "unknown action", (0, 0, 0))
     assert made(("down", None)).outcome == "stopped"
-    with pytest.raises(UntrustedError, match="the state must be"):
+    with pytest.raises(UntrustedError, match="state"):
         made(("right", (0, 0)), ("right", (0, 0)))
-    with pytest.raises(UntrustedError, match="success must be False"):
+    with pytest.raises(UntrustedError, match="success"):
         made(("right", None), success=True)
     with pytest.raises(UntrustedError, match="further turn"):
         made(*[("right", None)] * 2, *[("down", None)] * 3)
@@ -59,9 +59,9 @@ def test_environments_of_others_are_known_worlds_too_and_chance_is_refused() -> 
     path = [("down", 0), ("down", 4), ("right", 8), ("down", 9), ("right", 13), ("right", 14)]
     assert made(*path, world=lake).outcome == "goal"
     assert made(("down", 0), ("right", 4), world=lake).outcome == "ended"
-    with pytest.raises(UntrustedError, match="the state must be 4"):
+    with pytest.raises(UntrustedError, match=r"state .*4"):
         made(("down", 0), ("down", 8), world=lake)
-    with pytest.raises(UntrustedError, match="nothing to chance"):
+    with pytest.raises(UntrustedError, match="chance"):
         made(("down", 0), world=wet)
 
 

@@ -111,7 +111,7 @@ def test_a_broken_measure_is_told_which_law(measure: Measure, law: str) -> None:
 
 def test_randomness_is_found() -> None:
     counter = count()
-    with pytest.raises(AssertionError, match="same rows for the same table"):
+    with pytest.raises(AssertionError, match="same rows"):
         check_measure(
             Custom(lambda table: table.rows("length", "steps", np.full(len(table.length), next(counter) % 90)))
         )
@@ -133,7 +133,7 @@ def test_failing_on_turns_without_an_action_is_found() -> None:
             raise ZeroDivisionError("no actions")
         return lengths(table)
 
-    with pytest.raises(AssertionError, match="must not fail on turns without an action"):
+    with pytest.raises(AssertionError, match="turns without an action"):
         check_measure(Custom(rows))
 
 
@@ -142,7 +142,7 @@ def test_a_measure_of_directions_passes_where_invariance_is_not_claimed() -> Non
 
 
 def test_what_is_no_measure_is_refused() -> None:
-    with pytest.raises(AssertionError, match="must have name, unit, bounds and rows"):
+    with pytest.raises(AssertionError, match="bounds"):
         check_measure("success")  # type: ignore[arg-type]
 
 
@@ -168,5 +168,5 @@ def test_transformed_episodes_follow_the_rules_and_swaps_are_refused() -> None:
         states = [*(turn.state for turn in moved.steps), moved.final]
         for turn, after in zip(moved.steps, states[1:], strict=True):
             assert (turn.state if turn.action is None else step(moved.world.grid, turn.state, turn.action)) == after
-    with pytest.raises(ValueError, match="exchanges start and goal"):
+    with pytest.raises(ValueError, match="goal"):
         transformed(sample_episodes(trajectories=1)[0], TRANSFORMS["swap"])

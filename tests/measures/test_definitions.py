@@ -41,7 +41,7 @@ def of_table(**definition: object) -> StepMeasure:
 
 
 def test_an_array_of_another_length_is_refused() -> None:
-    with pytest.raises(AssertionError, match="a value for each episode"):
+    with pytest.raises(AssertionError, match="each episode"):
         check_measure(of_table(function=lambda table: table.step))
 
 

@@ -105,9 +105,9 @@ def test_gguf_files_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytes
     for name, octets in broken.items():
         file = tmp_path / f"{name}.gguf"
         file.write_bytes(octets)
-        with pytest.raises(ValueError, match="must be a GGUF file"):
+        with pytest.raises(ValueError, match="GGUF"):
             read_header(file)
-    with pytest.raises(ValueError, match="must hold one GGUF file"):
+    with pytest.raises(ValueError, match="one GGUF file"):
         LocalModel(tmp_path)
     deep = tmp_path / "deep" / "deep.gguf"
     deep.parent.mkdir()

@@ -175,7 +175,7 @@ def test_time_is_bounded_while_compiling_and_inside_of_one_operation(
 ) -> None:
     chat_templates.RENDERER.end()
     monkeypatch.setattr(chat_templates.RENDERER, "bounds", replace(chat_templates.RENDERER.bounds, seconds=1))
-    with pytest.raises(ChatTemplateError, match="1 s of processor time"):
+    with pytest.raises(ChatTemplateError, match=r"1 s .*processor"):
         render_bounded(BEYOND_TIME[name], USER, {})
     chat_templates.RENDERER.end()
 
@@ -271,15 +271,15 @@ def test_a_model_whose_template_has_no_bounds_is_refused_by_name(tmp_path: Path)
     tokenizer().save_pretrained(folder)
     (folder / "chat_template.jinja").write_text(BEYOND_MEMORY["a width"])
     model = LocalModel(folder, device="cpu", reasoning="none")
-    with pytest.raises(ValueError, match=f"stranger must hold a chat template .*{MOST_MEMORY >> 20} MiB"):
+    with pytest.raises(ValueError, match=f"stranger .*{MOST_MEMORY >> 20} MiB"):
         model.render([Message(role="user", content="x")], Sampling())
     (folder / "chat_template.jinja").write_text(" " * (MOST_SOURCE + 1))
-    with pytest.raises(ValueError, match=f"at most {MOST_SOURCE} characters"):
+    with pytest.raises(ValueError, match=f"{MOST_SOURCE} characters"):
         Dialect(folder).render([Message(role="user", content="x")], Sampling())
     os.truncate(folder / "chat_template.jinja", 1 << 40)
-    with pytest.raises(ValueError, match=f"chat templates of .* bytes together, got {1 << 40} bytes"):
+    with pytest.raises(ValueError, match=f"chat templates .*{1 << 40} bytes"):
         Dialect(folder).render([Message(role="user", content="x")], Sampling())
     (folder / "chat_template.jinja").unlink()
     os.mkfifo(folder / "chat_template.jinja")
-    with pytest.raises(ValueError, match=r"got chat_template\.jinja, which is no file"):
+    with pytest.raises(ValueError, match=r"chat_template\.jinja"):
         Dialect(folder).render([Message(role="user", content="x")], Sampling())

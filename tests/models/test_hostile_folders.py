@@ -155,9 +155,7 @@ def test_an_untrained_control_is_not_drawn_larger_than_the_weights_that_there_ar
 ) -> None:
     assert LocalModel(folder, device="cpu", reasoning="none", untrained=0).model is not None
     entry(**change)(folder)
-    with pytest.raises(
-        ValueError, match=r"names a model of \d{9,} weights, its files hold \d+ bytes|embedding has \d{9,} rows"
-    ):
+    with pytest.raises(ValueError, match=r"\d{9,} weights.* \d+ bytes|\d{9,} rows"):
         _ = LocalModel(folder, device="cpu", reasoning="none", untrained=0).model
 
 

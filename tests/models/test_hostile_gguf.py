@@ -48,7 +48,7 @@ def test_a_hostile_file_is_one_short_error(name: str, tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     file.write_bytes(octets)
     started = time.process_time()
-    with pytest.raises(ValueError, match=rf"m\.gguf must be a GGUF file .*{says}") as caught:
+    with pytest.raises(ValueError, match=rf"m\.gguf .*{says}") as caught:
         read_header(file)
     assert time.process_time() - started < 30
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_refused_before_packages_are_asked_for(
         check_tokenizer(file)
     for octets in (bytes(5000), whole(counts=(0, 1 << 62)), b""):
         file.write_bytes(octets)
-        with pytest.raises(ValueError, match=r"m\.gguf must be a GGUF file"):
+        with pytest.raises(ValueError, match=r"m\.gguf"):
             check_tokenizer(file)
 
 
@@ -72,7 +72,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     octets = whole(*SOUND, tensors=(ONE, tensor("v", [2])), data=b"")
     for length in range(0, len(octets), 8):
         (tmp_path / f"{length}.gguf").write_bytes(octets[:length])
-        with pytest.raises(ValueError, match="must be a GGUF file"):
+        with pytest.raises(ValueError, match="GGUF"):
             read_header(tmp_path / f"{length}.gguf")
     (tmp_path / "whole.gguf").write_bytes(octets + bytes(64))
     assert has_chat_template(tmp_path / "whole.gguf")

@@ -87,7 +87,7 @@ def test_ids_made_again_from_the_text_are_marked_and_checked(talker: LocalModel,
 
 def test_a_server_that_changes_the_prompt_is_refused(talker: LocalModel, words: Path) -> None:
     body = {"choices": [{"text": "x", "finish_reason": "stop"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-    with Loopback(talker, override=body) as server, pytest.raises(ValueError, match=r"it read 3.*server\.tokenizer"):
+    with Loopback(talker, override=body) as server, pytest.raises(ValueError, match=r"read 3.*server\.tokenizer"):
         http(server, mode="completions", tokenizer=str(words)).complete(REQUESTS, GREEDY)
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_changes_the_prompt_is_refused(talker: LocalModel, words: 
 def test_a_parameter_without_a_place_is_refused_or_recorded(name: str, strict: bool) -> None:
     sampling = Sampling(temperature=0.5, max_tokens=3, reasoning_effort="low", top_logprobs=2)
     with Loopback(speaker(), rejects=(name,), strict=strict) as server:
-        with pytest.raises(ValueError, match=rf"(?s)place for {name}.*unsupported: record"):
+        with pytest.raises(ValueError, match=rf"(?s){name}.*unsupported: record"):
             http(server).complete(REQUESTS[:1], sampling)
         found = http(server, unsupported="record").complete(REQUESTS[:3], sampling)
         assert [completion.unsupported for completion in found] == [(name,)] * 3
@@ -115,7 +115,7 @@ def test_log_probabilities_are_kept_and_their_absence_is_no_secret() -> None:
         model.tokenizer.decode(entry["token"]) for entry in theirs.logprobs
     ]
     with Loopback(model, ignores_logprobs=True) as server:
-        with pytest.raises(ValueError, match="place for top_logprobs"):
+        with pytest.raises(ValueError, match="top_logprobs"):
             http(server).complete(REQUESTS[:1], sampling)
         (completion,) = http(server, unsupported="record").complete(REQUESTS[:1], sampling)
         assert completion.unsupported == ("top_logprobs",) and completion.logprobs is None
@@ -127,13 +127,13 @@ SECRET = "sk-very-secret-0123456789"
 def test_keys_come_from_the_environment_and_stand_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with Loopback(speaker(), key=SECRET, models=("speaker", SECRET)) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else-123")
-        with pytest.raises(PermissionError, match=r"none was sent: name its variable as server\.key_env"):
+        with pytest.raises(PermissionError, match=r"server\.key_env"):
             http(server).complete(REQUESTS[:1], GREEDY)
         assert server.log[-1].authorization == "Bearer none", "the hosted key goes to no other server"
         with pytest.raises(PermissionError, match="MY_KEY"):
             http(server, key_env="MY_KEY").complete(REQUESTS[:1], GREEDY)
         monkeypatch.setenv("MY_KEY", SECRET[::-1])
-        with pytest.raises(PermissionError, match="the one in MY_KEY is not") as caught:
+        with pytest.raises(PermissionError, match="MY_KEY") as caught:
             http(server, key_env="MY_KEY").complete(REQUESTS[:1], GREEDY)
         assert SECRET[::-1] not in str(caught.value) and "***" in str(caught.value)
         monkeypatch.setenv("MY_KEY", SECRET)
@@ -146,16 +146,14 @@ def test_keys_come_from_the_environment_and_stand_in_no_error(monkeypatch: pytes
 
 def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     with Loopback(speaker()) as server:
-        with pytest.raises(ValueError, match=r"model and server\.base_url must exist.*/models"):
+        with pytest.raises(ValueError, match=r"server\.base_url.*/models"):
             http(server, model="other").complete(REQUESTS[:1], GREEDY)
         assert len(server.log) == 1
     with Loopback(speaker(), rejects=("temperature",)) as server:
-        with pytest.raises(ValueError, match="place for temperature"):
+        with pytest.raises(ValueError, match="temperature"):
             http(server).complete(REQUESTS[:1], GREEDY)
         assert len(server.log) == 1
-    with pytest.raises(
-        ConnectionError, match=r"3 requests failed.*server\.retries \(2\)|retries \(2\).*3 requests failed"
-    ):
+    with pytest.raises(ConnectionError, match=r"3 requests.*server\.retries \(2\)|retries \(2\).*3 requests"):
         http(server).complete(REQUESTS[:1], GREEDY)
 
 

@@ -65,7 +65,7 @@ def test_a_response_must_be_complete_by_its_deadline(raw: Raw) -> None:
     import_module("openai")  # it takes a while
     with Loopback(speaker(), raw=raw) as server:
         began = time.monotonic()
-        with pytest.raises(ConnectionError, match=r"no complete response within 0\.4 seconds \(server\.timeout\)"):
+        with pytest.raises(ConnectionError, match=r"0\.4 seconds \(server\.timeout\)"):
             ask(server, timeout=0.4)
         assert time.monotonic() - began < 40, "each byte alone came in time, all of them would take a minute"
 
@@ -109,7 +109,7 @@ def test_the_decoded_size_of_a_body_is_bounded(packed: bool, status: int) -> Non
         ask_nothing = HttpModel("speaker", server=Server(base_url=server.url, retries=3, backoff=0.01))
         tracemalloc.start()
         try:
-            with pytest.raises(ValueError, match=r"no larger than any answer.*exceeds 4,203,520 bytes"):
+            with pytest.raises(ValueError, match="4,203,520 bytes"):
                 ask_nothing.complete([request("#_")], GREEDY)
             _, most = tracemalloc.get_traced_memory()
         finally:
@@ -140,9 +140,7 @@ def test_no_redirect_is_followed(status: int) -> None:
     with Loopback(speaker()) as other:
         target = other.url.replace("http://", "http://me:hunter2@") + "/chat/completions?key=hunter2"
         with Loopback(speaker(), raw=sender(b"", {"Location": target}, status)) as server:
-            with pytest.raises(
-                ValueError, match=rf"redirects to {other.url}/chat/completions \(status {status}\)"
-            ) as caught:
+            with pytest.raises(ValueError, match=rf"{other.url}/chat/completions .*{status}") as caught:
                 ask(server, retries=3)
             assert len(server.log) == 1
         assert "hunter2" not in str(caught.value)
@@ -173,5 +171,5 @@ def test_no_cookie_goes_from_one_answer_to_the_next_request() -> None:
 
 
 def test_a_header_with_a_line_break_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"server\.project must be printable ASCII"):
+    with pytest.raises(ValueError, match=r"server\.project .*ASCII"):
         Server(project="a\r\nX-Other: b")

@@ -38,7 +38,7 @@ def test_the_last_occurrence_in_a_prompt_counts() -> None:
     first = check_cell_tokens(reader, grid, prompt=once).positions
     second = check_cell_tokens(reader, grid, prompt=twice).positions
     assert (second - first == len(grid) + len("\nand\n") - 1).all()
-    with pytest.raises(ValueError, match="must hold the grid"):
+    with pytest.raises(ValueError, match="grid"):
         check_cell_tokens(reader, grid, prompt="nothing")
 
 
@@ -50,7 +50,7 @@ def test_cells_that_share_a_token_are_named(merged: str, named: str) -> None:
         found = check_cell_tokens(reader, grid)
     assert named in str(record[0].message)
     assert (found.positions == -1).sum() == len(found.problems) > 0
-    with pytest.raises(ValueError, match="cannot be captured"):
+    with pytest.raises(ValueError, match="captured"):
         check_cell_tokens(reader, grid, capture=True)
 
 

@@ -279,9 +279,9 @@ def test_the_models_positions_limit_outputs_and_prompts() -> None:
     model = llama(positions=48)
     output = decode(model, [list(range(2, 42))], stop=frozenset(), max_tokens=100)[0]
     assert (len(output.tokens), output.finish) == (8, "length")
-    with pytest.raises(ValueError, match=r"48 positions, prompt 0 has 48 tokens"):
+    with pytest.raises(ValueError, match=r"48 positions.*48 tokens"):
         decode(model, [list(range(2, 50))])
-    with pytest.raises(ValueError, match="at least one token, prompt 0"):
+    with pytest.raises(ValueError, match="prompt 0"):
         decode(model, [[]])
 
 

@@ -229,7 +229,7 @@ def test_a_server_is_refused_with_the_advice_that_helps(message: dict[str, Any],
     with Loopback(None, override=body, models=("speaker",)) as server:
         model = HttpModel("speaker", server={"base_url": server.url, "timeout": 5.0})
         report = check_server(model, NEEDS)
-        with pytest.raises(ValueError, match="tried before the first call") as refused:
+        with pytest.raises(ValueError, match="first call") as refused:
             apply_report(model, NEEDS, report)
     assert all(fact in str(refused.value) for fact in facts)
 
@@ -345,7 +345,7 @@ def test_thinking_is_a_variable_of_the_template_of_a_local_model(variable: str) 
     assert "(quick)" not in local("seed", switch, thinking=True).render(go, COLD)
     assert "(quick)" not in local("seed", switch).render(go, COLD)
     assert local("seed", switch, thinking=False).describe() != local("seed", switch).describe()
-    with pytest.raises(ValueError, match=r"thinking.*leave thinking out"):
+    with pytest.raises(ValueError, match="leave thinking out"):
         local("seed", thinking=False).render(go, COLD)
     with pytest.raises(ValueError, match="template_options"):
         local("seed", switch, thinking=False, template_options={variable: True})

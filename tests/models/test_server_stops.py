@@ -83,9 +83,7 @@ def test_a_server_that_stops_in_the_middle_ends_the_run_which_then_goes_on(
         began = time.monotonic()
         with (
             TALLY.heard_by(lines.append),
-            pytest.raises(
-                ConnectionError, match=r"stopped answering.*server\.silence: 0\.8 s.*same directory"
-            ) as ended,
+            pytest.raises(ConnectionError, match=r"server\.silence: 0\.8 s.*same directory") as ended,
         ):
             run(asked, tmp_path / "run")
         assert SILENCE <= time.monotonic() - began < 50
@@ -114,7 +112,7 @@ def test_a_server_that_no_longer_accepts_or_is_gone_is_noticed(model: LocalModel
         for url in (address, "http://127.0.0.1:1/v1"):
             asked = HttpModel("speaker", server=Server(base_url=url, **waiting()))
             began = time.monotonic()
-            with pytest.raises(ConnectionError, match="does not answer at /models either"):
+            with pytest.raises(ConnectionError, match="/models"):
                 asked.complete([request("#_")], GREEDY)
             assert SILENCE <= time.monotonic() - began < 50
         for filler in fillers:

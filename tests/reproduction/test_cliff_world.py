@@ -246,14 +246,14 @@ def test_true_ties_are_those_of_rational_arithmetic(study: CliffStudy) -> None:
 
 
 def test_bad_input_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="goal region must fit"):
+    with pytest.raises(ValueError, match="goal"):
         cliff_world(5)
-    with pytest.raises(ValueError, match="wind must be a probability"):
+    with pytest.raises(ValueError, match="wind"):
         cliff_world(1, wind=-0.1)
-    with pytest.raises(ValueError, match="epsilon must be a probability"):
+    with pytest.raises(ValueError, match="epsilon"):
         greedy(cliff_world(1), 1.1)
     mdp = TabularMDP.deterministic(np.array([[0, 0]]), utility=np.array([[0.0, 1.0]]), horizon=2, start=np.ones(1))
-    with pytest.raises(ValueError, match="defined for utilities of states"):
+    with pytest.raises(ValueError, match="utilities"):
         off_by_one(RationalityCurve(mdp), np.array([[0.5, 0.5]]))
 
 

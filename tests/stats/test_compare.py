@@ -136,23 +136,23 @@ def test_one_outlying_grid_does_not_blow_up_the_interval() -> None:
 
 @pytest.mark.parametrize("margin", [0.0, -0.1, math.nan, math.inf])
 def test_a_margin_that_means_nothing_is_refused(margin: float) -> None:
-    with pytest.raises(ValueError, match="greatest difference that does not matter"):
+    with pytest.raises(ValueError, match="greatest difference"):
         equivalence(_paired([0.1, 0.2, 0.0]), margin)
 
 
 @pytest.mark.parametrize("margin", [1.0, 5])
 def test_a_margin_that_no_difference_can_exceed_is_refused(margin: float) -> None:
-    with pytest.raises(ValueError, match=r"below the greatest difference there can be \(1\)"):
+    with pytest.raises(ValueError, match=r"greatest difference .*\(1\)"):
         equivalence(_paired([1.0, 0.9, 1.0], SHARE), margin)
     assert equivalence(_paired([1.0, 0.9, 1.0], (-math.inf, math.inf)), margin).margin == margin
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match=r"values_b must be finite and lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"values_b .*\[0, 1\]"):
         paired_difference([0.5], ["a"], [1.5], ["a"], unit="share", bounds=SHARE)
-    with pytest.raises(ValueError, match="clusters_a must be as long"):
+    with pytest.raises(ValueError, match="clusters_a"):
         paired_difference([0.5], ["a", "b"], [1.0], ["a"], unit="share")
-    with pytest.raises(ValueError, match="leave undefined pairs out"):
+    with pytest.raises(ValueError, match="undefined pairs"):
         signed_rank([0.1, math.nan])
     with pytest.raises(ValueError, match=r"inside \(0, 0.5\)"):
         equivalence(_paired([0.1, 0.2]), 0.1, level=0.5)

@@ -33,12 +33,12 @@ def test_exact_p_of_ranks_with_a_tie_by_hand() -> None:
 @pytest.mark.parametrize(("values", "bounds"), [([-0.5, 0.5], SHARE), ([0.5, 1.5], SHARE), ([0.5, math.inf], SHARE)])
 def test_values_on_either_side_of_the_bounds_are_refused(values: list[float], bounds: tuple[float, float]) -> None:
     for sides, name in (((values, [0.5, 0.5]), "a"), (([0.5, 0.5], values), "b")):
-        with pytest.raises(ValueError, match=rf"values_{name} must be finite and lie in \[0, 1\]"):
+        with pytest.raises(ValueError, match=rf"values_{name} .*\[0, 1\]"):
             paired_difference(sides[0], ["x", "y"], sides[1], ["x", "y"], unit="share", bounds=bounds)
 
 
 def test_infinite_values_are_refused_where_nothing_bounds_them_and_undefined_ones_are_left_out() -> None:
-    with pytest.raises(ValueError, match="values_b must be finite"):
+    with pytest.raises(ValueError, match="values_b"):
         paired_difference([0.5, 0.5], ["x", "y"], [0.5, math.inf], ["x", "y"], unit="bits")
     nothing = paired_difference([math.nan], ["x"], [0.5], ["x"], unit="share", bounds=SHARE)
     assert nothing.labels == () and nothing.unpaired_b == ("x",) and nothing.undefined == 1

@@ -193,7 +193,7 @@ def test_one_seed_is_said_and_a_group_that_mixes_is_refused() -> None:
     assert (one.estimate.value, one.estimate.low, one.estimate.high) == (plain.value, plain.low, plain.high)
     assert ONE_SEED in one.estimate.note
     own = drawn(table, draw=None)
-    with pytest.raises(ValueError, match="group by control"):
+    with pytest.raises(ValueError, match="control"):
         estimate_rows(Rows.concatenate([own, drawn(table)]), by=())
 
 

@@ -18,7 +18,7 @@ SHARE = (0.0, 1.0)
 )
 def test_counts_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     given: dict[str, Any] = {"n": 5, "clusters": 5, "undefined": 0, **wrong}
-    with pytest.raises(ValueError, match="0 <= clusters <= n and undefined >= 0"):
+    with pytest.raises(ValueError, match="clusters"):
         Estimate(value=0.5, low=0.4, high=0.6, method="t", unit="share", **given)
     with pytest.raises(ValueError, match=r"inside \(0, 1\)"):
         Estimate(value=0.5, low=0.4, high=0.6, n=5, clusters=5, method="t", unit="share", confidence=1.0)
@@ -95,7 +95,7 @@ def test_one_trial_has_an_exact_interval() -> None:
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 0), (-1, 5), (6, 5)])
 def test_shares_that_cannot_be_have_no_exact_interval(successes: int, trials: int) -> None:
-    with pytest.raises(ValueError, match="trials >= 1 and 0 <= successes <= trials"):
+    with pytest.raises(ValueError, match="successes"):
         exact_binomial(successes, trials)
     with pytest.raises(ValueError, match=r"inside \(0, 1\)"):
         exact_binomial(1, 2, 1.0)

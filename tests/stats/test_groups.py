@@ -146,9 +146,9 @@ def test_a_difference_reaches_as_far_as_it_can_whatever_the_grids_show() -> None
 
 def test_mixed_units_and_repeated_names_are_refused() -> None:
     rows = Rows.from_columns(measure="m", unit=["bits", "nats"], value=[1.0, 2.0], cluster=["a", "b"])
-    with pytest.raises(ValueError, match="share one unit"):
+    with pytest.raises(ValueError, match="unit"):
         estimate_rows(rows, by=())
-    with pytest.raises(ValueError, match="each tag once"):
+    with pytest.raises(ValueError, match="once"):
         estimate_rows(rows, by=("size", "size"))
 
 

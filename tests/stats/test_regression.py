@@ -61,15 +61,15 @@ def test_paired_rows_give_the_interval_of_the_paired_difference() -> None:
 
 def test_what_cannot_be_estimated_is_refused_or_has_no_interval() -> None:
     ones = {"constant": np.ones(4)}
-    with pytest.raises(ValueError, match="at least 2 clusters"):
+    with pytest.raises(ValueError, match="2 clusters"):
         regress([1, 2, 3, 4], ones, ["a"] * 4, unit="share")
-    with pytest.raises(ValueError, match="must not depend on each other"):
+    with pytest.raises(ValueError, match="depend"):
         regress([1, 2, 3, 4], {**ones, "twice": 2 * np.ones(4)}, list("abcd"), unit="share")
-    with pytest.raises(ValueError, match="finite and as long"):
+    with pytest.raises(ValueError, match="finite"):
         regress([1, 2, 3, 4], {"x": [1, 2, 3, math.nan]}, list("abcd"), unit="share")
     alike = regress([1, 1, 1, 1], ones, list("abcd"), unit="share")
     assert not alike.estimate({"constant": 1.0}).has_interval and alike.estimate({"constant": 1.0}).value == 1
-    with pytest.raises(ValueError, match="must be among"):
+    with pytest.raises(ValueError, match="constant"):
         alike.estimate({"slope": 1.0})
     lone = regress([1, 2, 3, 5], indicators(["a", "a", "a", "b"]), list("wxyz"), unit="share")
     assert not lone.estimate({"a": 1.0, "b": -1.0}).has_interval  # without its one cluster b has no value

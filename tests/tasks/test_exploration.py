@@ -215,7 +215,7 @@ def test_entering_a_new_cell_while_the_goal_is_pending_is_a_detour_without_error
 def test_actions_that_cannot_be_are_refused(actions: list[str | None], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         score_episode(line(), actions)
-    with pytest.raises(ValueError, match="distances must be one of"):
+    with pytest.raises(ValueError, match="distances"):
         score_episode(line(), [], distances="straight")  # type: ignore[arg-type]
 
 

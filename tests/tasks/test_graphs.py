@@ -75,7 +75,7 @@ def test_several_goals_are_all_to_be_achieved() -> None:
     score = score_graph(graph, ["a", "b", "c", "d"])
     assert score.summary.success and score.summary.achieved_nodes == 2
     assert not score_graph(graph, ["a"]).summary.success
-    with pytest.raises(ValueError, match="no visit may follow the end"):
+    with pytest.raises(ValueError, match="visit"):
         score_graph(graph, ["a", "b", "c", "d", "c"])
     waiting = TaskGraph.model_validate({**LINE, "goals": ["a", "d"], "tasks": {"a": [["c"]], "c": []}})
     steps = score_graph(waiting, ["a", "b", "c", "b", "a"]).steps  # a is discovered, achievable once c is achieved
@@ -86,7 +86,7 @@ def test_an_episode_that_would_take_minutes_is_refused() -> None:
     """A star of which each visit changes all targets: what a log may make the scorer do is bounded."""
     star = {"edges": [["hub", f"leaf {at}"] for at in range(5000)], "start": "hub", "goals": ["leaf 0"], "jumps": True}
     graph = TaskGraph.model_validate(star)
-    with pytest.raises(ValueError, match="at most 20,000,000, got 4999 visits on 5000 edges"):
+    with pytest.raises(ValueError, match=r"20,000,000.* 4999 visits .*5000 edges"):
         score_graph(graph, [f"leaf {at}" for at in range(1, 5000)])
     assert score_graph(graph, [f"leaf {at}" for at in range(1, 1000)]).summary.exploration_error == 0
 
@@ -94,9 +94,9 @@ def test_an_episode_that_would_take_minutes_is_refused() -> None:
 def test_ways_in_one_direction_reveal_and_lead_one_way() -> None:
     graph = TaskGraph.model_validate({**LINE, "directed": True})
     assert score_graph(graph, ["c"]).steps[0].targets == ("c",)  # a leads to b, b does not lead to a
-    with pytest.raises(ValueError, match=r"one step from 'c' \(jumps: false\), got 'b'"):
+    with pytest.raises(ValueError, match=r"'c' \(jumps: false\).* 'b'"):
         score_graph(graph, ["c", "b"])
-    with pytest.raises(ValueError, match="must be known, got 'd'"):
+    with pytest.raises(ValueError, match="'d'"):
         score_graph(TaskGraph.model_validate({**LINE, "jumps": True}), ["d"])
 
 

@@ -55,7 +55,7 @@ def test_an_episode_by_hand() -> None:
     assert [step.case for step in score.steps] == [1, 1, 1, 1, 1, 1, 1, 2, 2, 2]
     assert score.summary.success and score.steps[8].targets == ((3, 0),)
     assert not score_episode(task_map, actions[:-1]).summary.success
-    with pytest.raises(ValueError, match="achieved the goal"):
+    with pytest.raises(ValueError, match="goal"):
         score_episode(task_map, [*actions, "left"])
 
 
@@ -108,7 +108,7 @@ def test_maps_with_one_goal_are_as_before() -> None:
     spec = PRESETS["medium-medium"]
     assert '"goals"' not in spec.described() and '"goals":2' in replace(spec, goals=2).described()
     assert json.loads(generate_task_map(spec, seed=1).to_json())["goal"] == generate_task_map(spec, seed=1).goals[0]
-    with pytest.raises(ValueError, match="goals must be"):
+    with pytest.raises(ValueError, match="goals"):
         replace(spec, goals=spec.nodes)
 
 

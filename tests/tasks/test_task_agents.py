@@ -186,9 +186,9 @@ def test_there_are_nine_agents_with_names_and_descriptions() -> None:
         assert agent.describe()["kind"].startswith("task-")
     assert NoisyGreedy(0.3).describe() == {"kind": "task-noisy-greedy", "version": 1, "epsilon": 0.3}
     for broken in (-0.1, 1.5, True, "much"):
-        with pytest.raises(ValueError, match="epsilon must be a probability"):
+        with pytest.raises(ValueError, match="epsilon"):
             NoisyGreedy(broken)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="span must be"):
+    with pytest.raises(ValueError, match="span"):
         ShortMemory(0)
 
 

@@ -177,9 +177,9 @@ def test_reports_read_back_and_other_texts_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="must"):
             parse_report(broken)
-    with pytest.raises(ValueError, match="line 2 must begin"):
+    with pytest.raises(ValueError, match="line 2"):
         list(read_log("rules\nnonsense\n"))
-    with pytest.raises(ValueError, match="at least one report"):
+    with pytest.raises(ValueError, match="one report"):
         memory_text(AgentKnowledge())
 
 

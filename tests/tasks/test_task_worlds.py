@@ -270,7 +270,7 @@ def test_a_broken_spec_is_refused_in_words(changes: dict[str, Any], words: str) 
 def test_no_map_within_the_budget_is_said() -> None:
     with pytest.raises(ValueError, match="raise alpha"):
         generate_task_map(task_spec("high", "small", alpha=0.2), seed=0)
-    with pytest.raises(ValueError, match="a preset must be one of"):
+    with pytest.raises(ValueError, match="preset"):
         generate_task_map("huge")
 
 
@@ -319,5 +319,5 @@ def test_cooking_maps_and_their_twins_differ_in_names_only() -> None:
         assert plan_task(kitchen).within_budget and plan_task(twin).length == plan_task(kitchen).length
         assert all(len(token) == 4 for token in twin.nodes) and not set(twin.nodes) & set(kitchen.nodes)
         assert symbolic_twin(kitchen) == twin and symbolic_twin(kitchen, seed=1) != twin
-    with pytest.raises(ValueError, match="a cooking map must be one of"):
+    with pytest.raises(ValueError, match="cooking map"):
         cooking_map("pizza")

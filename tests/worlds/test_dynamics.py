@@ -140,7 +140,7 @@ def test_where_an_agent_cannot_stand(position: tuple[int, int], message: str) ->
 
 
 def test_an_episode_needs_an_agent_and_an_action_is_one_of_four() -> None:
-    with pytest.raises(ValueError, match="must begin on a grid that shows its agent"):
+    with pytest.raises(ValueError, match="agent"):
         initial_state(Grid.parse("_G"))
-    with pytest.raises(ValueError, match="4 is not a valid Action"):
+    with pytest.raises(ValueError, match=r"4 is not .*Action"):
         step(Grid.parse("A_"), State((0, 0)), 4)

@@ -215,16 +215,16 @@ def test_a_radius_is_a_whole_number_of_steps(radius: object) -> None:
 
 def test_what_fog_refuses() -> None:
     grid = generate(7, 0.0, rng=stream(0, "x"))
-    with pytest.raises(ValueError, match="one without an agent"):
+    with pytest.raises(ValueError, match="agent"):
         Fog.start(grid.at(start=None))
-    with pytest.raises(ValueError, match="one under fog"):
+    with pytest.raises(ValueError, match="fog"):
         Fog.start(Fog.start(grid, 1).view(grid))
     with pytest.raises(ValueError, match=r"position .*7x7"):
         visible(grid.walls, (7, 1))
     far = Grid.parse("#######\n#A____#\n#######")
     with pytest.raises(ValueError, match=r"\(1, 5\)"):
         Fog.start(far).view(far.at(start=(1, 5)))
-    with pytest.raises(ValueError, match="grid must have shape"):
+    with pytest.raises(ValueError, match=r"grid .*shape"):
         Fog.start(far).view(grid)
-    with pytest.raises(ValueError, match="seen must have shape"):
+    with pytest.raises(ValueError, match=r"seen .*shape"):
         Fog(walls=grid.walls, door=None, radius=3, seen=far.walls)

@@ -181,7 +181,7 @@ def test_the_series_never_change() -> None:
 
 
 def test_what_a_layout_refuses() -> None:
-    with pytest.raises(ValueError, match="key-door, key-no-door, two-path, got 'maze'"):
+    with pytest.raises(ValueError, match=r"key-door, key-no-door, two-path.* 'maze'"):
         layout("maze", seed=0, index=0)
     for index in (-1, 1.0, True, None):
         with pytest.raises(ValueError, match=r"index .*>= 0"):

@@ -102,7 +102,7 @@ def test_what_is_no_such_world_is_refused(change: dict[str, Any]) -> None:
 
 def test_keys_doors_and_fog_have_no_named_place() -> None:
     for world in ({"grid": GRID.at(key=(2, 1))}, {"grid": GRID, "fog_radius": 2}):
-        with pytest.raises(ValueError, match="without fog, key and door"):
+        with pytest.raises(ValueError, match="fog, key and door"):
             NamedWorld(**world)
 
 
@@ -124,7 +124,7 @@ def test_the_usual_instruction_is_the_prompt_of_grids_letter_by_letter(form: str
 
 
 def test_a_prompt_that_names_a_place_is_refused_where_none_is_told() -> None:
-    with pytest.raises(ValueError, match="a grid with an instruction"):
+    with pytest.raises(ValueError, match="instruction"):
         Study.parse(
             {
                 "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}],

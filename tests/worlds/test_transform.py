@@ -184,7 +184,7 @@ def test_swapping_and_turning_commute(element: Transform, grid: Grid) -> None:
 
 def test_a_swap_with_a_locked_door_is_refused() -> None:
     grid = layout("key-door", seed=0, index=0)
-    with pytest.raises(ValueError, match=r"only without a locked door, got one at .* the key could then lie behind it"):
+    with pytest.raises(ValueError, match="locked door"):
         transform(grid, "swap")
     assert transform(grid.at(door=None), "swap").goal == grid.start
     with pytest.raises(ValueError, match=r"goal \(G\)"):
@@ -193,7 +193,7 @@ def test_a_swap_with_a_locked_door_is_refused() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     grid = generate(5, rng=stream(0, "x"))
-    with pytest.raises(ValueError, match="identity, reflect, rotate, transpose, swap, got 'mirror'"):
+    with pytest.raises(ValueError, match=r"identity, reflect, rotate, transpose, swap.* 'mirror'"):
         transform(grid, "mirror")
 
 
@@ -202,9 +202,9 @@ def test_bad_arguments_of_a_transform() -> None:
         Transform(turns=4)
     with pytest.raises(ValueError, match=r"position .*2x3"):
         IDENTITY.position((2, 0), (2, 3))
-    with pytest.raises(ValueError, match="a policy must have shape"):
+    with pytest.raises(ValueError, match=r"policy .*shape"):
         IDENTITY.policy(np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="a policy must have shape"):
+    with pytest.raises(ValueError, match=r"policy .*shape"):
         IDENTITY.policy(np.zeros((3, 3, 5)))
-    with pytest.raises(ValueError, match="an array over cells must have shape"):
+    with pytest.raises(ValueError, match=r"cells .*shape"):
         IDENTITY.field(np.zeros(3))

@@ -1,4 +1,4 @@
-"""Measures of behaviour: records in, rows out."""
+"""Measures of behaviour: each takes episodes and returns rows of values."""
 
 from goalscope.measures.behaviour import (
     behaviour_measures,

@@ -1,4 +1,4 @@
-"""All measures of behaviour of a set of episodes, and the conditions that split their rows."""
+"""Run all measures of behaviour over a set of episodes, and find the conditions that split their rows."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ from goalscope.worlds.world import World
 Result = TypeVar("Result")
 
 BEHAVIOUR = "behaviour"
-"""The source under which a store keeps the rows of all measures."""
+"""Name of the source under which a store keeps the rows of all measures."""
 
 COMPARED = ("success", "action accuracy")
 """Measures compared by default in a study of grids."""
@@ -37,9 +37,9 @@ _checked: dict[str, Measure] = {}  # measures whose protocol was checked: the ch
 
 
 def behaviour_measures() -> tuple[Measure, ...]:
-    """Return every registered measure of behaviour, the package's first, in the order of a report.
+    """Return all registered measures of behaviour, the package's own first, in the order in which reports list them.
 
-    An object of another package that is registered as a measure and is none is left out, with a `PartWarning`.
+    An object that another package registered but that is not a valid measure is skipped with a `PartWarning`.
     """
     for name in registry.names("measure"):
         item = registry.resolve("measure", name)
@@ -50,24 +50,28 @@ def behaviour_measures() -> tuple[Measure, ...]:
 
 def _is_measure(item: Any, name: str) -> bool:
     if not isinstance(item, Measure) or item.name != name or not item.bounds[0] < item.bounds[1]:
-        raise TypeError(f"a registered measure must have its name, unit, bounds and rows(table), {name!r} has not")
+        raise TypeError(f"a registered measure needs name, unit, bounds and rows(table); {name!r} lacks at least one")
     return True
 
 
 def _nothing(sentence: str) -> None:
-    """Nothing takes the place of a measure that raised."""
+    """Ignore the failure of a measure: no rows replace its rows."""
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
-    """Return the bounds of each measure of `behaviour_measures`."""
+    """Return the lower and upper bound of each measure in `behaviour_measures`."""
     return {measure.name: measure.bounds for measure in behaviour_measures()}
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -> Rows:
-    """Return the rows of measures over one table, measure by measure; of `behaviour_measures` by default.
+    """Apply measures to one table, one after the other, and return their rows.
 
-    A measure whose needs the worlds do not meet is left out, see `left_out`. Task worlds have success and the
-    measures that need tasks, no others.
+    Measures that need something the worlds do not have are skipped (see `left_out`). On task worlds only success and
+    the measures that need tasks apply.
+
+    Args:
+        table: the steps of the episodes.
+        measures: the measures to apply, `behaviour_measures` by default.
     """
     if measures is not None:
         return Rows.concatenate(measure.rows(table) for measure in _measured(table, measures))
@@ -75,7 +79,7 @@ def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -
 
 
 def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> list[Measure]:
-    """Return the measures whose needs a table meets."""
+    """Return the measures that apply to the worlds of a table."""
     candidates = behaviour_measures() if measures is None else measures
     applicable = [measure for measure in candidates if not _lacking(measure, table.offers)]
     if "tasks" in table.offers:
@@ -86,7 +90,7 @@ def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> li
 
 
 def left_out(worlds: Iterable[World]) -> str:
-    """Return a sentence on the measures whose needs some worlds do not meet, "" for none."""
+    """Explain in one sentence which measures do not apply to these worlds and why; "" if all apply."""
     offers = offers_of((world, oracle(world)) for world in worlds if "cells" not in world.offers)
     parts = []
     descriptions = {
@@ -97,9 +101,9 @@ def left_out(worlds: Iterable[World]) -> str:
     for need, description in descriptions.items():
         lacking = [measure.name for measure in behaviour_measures() if need in _lacking(measure, offers)]
         if lacking:
-            others = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            further = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
             parts.append(
-                f"{', '.join(lacking[:3])}{others} are left out: they need {description}, which these worlds lack"
+                f"{', '.join(lacking[:3])}{further} are left out: they need {description}, which these worlds lack"
             )
     return "; ".join(parts)
 
@@ -109,25 +113,25 @@ def _lacking(measure: Measure, offers: Collection[str]) -> set[str]:
 
 
 def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | None = None) -> Rows:
-    """Return the rows of measures over episodes of grids, task worlds and other worlds, each in its own table.
+    """Apply measures to episodes; grids, task worlds and other worlds are each measured in a table of their own.
 
     Args:
-        episodes: all episodes of an agent and world together: policies are estimated from these trajectories.
-        measures: the measures to run, `behaviour_measures` by default.
+        episodes: must include all episodes of an agent on a world, because policies are estimated from them.
+        measures: the measures to apply, `behaviour_measures` by default.
     """
     tables = [table for _, table in _tables(episodes)]
     return _rows(tables or [StepTable.from_episodes([])], measures)
 
 
 def measure_store(store: Store, progress: Callable[[int, int], None] | None = None) -> Rows:
-    """Return the rows of all measures over the episodes of a store; faster and smaller than `measure_episodes`.
+    """Apply all measures to the episodes of a store; faster than `measure_episodes` and with less memory.
 
     Args:
-        store: the run.
-        progress: called with (episodes read, all episodes).
+        store: the run to measure.
+        progress: called with the number of episodes read so far and the number of all episodes.
 
     Raises:
-        ValueError: an invalid stored value.
+        ValueError: a stored value is invalid.
     """
     return _without_failed(
         lambda failed: Rows.concatenate(
@@ -137,27 +141,28 @@ def measure_store(store: Store, progress: Callable[[int, int], None] | None = No
 
 
 def put_measured(store: Store, progress: Callable[[int, int], None] | None = None) -> None:
-    """Store the rows of `measure_store` as those of `BEHAVIOUR`, in the place of earlier ones.
+    """Measure a store and save the rows in it under the source `BEHAVIOUR`, replacing earlier ones.
 
     Args:
         store: the run, open for writing.
-        progress: called with (episodes read, all episodes).
+        progress: called with the number of episodes read so far and the number of all episodes.
 
     Raises:
-        ValueError: an invalid stored value.
+        ValueError: a stored value is invalid.
     """
     _without_failed(lambda failed: store.put_rows(measured_parts(store, progress, failed=failed), source=BEHAVIOUR))
     note_packages(store, [("measure", name) for name in store.row_counts(BEHAVIOUR)], anew="measure")
 
 
 class _PartlyMeasuredError(Exception):
-    """A measure of another package raised after it had rows of other episodes."""
+    """Raised when a measure of another package fails after it has already returned rows for earlier episodes."""
 
 
 def _without_failed(work: Callable[[set[str]], Result]) -> Result:
-    """Return the result of work on `measured_parts`, again from the beginning until each measure has all rows or none.
+    """Run ``work`` until every measure has either all of its rows or none.
 
-    ``work`` is given the names of the measures that failed, which are left out.
+    ``work`` receives the names of the measures that have failed so far. Whenever another one fails halfway, it starts
+    again.
     """
     failed = set[str]()
     while True:
@@ -172,30 +177,29 @@ def measured_parts(
     most: int = PART_EPISODES,
     failed: set[str] | None = None,
 ) -> Iterator[tuple[int, Rows]]:
-    """Yield the rows of `measure_store` in parts with their positions, for `Store.put_rows`.
+    """Measure a store part by part; yield rows with their positions, as `Store.put_rows` takes them.
 
-    Episodes are measured in parts of whole clusters, so that memory does not grow with their number. The needs that are
-    met are determined for all worlds of a table together.
-
+    Each part holds whole clusters, so memory does not grow with the number of episodes. Which measures apply is decided
+    once, for all worlds of a table together.
     Args:
-        store: the run.
-        progress: called with (episodes read, all episodes).
-        most: maximum number of episodes measured at a time.
-        failed: names of measures that are left out; one of another package that raises is added, with a `PartWarning`.
-            None: what any measure raises is raised.
+        store: the run to measure.
+        progress: called with the number of episodes read so far and the number of all episodes.
+        most: maximum number of episodes per part.
+        failed: names of measures to skip. A measure of another package that raises is added to it, with a
+            `PartWarning`. With None, every exception propagates.
 
     Raises:
-        ValueError: an invalid stored value.
+        ValueError: a stored value is invalid.
     """
     empty, offers, begun = True, dict[int, frozenset[str]](), set[str]()
-    for columns, apart in episode_column_parts(store, progress, most=most):
+    for columns, task_episodes in episode_column_parts(store, progress, most=most):
         if len(columns.world):
             empty = False
             table = StepTable.from_columns(columns)
             del columns
             yield from _numbered_rows(table, 0, failed, begun)
             del table
-        for number, table in _tables(store.episodes(apart)) if apart else ():
+        for number, table in _tables(store.episodes(task_episodes)) if task_episodes else ():
             empty = False
             if number not in offers:
                 offers[number] = _offers(store, number)
@@ -207,7 +211,7 @@ def measured_parts(
 def _numbered_rows(
     table: StepTable, number: int, failed: set[str] | None, begun: set[str]
 ) -> Iterator[tuple[int, Rows]]:
-    """Yield the rows of each measure of a table with their position: by table, then by measure."""
+    """Yield the rows of each measure of a table together with their position (table number, then measure)."""
     for position, measure in enumerate(_measured(table)):
         work = partial(_checked_rows, measure, table)
         if failed is None:
@@ -226,12 +230,12 @@ def _numbered_rows(
 
 
 def _checked_rows(measure: Measure, table: StepTable) -> Rows:
-    """Return the rows of a measure; those of another package must be its own, with values that can be estimated."""
+    """Return the rows of a measure; check those from another package for name and finite, bounded values."""
     rows = measure.rows(table)
     if registry.built_in("measure", measure.name):
         return rows
     if not isinstance(rows, Rows) or not set(rows.numbered("measure")[1]) <= {measure.name}:
-        raise TypeError("rows(table) must return Rows of this measure, and of no other")
+        raise TypeError("rows(table) must return Rows of this measure only")
     low, high = measure.bounds
     outside = ~np.isnan(rows.value) & ~((rows.value >= low) & (rows.value <= high) & np.isfinite(rows.value))
     refuse_where(outside, rows.value, f"values must be finite and lie in [{low:g}, {high:g}]")
@@ -239,7 +243,7 @@ def _checked_rows(measure: Measure, table: StepTable) -> Rows:
 
 
 def _tables(episodes: Iterable[Episode]) -> Iterator[tuple[int, StepTable]]:
-    """Yield a numbered table of the episodes of each kind of worlds, see `_number`."""
+    """Yield one table per kind of world, with its number from `_number`."""
     kinds: dict[int, list[Episode]] = {}
     for episode in episodes:
         kinds.setdefault(_number(episode.world), []).append(episode)
@@ -251,12 +255,12 @@ _TASKS = 3
 
 
 def _number(world: World) -> int:
-    """Return the table number of a world: 1 for grids, 2 for others, 3 for task worlds."""
+    """Return the number of the table to which a world belongs: 1 for grids, 2 for others, 3 for task worlds."""
     return _TASKS if "tasks" in world.offers else 1 if "cells" in world.offers else 2
 
 
 def _offers(store: Store, number: int) -> frozenset[str]:
-    """Return the offers common to the worlds of a table of `_tables`, over all episodes of a run."""
+    """Return what all worlds of one table of `_tables` offer to measures, over all episodes of a run."""
     worlds = (store.world(identity) for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes"))
     offers = offers_of((world, oracle(world)) for world in worlds if _number(world) == number)
     select = f"SELECT DISTINCT world_id FROM episodes JOIN steps ON episode = number WHERE {HAS_REWARD}"
@@ -270,21 +274,21 @@ def _rows(tables: Iterable[StepTable], measures: Iterable[Measure] | None = None
 
 
 _REPEATS = PROVENANCE | {"start", "index", "agent"}
-"""Tags that differ between repeated episodes of an agent on a grid in the same condition."""
+"""Tags that may differ between repeated episodes of one agent on one grid in the same condition."""
 
 
 def conditions_of(rows: Rows) -> tuple[str, ...]:
     """Return the tags that split a measured run into conditions.
 
-    These are the tags of `CONDITIONS` that vary, and every other tag of which one agent meets the same grid with two
-    values or more, such as a prompt or a temperature of imported episodes. A tag with another value for each episode
-    of an agent numbers episodes and is no condition.
+    A tag of `CONDITIONS` counts if it varies. Any other tag counts if one agent meets the same grid with two or more of
+    its values, as with the prompt or temperature of imported episodes. A tag that differs for every episode of an agent
+    merely numbers the episodes and is not a condition.
 
     Args:
-        rows: from `measure_store`; the measures of whole episodes determine the conditions.
+        rows: rows from `measure_store`; only measures of whole episodes are used.
 
     Returns:
-        Those of `CONDITIONS` first, in its order, then others in the order of the tags.
+        The tags of `CONDITIONS` in its order, then the others in the order of the tags.
     """
     episodes = _episodes(rows)
     conditions = [name for name in CONDITIONS if len(set(_column(episodes, (name,)))) > 1]
@@ -299,7 +303,9 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions mixed by an average over these tags, each with its values in order of appearance."""
+    """Return the conditions that an average over the tags ``by`` would mix, each with its values in order of
+    appearance.
+    """
     episodes = _episodes(rows)
     groups = len(set(_column(episodes, by)))
     return {
@@ -314,6 +320,6 @@ def _episodes(rows: Rows) -> Rows:
 
 
 def _column(rows: Rows, names: Sequence[str]) -> list[tuple[Tag, ...]]:
-    """Return the values of some columns of each row, None where a tag is missing."""
+    """Return the values of the named columns for each row, None where a tag is missing."""
     columns, missing = rows.columns(), [None] * len(rows)
     return list(zip(*(columns[name].tolist() if name in columns else missing for name in names), strict=True))

@@ -1,10 +1,10 @@
-"""Comparison of two sides on the worlds that they share: differences paired by world, and their families of tests.
+"""Compare two sides on the worlds they share: differences paired by world, and families of tests.
 
-Every comparison of the package is made here. A pairing says which rows form the two sides: two agents, two runs, two
-values of a tag, a transform and the originals, a checkpoint and the first one, two models of an evaluation. Each
-measure of each pair is tested in up to three ways, each with its own family: the mean differs (its interval leaves out
-0), the mean difference is smaller than a margin that was declared in advance (equivalence), and single grids differ,
-also where their differences cancel in the mean (exchange test).
+Every comparison in the package is made here. A pairing defines which rows form the two sides: two agents, two runs, two
+values of a tag, a transform and the originals, a checkpoint and the first one, or two models of an evaluation. For each
+measure and pair there are up to three tests, each kind with its own family: whether the mean differs (its interval
+excludes 0), whether the mean difference is below a margin declared in advance (equivalence), and whether single grids
+differ even if their differences cancel in the mean (exchange test).
 
 Source: behavioural and representational evaluation, section 4.2, Table 3 and Fig. 14, for transforms.
 """
@@ -43,13 +43,13 @@ from goalscope.worlds.transform import TRANSFORMS
 LEVEL = 0.05
 ORIGINAL = "identity"
 APART = tuple(name for name in CONDITIONS if name != "transform")
-"""Tags of worlds that are never averaged: each of their combinations is compared with itself alone."""
+"""Tags of worlds that are never averaged: each combination of their values is compared separately."""
 
 World = tuple[Tag, ...]
-"""A grid and its conditions: two values are compared only if they share both."""
+"""A grid and its conditions. Two values are compared only if both agree."""
 
 _PLAIN: dict[str, Tag] = {"transform": ORIGINAL, "control": False}
-"""Values of rows without these tags."""
+"""Values of the rows without these tags."""
 _PAPER_ORDER = ("reflect", "rotate", "swap", "transpose")
 """The transforms in the order of Table 3 of the paper."""
 
@@ -60,15 +60,15 @@ class SideRows:
 
     name: str
     rows: Rows
-    left_out: int = 0  # number of worlds left out, which the other side lacks
-    episodes: int = 0  # number of its episodes; 0 unless both sides may share some
-    copies: int = 0  # number of them that are also on the other side, as in a run and its copy
-    elsewhere: bool = False  # whether the sides have no world in common and are compared all the same
-    tags: Mapping[str, Tag] = field(default_factory=dict)  # what tells its pair from others, beside the names
+    left_out: int = 0  # number of its worlds that the other side does not have
+    episodes: int = 0  # number of its episodes; 0 unless the sides may share some
+    copies: int = 0  # number of these that the other side has too, as in a run and its copy
+    elsewhere: bool = False  # whether the sides share no world and are compared nevertheless
+    tags: Mapping[str, Tag] = field(default_factory=dict)  # tags that distinguish this pair, besides the names
 
     @property
     def copied(self) -> bool:
-        """Whether the other side has all of its episodes."""
+        """Whether the other side holds all of its episodes."""
         return 0 < self.copies == self.episodes
 
 
@@ -78,19 +78,19 @@ Pair = Sequence[SideRows]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A measure compared on two sides, first minus second, and its tests within their families.
+    """Comparison of one measure on two sides (first minus second), with its tests.
 
     Attributes:
         measure: the measure compared.
         first, second: names of the sides.
-        tags: what the rows of both sides share beyond their worlds, e.g. head and control of a probe. For a transform
-            its name, the agent, and the tags of `APART` that vary.
+        tags: tags that both sides share beyond their worlds, e.g. head and control of a probe. For a transform: its
+            name, the agent, and the tags of `APART` that vary.
         paired: the difference with its interval, and the grids without a partner.
-        test: the p value of the mean difference after Holm's correction inside the family: decided by its interval.
-        equivalence: two one-sided tests against the margin of the measure, None without one.
-        shown: their p value after Holm's correction inside the family of all equivalence tests.
-        sensitivity: the size of the differences on single grids, None where they were not tested.
-        exchange: the p value of its exchange test after Holm's correction.
+        test: p-value of the mean difference, derived from its interval, after Holm's correction within the family.
+        equivalence: two one-sided tests against the margin of the measure; None without a margin.
+        shown: their p-value after Holm's correction within the family of all equivalence tests.
+        sensitivity: size of the differences on single grids; None where they were not tested.
+        exchange: p-value of the exchange test after Holm's correction.
         about: further notes on the two sides.
     """
 
@@ -118,7 +118,7 @@ class Compared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes to print beside the numbers: exclusions, undefined results, reasons."""
+        """Notes to print beside the numbers: exclusions, and why a result is undefined."""
         paired, equal = self.paired, self.equivalence
         texts = ["no common grid with a value on both sides"]
         if paired.labels:
@@ -128,7 +128,7 @@ class Compared:
             (paired.undefined, "undefined value", ""),
         )
         texts += [f"{counted(count, noun)}{ending} left out" for count, noun, ending in left_out if count]
-        # The note of an equivalence test's interval is mostly that of the difference.
+        # The note on the interval of an equivalence test usually repeats that of the difference.
         pieces = (piece for text in (*texts, self.test.note) for piece in text.split("; ") if piece)
         return *dict.fromkeys(pieces), *self.about
 
@@ -143,28 +143,29 @@ def compare(
     level: float = LEVEL,
     single_grids: bool = False,
 ) -> list[Compared]:
-    """Compare pairs of sides in all measures on the grids that they share: one family of each kind of test.
+    """Compare pairs of sides in all measures on the grids that they share, with one family per kind of test.
 
-    Values that differ in a tag of ``apart`` are not averaged: each combination that both sides have is a comparison.
+    Values that differ in a tag of ``apart`` are not averaged: each combination found on both sides is compared
+    separately.
 
-    A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected. Nor has
-    a pair of the same episodes; where some of them are the same, equivalence is not tested. Sides that are `elsewhere`
-    are compared on their own grids.
+    A pair without a common grid, or without values, has no test. It still counts in its family and is never rejected.
+    The same holds for two sides with identical episodes; if they share only some episodes, equivalence is not tested.
+    Sides marked `elsewhere` are compared on their own grids.
 
     Args:
-        pairs: the compared pairs, each with its own names.
-        measures: the measures.
+        pairs: the pairs to compare, each with names of its own.
+        measures: the measures to compare.
         name: name of the family.
-        margin: measure -> maximum difference that counts as none; no equivalence is tested without one.
-        apart: measure -> tags that tell its rows apart; none by default.
-        level: family-wise level of each kind of test.
-        single_grids: whether the differences on single grids are measured and tested, too.
+        margin: measure -> largest difference that counts as none. Without it, equivalence is not tested.
+        apart: measure -> tags whose values are compared separately; none by default.
+        level: family-wise error rate of each kind of test.
+        single_grids: whether to measure and test the differences on single grids too.
 
     Returns:
-        Measure by measure, pair by pair, combination of tags by combination.
+        The comparisons, ordered by measure, then pair, then combination of tags.
 
     Raises:
-        ValueError: no measure or one twice, or a margin of a measure outside of the family.
+        ValueError: no measure or a repeated one, or a margin for a measure outside the family.
     """
     margins = dict(margin or {})
     check_family(measures, margins)
@@ -196,28 +197,28 @@ def contrast(
     exchange: str | None = None,
     **scale: Any,
 ) -> Compared:
-    """Compare two sides that hold the rows of one measure; its tests are those of a family of its own.
+    """Compare two sides that hold the rows of one measure; its tests form a family of their own.
 
     Args:
-        measure: the measure.
-        first, second: the sides; tags of the first are those of the comparison.
-        margin: maximum difference that counts as none; no equivalence is tested without one.
-        level: level of each kind of test.
-        exchange: what the random exchanges of single grids are drawn for; None leaves them out.
-        scale: unit, bounds or confidence in place of those of the rows and 95 %.
+        measure: the measure to compare.
+        first, second: the sides; the comparison takes its tags from the first.
+        margin: largest difference that counts as none. Without it, equivalence is not tested.
+        level: error rate of each kind of test.
+        exchange: label that seeds the random exchanges of single grids; None skips the exchange test.
+        scale: unit, bounds or confidence, if not those of the rows and 95 %.
 
     Raises:
-        ValueError: rows of several units, or values outside of the bounds.
+        ValueError: the rows have several units, or values outside the bounds.
     """
     sides, own_scale = both_sides(first.rows, second.rows, bounds_of(Rows.concatenate([first.rows, second.rows])))
     scale = own_scale | scale
     paired = (unpaired_difference if first.elsewhere else paired_difference)(*sides, **scale)
-    # Equality is shown by pairs alone, and never by episodes that are the same on both sides.
+    # Only paired values can show equality, and not where both sides hold the same episodes.
     equal = None if margin is None or first.elsewhere else equivalence(paired, margin, level=level)
     if equal and first.copies:
         equal = replace(equal, p_value=math.nan, equivalent=False)
     p_value = math.nan if first.copied and second.copied else paired.p_value
-    where = "".join(f", {tag} {value}" for tag, value in first.tags.items())
+    tag_text = "".join(f", {tag} {value}" for tag, value in first.tags.items())
     drawn = any(side.rows.known(DRAW).any() for side in (first, second))
     single = None
     if exchange is not None:
@@ -228,10 +229,10 @@ def contrast(
         second=second.name,
         tags=first.tags,
         paired=paired,
-        test=_alone(f"{measure}: {first.name} against {second.name}{where}", p_value, level),
+        test=_alone(f"{measure}: {first.name} against {second.name}{tag_text}", p_value, level),
         equivalence=equal,
         sensitivity=single,
-        about=_about(first, second, drawn),
+        about=_side_notes(first, second, drawn),
     )
 
 
@@ -240,29 +241,37 @@ def _alone(name: str, p_value: float, level: float) -> Corrected:
 
 
 def in_family(comparisons: Sequence[Compared], name: str, level: float) -> list[Compared]:
-    """Return comparisons with Holm's correction of each kind of test over all of them.
+    """Apply Holm's correction to each kind of test over all comparisons.
 
     Args:
-        comparisons: from `contrast`, no two of the same name.
+        comparisons: comparisons from `contrast` with different names.
         name: name of the family.
-        level: family-wise level of each kind of test.
+        level: family-wise error rate of each kind of test.
     """
-    members = {one.test.name: one for one in comparisons}
+    members = {comparison.test.name: comparison for comparison in comparisons}
     if len(members) < len(comparisons):
-        raise ValueError(f"the comparisons of a family must have different names, got {len(comparisons)} in {name}")
+        raise ValueError(f"comparisons in a family must have different names, got a repeated one in {name!r}")
     test = corrected(
-        {member: one.test.p_value for member, one in members.items()},
+        {member: comparison.test.p_value for member, comparison in members.items()},
         name,
         level=level,
-        least={member: least_p(len(one.paired.labels)) for member, one in members.items()},
+        least={member: least_p(len(comparison.paired.labels)) for member, comparison in members.items()},
     )
-    equal = {member: one.equivalence.p_value for member, one in members.items() if one.equivalence is not None}
-    single = {member: one.sensitivity.p_value for member, one in members.items() if one.sensitivity is not None}
-    shown = corrected(equal, f"{name}, equivalence", level=level)
+    equal = {
+        member: comparison.equivalence.p_value
+        for member, comparison in members.items()
+        if comparison.equivalence is not None
+    }
+    single = {
+        member: comparison.sensitivity.p_value
+        for member, comparison in members.items()
+        if comparison.sensitivity is not None
+    }
+    equivalence_tests = corrected(equal, f"{name}, equivalence", level=level)
     exchange = corrected(single, name, level=level)
     return [
-        replace(one, test=test[member], shown=shown.get(member), exchange=exchange.get(member))
-        for member, one in members.items()
+        replace(comparison, test=test[member], shown=equivalence_tests.get(member), exchange=exchange.get(member))
+        for member, comparison in members.items()
     ]
 
 
@@ -274,32 +283,31 @@ def compare_transforms(
     agents: Sequence[str] = (),
     level: float = LEVEL,
 ) -> list[Compared]:
-    """Compare each agent under each transform with itself on the original grids, transformed minus original.
+    """Compare each agent on transformed grids with itself on the originals, transformed minus original.
 
-    The family of an agent is: the measures, each under each transform that its rows hold, in each condition of `APART`.
-    A test that cannot be computed stays in its family and is never rejected.
+    The family of an agent holds every measure under every transform in the rows, in every condition of `APART`. A test
+    that cannot be computed still counts in its family and is never rejected.
 
     Args:
-        rows: measured rows with the tags agent and transform.
-        margin: measure -> its equivalence margin, > 0, in its unit; declared before the data.
-        measures: the measures of the family; those of `margin` by default, which must be among them.
-        agents: the agents in the order of the result; sorted by default.
-        level: family-wise level of each of the three families.
+        rows: measured rows with the tags ``agent`` and ``transform``.
+        margin: measure -> equivalence margin, > 0, in the unit of the measure. Declare it before seeing the data.
+        measures: measures of the family; by default those of ``margin``. Must include them.
+        agents: the agents in the order of the output; sorted by default.
+        level: family-wise error rate of each of the three kinds of test.
 
     Returns:
-        Agent by agent, measure by measure, condition by condition, transform by transform; the same rows in any order
-        give the same bytes.
+        The comparisons, ordered by agent, measure, condition and transform. The order of the rows does not affect them.
 
     Raises:
-        ValueError: no measure, a margin of a measure outside of the family or not above 0, rows without a transform or
-            without originals.
+        ValueError: no measure; a margin that is not above 0 or belongs to a measure outside the family; no transformed
+            or no original rows.
     """
     names = list(measures) or list(margin)
     check_family(names, margin)
     check_transformed(rows)
     family_rows = rows.where(rows.among("measure", names))
-    there = set(rows["transform"].tolist()) - {ORIGINAL}
-    transforms = [name for name in dict.fromkeys((*_PAPER_ORDER, *TRANSFORMS)) if name in there]
+    transform_names = set(rows["transform"].tolist()) - {ORIGINAL}
+    transforms = [name for name in dict.fromkeys((*_PAPER_ORDER, *TRANSFORMS)) if name in transform_names]
     conditions = _conditions(rows)
     compared = []
     present = {str(name) for name in rows["agent"].tolist()}
@@ -331,79 +339,78 @@ def _conditions(rows: Rows) -> list[dict[str, Tag]]:
 
 
 def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
-    """Check that a family names measures, and margins for measures of its own only.
+    """Check that a family names its measures and has margins only for these.
 
     Raises:
-        ValueError: no measure or one twice, or a margin of another measure.
+        ValueError: no measure or a repeated one, or a margin for another measure.
     """
     if not measures or len(set(measures)) != len(measures):
         raise ValueError(
-            f"a family of tests must be declared by naming different measures, got {list(measures)}: what is judged "
-            "together decides what each single test is worth"
+            f"a family of tests needs measures that are all different, got {list(measures)}: the correction for "
+            "multiple tests depends on how many there are"
         )
     foreign = [name for name in margin if name not in measures]
     if foreign:
         raise ValueError(
-            f"a margin must belong to a measure of the family ({'; '.join(measures)}), got one for "
-            f"{'; '.join(foreign)}: name the measure too"
+            f"each margin must belong to a measure of the family ({'; '.join(measures)}), got a margin for "
+            f"{'; '.join(foreign)}: add that measure or remove its margin"
         )
 
 
 def check_declared(margin: Mapping[str, float], unbounded: Sequence[str] = ()) -> None:
-    """Check the margins that a study declares before it runs; they cannot be changed afterwards.
+    """Check the margins that a study declares before it runs and cannot change afterwards.
 
     Args:
         margin: measure -> margin.
-        unbounded: measures that it may have beside the registered ones, e.g. those of MEG.
+        unbounded: additional measures that may have a margin, e.g. those of MEG.
 
     Raises:
-        ValueError: an unknown measure, or a margin within which any two conditions are equal.
+        ValueError: an unknown measure, or a margin so wide that any two conditions would be equal.
     """
     bounds = dict(measure_bounds()) | dict.fromkeys(unbounded, UNBOUNDED) if margin else {}
     for measure, width in margin.items():
         if measure not in bounds:
             raise ValueError(
-                "the margins that a study declares must be those of measures, got one for "
-                f"{measure!r}{near_miss(measure, list(bounds))}"
+                f"margins must be declared for measures, got a margin for {measure!r}{near_miss(measure, list(bounds))}"
             )
         low, high = bounds[measure]
         if width >= high - low:
             raise ValueError(
-                f"the equivalence margin of {measure!r} must be below the greatest difference there can be "
-                f"({high - low:g}), got {width:g}: within it every two conditions are equal"
+                f"the equivalence margin of {measure!r} must be below its range ({high - low:g}), got {width:g}: "
+                "within this margin any two conditions would count as equal"
             )
 
 
 def check_transformed(rows: Rows) -> None:
-    """Check that rows hold originals and transformed versions of them.
+    """Check that rows contain both original and transformed grids.
 
     Raises:
-        ValueError: originals or transformed rows are missing.
+        ValueError: originals or transformed grids are missing.
     """
     kinds = {str(name) for name in rows.tags.get("transform", ()) if name is not None}
     if ORIGINAL not in kinds or len(kinds) < 2:
         raise ValueError(
-            "a comparison of transforms needs the original grids and transformed ones, got "
-            f"{', '.join(sorted(kinds)) or 'worlds without transforms'}: give transforms: [identity, reflect, ...] in "
-            "the study's worlds"
+            "comparing transforms needs rows of original and transformed grids, got only "
+            f"{', '.join(sorted(kinds)) or 'worlds without transforms'}: set transforms: [identity, reflect, ...] for "
+            "the worlds of the study"
         )
 
 
 def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return values and grids of the rows of one measure on two sides, with unit and bounds, as arguments of tests.
+    """Turn the rows of one measure on two sides into arguments for tests: values and grids, then unit and bounds.
 
     Raises:
-        ValueError: rows of several units.
+        ValueError: the rows have several units.
     """
     units = sorted({*first.unit.tolist(), *second.unit.tolist()})
     if len(units) > 1:
         measures = ", ".join(dict.fromkeys([*first.measure.tolist(), *second.measure.tolist()]))
-        raise ValueError(f"what is compared must have one unit, got {', '.join(units)} for {measures}")
+        raise ValueError(f"compared values must share one unit, got {', '.join(units)} for {measures}")
     return (first.value, first.cluster, second.value, second.cluster), {"unit": "".join(units), "bounds": bounds}
 
 
 def bounds_of(rows: Rows) -> tuple[float, float]:
-    """Return the bounds of the one measure in the rows: the declared ones, else [0, 1] for shares within it."""
+    """Return the bounds of the measure in the rows: the declared ones, or [0, 1] for shares within that range."""
     names = set(rows.measure.tolist())
     by_measure = {name: bounds for name, bounds in measure_bounds().items() if name in names}
     if len(by_measure) == 1:
@@ -414,30 +421,42 @@ def bounds_of(rows: Rows) -> tuple[float, float]:
 
 
 def _matched(
-    pairs: Sequence[Pair], measure: str, apart: Sequence[str]
+    pairs: Sequence[Pair], measure: str, separate_tags: Sequence[str]
 ) -> Iterator[tuple[SideRows, SideRows, dict[str, Tag], Rows, Rows]]:
-    """Yield each pair of sides with the rows of a measure whose tags are equal; without any once, and without rows."""
-    for one, other in pairs:
-        rows, other_rows = (side.rows.where(side.rows.measure == measure) for side in (one, other))
-        if not apart:
-            yield one, other, {}, rows, other_rows
+    """Yield pairs of sides with the rows of a measure whose tags agree; a pair without rows is yielded once, empty."""
+    for first_side, second_side in pairs:
+        rows, other_rows = (side.rows.where(side.rows.measure == measure) for side in (first_side, second_side))
+        if not separate_tags:
+            yield first_side, second_side, {}, rows, other_rows
             continue
-        both = Rows.concatenate([rows, other_rows])
-        codes, first = numbers_of(both, apart), len(rows)
-        common, ends = np.intersect1d(codes[:first], codes[first:]), np.unique(codes, return_index=True)
+        all_rows = Rows.concatenate([rows, other_rows])
+        codes, first_count = numbers_of(all_rows, separate_tags), len(rows)
+        common, ends = np.intersect1d(codes[:first_count], codes[first_count:]), np.unique(codes, return_index=True)
         tags = {
-            code: {name: tag for name in apart if (tag := both[name][index] if name in both.tags else None) is not None}
+            code: {
+                name: tag
+                for name in separate_tags
+                if (tag := all_rows[name][index] if name in all_rows.tags else None) is not None
+            }
             for code, index in zip(*(end.tolist() for end in ends), strict=True)
         }
-        order = sorted(common.tolist(), key=lambda code: [natural_order(tags[code].get(name)) for name in apart])
+        order = sorted(
+            common.tolist(), key=lambda code: [natural_order(tags[code].get(name)) for name in separate_tags]
+        )
         for code in order:
-            yield one, other, tags[code], rows.where(codes[:first] == code), other_rows.where(codes[first:] == code)
+            yield (
+                first_side,
+                second_side,
+                tags[code],
+                rows.where(codes[:first_count] == code),
+                other_rows.where(codes[first_count:] == code),
+            )
         if not order:
-            yield one, other, {}, rows.at(slice(0)), other_rows.at(slice(0))
+            yield first_side, second_side, {}, rows.at(slice(0)), other_rows.at(slice(0))
 
 
-def _about(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ...]:
-    """Return what a reader must know of a comparison: worlds left out, episodes of both sides, random controls."""
+def _side_notes(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ...]:
+    """Return notes on a comparison: worlds left out, shared episodes, random controls."""
     notes = [
         f"{counted(side.left_out, 'world')} of {side.name} without a partner left out"
         for side in (first, second)
@@ -446,17 +465,17 @@ def _about(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ...]:
     if drawn:
         notes.append("a random control: the mean of its draws, whose spread interval and test do not hold")
     if first.copies:
-        both, all_of = first.copies + second.copies, first.episodes + second.episodes
+        shared_count, episode_count = first.copies + second.copies, first.episodes + second.episodes
         notes.append(
             "the same episodes on both sides: nothing is compared"
             if first.copied and second.copied
-            else f"{both} of {counted(all_of, 'episode')} are the same on both sides: no test can show equality"
+            else f"{shared_count} of {counted(episode_count, 'episode')} are the same on both sides: no test can show equality"
         )
     return tuple(notes)
 
 
 def worlds_of(rows: Rows, between: str = "") -> list[World]:
-    """Return the world of each row; a tag whose values are compared with each other is no condition of it."""
+    """Return the world of each row. The tag ``between``, whose values are compared, is not part of its conditions."""
     columns = [
         [_PLAIN.get(name) if value is None else value for value in rows.tags.get(name, [None] * len(rows))]
         for name in CONDITIONS
@@ -466,14 +485,16 @@ def worlds_of(rows: Rows, between: str = "") -> list[World]:
 
 
 def shared_worlds(*sides: SideRows, between: str = "") -> list[SideRows]:
-    """Return sides with the worlds that all of them have: the same grid in the same conditions, ``between`` aside."""
+    """Restrict sides to the worlds that all of them have: same grid, same conditions except ``between``."""
     worlds = [worlds_of(side.rows, between) for side in sides]
     common = set.intersection(*map(set, worlds))
     return [
         replace(
             side,
-            rows=side.rows.where(np.fromiter((world in common for world in own), dtype=bool, count=len(own))),
-            left_out=len(set(own) - common),
+            rows=side.rows.where(
+                np.fromiter((world in common for world in side_worlds), dtype=bool, count=len(side_worlds))
+            ),
+            left_out=len(set(side_worlds) - common),
         )
-        for side, own in zip(sides, worlds, strict=True)
+        for side, side_worlds in zip(sides, worlds, strict=True)
     ]

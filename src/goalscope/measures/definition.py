@@ -1,4 +1,4 @@
-"""Measures: functions of the step table with a definition, registered by name."""
+"""Define and register measures: functions of the step table with a name, a unit and a definition."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ PAPER: Final = "Arghal et al. (2026)"
 OURS: Final = "goalscope"
 
 Need = Literal["oracle", "distance", "grid", "environment", "reward", "tasks"]
-"""The data that a measure reads besides the steps.
+"""What a measure needs besides the steps.
 
 "oracle": the column `optimal`, which needs the exact optimal policy.
 "distance": the columns `distance`, `after` and `optimal_length`, which stochastic worlds do not have.
@@ -24,9 +24,9 @@ Need = Literal["oracle", "distance", "grid", "environment", "reward", "tasks"]
 "environment": the optimal sets of worlds other than grids, with any number of actions.
 "reward": the column `reward`.
 "tasks": the worlds, as task maps.
-"environment NAME", a text with the name of a registered environment or module:Class: the measure is given the episodes
-in that one alone.
-A measure is left out where the worlds lack what it needs.
+"environment NAME", where NAME is a registered environment or module:Class: the measure receives only the episodes in
+that environment.
+A measure is skipped for worlds that lack what it needs.
 """
 
 Values = npt.NDArray[np.float64]
@@ -34,13 +34,13 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Values of some episodes, steps or groups only, or with additional tags.
+    """Values of some episodes, steps or groups only, or values with additional tags.
 
     Attributes:
         value: ``[K]`` values, NaN where undefined.
-        of: ``[K]`` index of the episode, step or group of each value, which may repeat; all of them in order by
-            default.
-        tags: name -> ``[K]`` tags in addition to those of the episodes.
+        of: ``[K]`` index of the episode, step or group of each value; indices may repeat. By default all of them in
+            order.
+        tags: name -> ``[K]`` tags that are added to those of the episodes.
     """
 
     value: npt.NDArray[Any]
@@ -49,7 +49,7 @@ class Entries:
 
     @classmethod
     def where(cls, mask: npt.NDArray[np.bool_], value: npt.NDArray[Any]) -> "Entries":
-        """Return the values of the masked episodes, steps or groups: ``mask`` and ``value`` hold all of them."""
+        """Select the values under a mask; ``mask`` and ``value`` cover all episodes, steps or groups."""
         return cls(value[mask], np.flatnonzero(mask))
 
 
@@ -58,11 +58,11 @@ Function = Callable[[StepTable], npt.NDArray[Any] | Entries]
 
 @runtime_checkable
 class Measure(Protocol):
-    """A quantity of behaviour: episodes in, rows out."""
+    """A quantity of behaviour that turns episodes into rows."""
 
     @property
     def name(self) -> str:
-        """A noun phrase, the `measure` of its rows."""
+        """Name of the measure, a noun phrase; its rows carry it in `measure`."""
         ...
 
     @property
@@ -72,31 +72,31 @@ class Measure(Protocol):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and greatest value that the definition allows; infinite where there is no bound."""
+        """Smallest and largest value that the definition allows; infinite where unbounded."""
         ...
 
     def rows(self, table: StepTable) -> Rows:
-        """Return the measure's rows: one for each step, each episode, or each group of `StepTable.groups`."""
+        """Compute one row for each step, each episode, or each group of `StepTable.groups`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMeasure:
-    """A function of the step table with its definition; see the decorator `measure`.
+    """A measure defined by a function of the step table; create it with the decorator `measure`.
 
     Attributes:
-        name: the measure of its rows.
+        name: name of the measure, which its rows carry.
         unit: the unit of its values.
-        bounds: least and greatest value that the definition allows.
-        per: the unit that it has a value for.
-        needs: the data that it reads besides the steps.
+        bounds: smallest and largest value that the definition allows.
+        per: "episode", "step" or "group": what one value belongs to.
+        needs: what the function needs besides the steps.
         text: the definition, in words.
         source: source of the definition.
-        base: name of the measure that it is a variant of, "" for none.
-        function: table to ``[E]``, ``[N]`` or ``[K]`` values for the episodes, steps or groups, or to `Entries`.
+        base: name of the measure of which it is a variant, "" if none.
+        function: maps a table to ``[E]``, ``[N]`` or ``[K]`` values, one per episode, step or group, or to `Entries`.
 
     Raises:
-        ValueError: an incomplete or contradictory definition.
+        ValueError: the definition is incomplete or contradictory.
     """
 
     name: str
@@ -112,27 +112,27 @@ class StepMeasure:
     def __post_init__(self) -> None:
         for attribute in ("name", "unit", "text"):
             if not isinstance(getattr(self, attribute), str) or not getattr(self, attribute).strip():
-                raise ValueError(f"a measure must have a {attribute}, got {getattr(self, attribute)!r} ({self.name!r})")
+                raise ValueError(f"a measure needs a {attribute}, got {getattr(self, attribute)!r} for {self.name!r}")
         low, high = map(float, self.bounds)
         if not low < high:
-            raise ValueError(f"bounds must be (least, greatest), got {self.bounds} for the measure {self.name!r}")
+            raise ValueError(f"bounds must be (smallest, largest), got {self.bounds} for the measure {self.name!r}")
         object.__setattr__(self, "bounds", (low, high))
         general = tuple(need for need in self.needs if not str(need).startswith(f"{ENVIRONMENT} "))
         if len(self.needs) - len(general) > 1:
-            raise ValueError(f"a measure can need one environment by name, got {self.needs} for {self.name!r}")
+            raise ValueError(f"a measure can need at most one environment, got {self.needs} for {self.name!r}")
         for values, allowed in (((self.per,), get_args(Per)), (general, get_args(Need))):
             if not set(values) <= set(allowed):
-                raise ValueError(f"{', '.join(allowed)} are what a measure can name, got {values} for {self.name!r}")
+                raise ValueError(f"a measure can use {', '.join(allowed)}, got {values} for {self.name!r}")
 
     def __call__(self, table: StepTable) -> npt.NDArray[Any] | Entries:
-        """Return the values of a table."""
+        """Compute the values for a table."""
         return self.function(table)
 
     def rows(self, table: StepTable) -> Rows:
-        """Return one row for each value.
+        """Compute one row per value.
 
         Raises:
-            ValueError: not one value for each episode, step or group.
+            ValueError: the function did not return one value per episode, step or group.
         """
         for need in self.needs:
             if need.startswith(f"{ENVIRONMENT} "):
@@ -152,24 +152,24 @@ def measure(
     per: Per = "episode",
     needs: str | tuple[str, ...] = (),
 ) -> Callable[[Function], StepMeasure]:
-    """Return a decorator that makes a function of the step table a measure and registers it.
+    """Register a function of the step table as a measure (decorator).
 
-    The function returns an array with one value for each episode (``[E]``), step (``[N]``) or group (``[K]``, the
-    groups of `StepTable.groups`), NaN where undefined; or `Entries`.
+    The function returns an array with one value per episode (``[E]``), step (``[N]``) or group (``[K]``, the groups of
+    `StepTable.groups`), with NaN where undefined; or `Entries`.
 
     Args:
-        name: a noun phrase, the `measure` of its rows.
+        name: name of the measure, a noun phrase; its rows carry it.
         unit: the unit of its values.
-        text: the definition in words, as the report, the help and the documentation show it; by default the function's
-            docstring up to its first blank line.
-        bounds: least and greatest value that the definition allows, infinite where there is no bound; from 0 to 1 for
-            the unit "share", else from 0 on, where left out.
+        text: definition in words, shown in reports, help and documentation; by default the docstring of the function up
+            to its first blank line.
+        bounds: smallest and largest value that the definition allows, infinite where unbounded. Default: 0 to 1 for the
+            unit "share", otherwise 0 to infinity.
         source: source of the definition.
-        per: the unit that it has a value for.
-        needs: the data that it reads besides the steps, see `Need`; one of them or several.
+        per: "episode", "step" or "group": what one value belongs to.
+        needs: one need or several, see `Need`: what the function reads besides the steps.
 
     Raises:
-        ValueError: a name already in use, or an incomplete definition.
+        ValueError: the name is taken, or the definition is incomplete.
     """
 
     def add(function: Function) -> StepMeasure:
@@ -195,7 +195,7 @@ def _definition(function: Function) -> str:
 
 
 def add_measures(*measures: StepMeasure) -> None:
-    """Register measures built with parameters."""
+    """Register measures that were created with parameters."""
     for step_measure in measures:
         registry.register("measure", step_measure.name, made_of=step_measure.function)(step_measure)
 

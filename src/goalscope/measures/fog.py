@@ -1,24 +1,25 @@
-"""Behaviour under fog: redundant backtracking, moves into known dead ends, repeated bumps into the same wall.
+"""Behaviour under fog: redundant backtracking, moves into known dead ends, and repeated bumps into the same wall.
 
-The agent's knowledge at each step is reconstructed from the record alone: the cells seen so far (see
-`goalscope.worlds.fog`), which every observation shows, whatever its history length.
+What the agent knows at each step is reconstructed from the record alone: the cells seen so far (see
+`goalscope.worlds.fog`), which every observation shows, regardless of its history length.
 
-* Knowledge: a cell, the phase (key held, door open) and the seen cells among those that can be entered or bumped into:
-  open cells and walls next to one. The inside of walls is irrelevant for the choice of moves.
-* A *redundant* move leads into a state of knowledge in which the episode has been before: the same cell and phase, and
-  nothing new seen since. No agent that minimises steps makes one. Backtracking out of a dead end that had to be
-  explored is not redundant: it was entered with less knowledge.
-* A *known dead end* is entered by a move from u to v where the agent sees beforehand that all open cells that can be
-  reached from v without passing u hold nothing: each of their neighbours is seen, and the goal, an untaken key, and a
-  locked door for an agent with the key are not among them. The only way out leads back through u.
-* A *repeated bump* is an action that changed nothing in a state in which the same action has changed nothing before.
+* A state of *knowledge* is a cell, the phase (key held, door open), and the seen cells among those that can be entered
+  or bumped into: open cells and walls next to an open cell. The inside of walls does not matter for choosing moves.
+* A *redundant* move returns to a state of knowledge in which the episode has been before: same cell, same phase, and
+  nothing new seen since. An agent that minimises steps never makes one. Backtracking out of a dead end that had to be
+  explored is not redundant, because the agent entered it knowing less.
+* A move from u to v enters a *known dead end* if the agent can already see that all open cells reachable from v without
+  passing u hold nothing: each of their neighbours is seen, and none of them is the goal, an untaken key, or a locked
+  door for an agent with the key. The only way out leads back through u.
+* A *repeated bump* is an action that changes nothing in a state in which the same action has changed nothing before.
   There are no bumps into unseen walls: with a radius of 1 or more the four neighbours are always seen.
 
-All are fractions of an episode's actions, so that they can be added and compared; one row for each episode on a world
+All three are fractions of an episode's actions, so they can be added and compared. There is one row per episode on a
+world with fog. Turns without an action are not counted.
 with fog. Turns without an action are not counted.
 
-Source: behavioural and representational evaluation, Appendix A.1, where these behaviours are reported without
-definition or number; the definitions are ours.
+Source: behavioural and representational evaluation, Appendix A.1, which reports these behaviours without definitions or
+numbers; the definitions are our own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +68,7 @@ def repeated_bumps(table: StepTable) -> Entries:
 
 
 def _leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> bool:
-    """Return whether the cells seen from a state show that a neighbouring cell leads to nothing but dead ends."""
+    """Return whether the cells seen so far show that a neighbouring cell leads only to dead ends."""
     visited, waiting = {state.position, entered}, [entered]
     while waiting:
         row, col = waiting.pop()
@@ -89,7 +90,7 @@ def _leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> b
 
 
 class _Sight:
-    """The visible cells in the states of one world, each computed once."""
+    """Visible cells of the states of one world, each computed once."""
 
     def __init__(self, world: World) -> None:
         self.grid = world.grid
@@ -97,13 +98,13 @@ class _Sight:
         self._visible: dict[tuple[Position, bool], Mask] = {}
         open_cells = np.pad(~world.grid.walls, 1)
         height, width = world.grid.walls.shape
-        # Open cells and their neighbours: the inside of walls is irrelevant for the choice of moves.
+        # Open cells and their neighbours: the inside of walls does not matter for choosing moves.
         self.useful = ~world.grid.walls
         for down, right in DELTAS + 1:
             self.useful = self.useful | open_cells[down : down + height, right : right + width]
 
     def along(self, path: Sequence[State]) -> Iterator[Mask]:
-        """Yield ``[H, W]`` the cells that have been seen by each state of a path."""
+        """Yield, for each state of a path, ``[H, W]`` the cells seen up to there."""
         seen = np.zeros_like(self.grid.walls)
         for state in path:
             key = state.position, state.door_open
@@ -118,7 +119,7 @@ class _Sight:
 
 
 def _redundant(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
-    """Yield, for each step, whether it leads into an earlier state of knowledge."""
+    """Yield, for each step, whether it returns to an earlier state of knowledge."""
     # The set of seen cells only grows, so its size identifies it.
     sizes = (int((seen & sight.useful).sum()) for seen in sight.along(path))
     knowledge = [(state.position, state.phase, size) for state, size in zip(path, sizes, strict=True)]
@@ -135,7 +136,7 @@ def _into_dead_ends(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
 
 
 def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterator[bool]]) -> Mask:
-    """Return ``[N]`` the steps under fog that are wasted actions, judged by the cells seen."""
+    """Return ``[N]`` whether each step under fog is wasted, judged from the cells seen so far."""
     flags = np.zeros(len(table.episode), dtype=bool)
     sights: dict[int, _Sight] = {}
     for index in np.flatnonzero(_fogged(table) & (table.length > 0)).tolist():
@@ -148,11 +149,11 @@ def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterato
 
 
 def _shares(table: StepTable, flags: Mask) -> Entries:
-    """Return the fraction of flagged steps among the actions of each episode under fog, NaN without actions."""
+    """Return the fraction of flagged steps among the actions of each episode under fog; NaN without actions."""
     return Entries.where(_fogged(table), ratio(table.per_episode(flags), table.per_episode(table.action >= 0)))
 
 
 def _fogged(table: StepTable) -> Mask:
-    """Return ``[E]`` whether an episode's world has fog."""
+    """Return ``[E]`` whether the world of each episode has fog."""
     result: Mask = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)[table.world]
     return result

@@ -1,11 +1,11 @@
-"""Keys: accuracy by stage, errors towards the key, choice between two paths, similarity with controls.
+"""Keys: accuracy by stage, errors towards the key, the choice between two paths, and similarity to controls.
 
-Each emits rows only where it is defined: stages on worlds with a door, the others on worlds with a key and their
-matched controls. A control is a world of the same cluster with the same walls, start and goal but no key; its values
-refer to the cell where the key of its twin lies.
+Each measure returns rows only where it is defined: accuracy by stage on worlds with a door, the others on worlds with a
+key and their matched controls. A control is a world in the same cluster with the same walls, start and goal but no key;
+its values refer to the cell where its twin has the key.
 
-Two paths exist on worlds that have exactly two shortest paths, disjoint but for start and goal, with the key on one of
-them. An agent without preference takes each path half of the time: the chance level is 0.5.
+The choice between two paths is defined on worlds with exactly two shortest paths that share only start and goal, with
+the key on one of them. An agent without preference takes each path half of the time, so chance level is 0.5.
 
 Source: behavioural and representational evaluation, section 4.3 and Table 1.
 """
@@ -32,7 +32,9 @@ _STAGES = {
 
 
 def stage_accuracy(*, stage: str) -> StepMeasure:
-    """Return the share of optimal turns on the way to "key", "door" or "goal", by episode on worlds with a door."""
+    """Define the accuracy at one stage: share of optimal turns on the way to "key", "door" or "goal"; one row per
+    episode.
+    """
     if stage not in _STAGES:
         raise ValueError(f"stage must be one of {', '.join(_STAGES)}, got {stage!r}")
 
@@ -60,9 +62,9 @@ add_measures(*(stage_accuracy(stage=stage) for stage in _STAGES))
 def key_pickup(table: StepTable) -> Entries:
     """Share of episodes that came to the key's cell (on a control: where it would lie)."""
     cell, has_cell = table.once(key_cells)
-    passed = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
-    passed |= (table.final[:, :2] == cell).all(axis=1)
-    return Entries.where(has_cell, passed.astype(np.float64))
+    reached_key = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
+    reached_key |= (table.final[:, :2] == cell).all(axis=1)
+    return Entries.where(has_cell, reached_key.astype(np.float64))
 
 
 @measure("key attraction bias", unit="share", per="group", needs=("oracle", "grid"), source=_KEYS)
@@ -95,8 +97,8 @@ def errors_towards_key(table: StepTable) -> Entries:
 def error_approaches_key(table: StepTable) -> Entries:
     """Whether a non-optimal action before the key is reached approaches it.
 
-    Pooled over all actions of an agent, with grids as units, it is the attraction bias as the paper counts it: every
-    action weighs the same, whereas the mean over grids weighs every grid the same.
+    Pooled over all actions of an agent, with grids as units, this is the attraction bias as the paper counts it: every
+    action has the same weight, whereas the mean over grids gives every grid the same weight.
     """
     errors = table.once(_key_errors)
     return Entries.where(errors.wrong, errors.nearer.astype(np.float64))
@@ -143,7 +145,9 @@ def control_overlap(table: StepTable) -> Entries:
 
 
 def _key_path(table: StepTable, *, first: bool) -> Entries:
-    """Return whether the key's path was taken: the path by which the goal was entered, or the path entered first."""
+    """Return whether the path with the key was taken: the path by which the goal was entered, or the one entered
+    first.
+    """
     cell, has_cell = table.once(key_cells)
     value = np.full(len(table.length), np.nan)
     has_two_paths = np.zeros(len(table.length), dtype=bool)
@@ -166,9 +170,9 @@ def _key_path(table: StepTable, *, first: bool) -> Entries:
 
 
 def two_paths(grid: Grid, key: Position) -> tuple[frozenset[Position], frozenset[Position]] | None:
-    """Return the inner cells of the two shortest paths of a grid, those of the path with the key first.
+    """Return the inner cells of the two shortest paths of a grid, the path with the key first.
 
-    None unless there are exactly two shortest paths, disjoint but for start and goal, with the key on one.
+    None unless the grid has exactly two shortest paths, which share only start and goal, with the key on one of them.
     """
     if grid.start is None or grid.goal is None or grid.door is not None:
         return None
@@ -176,7 +180,7 @@ def two_paths(grid: Grid, key: Position) -> tuple[frozenset[Position], frozenset
     length = int(to_goal[grid.start])
     on_path = (from_start > 0) & (to_goal > 0) & (from_start + to_goal == length)
     first_cells = np.argwhere(on_path & (from_start == 1)).tolist()
-    # A connected part of the inner cells has a cell of each distance: two parts of minimum size are two paths.
+    # A connected part of the inner cells has one cell per distance, so two parts of minimum size are two paths.
     if length < 2 or len(first_cells) != 2 or int(on_path.sum()) != 2 * (length - 1):
         return None
     parts = [np.argwhere(distances_to(~on_path, [(row, col)]) >= 0).tolist() for row, col in first_cells]
@@ -187,19 +191,19 @@ def two_paths(grid: Grid, key: Position) -> tuple[frozenset[Position], frozenset
 
 
 class _Errors(NamedTuple):
-    """Non-optimal actions of a table with respect to the key."""
+    """Non-optimal actions of a table, seen relative to the key."""
 
-    before: Mask  # [N] actions on worlds with a key or controls, before the key's cell is reached
-    wrong: Mask  # [N] the non-optimal ones of these
-    nearer: Mask  # [N] wrong actions after which the path to the key, with the door locked, is shorter
-    known: Mask  # [E] whether an episode's world has a key or is a control
+    before: Mask  # [N] actions before the key's cell is reached, on worlds with a key or controls
+    wrong: Mask  # [N] the non-optimal ones among them
+    nearer: Mask  # [N] the wrong ones that shorten the path to the key (with the door locked)
+    known: Mask  # [E] whether the episode's world has a key or is a control
 
 
 def _key_errors(table: StepTable) -> _Errors:
     cell, has_cell = table.once(key_cells)
     at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
     reached = np.concatenate([[0], np.cumsum(at_key)])
-    before = reached[1:] == reached[table.begin][table.episode]  # the key's cell not reached up to this step
+    before = reached[1:] == reached[table.begin][table.episode]  # True until the key's cell is reached
     before &= has_cell[table.episode] & table.optimal.any(axis=1) & (table.action >= 0)
     wrong = before & ~table.is_optimal
     nearer = np.zeros(len(wrong), dtype=bool)
@@ -220,9 +224,9 @@ def _key_errors(table: StepTable) -> _Errors:
 
 
 def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return the key's cell for each episode, ``[E, 2]``, and whether its world has one or is a control, ``[E]``.
+    """Return ``[E, 2]`` the key's cell for each episode, and ``[E]`` whether its world has a key or is a control.
 
-    The cell of a control is that of its twin in the table; without one it is (-1, -1).
+    A control gets the key's cell of its twin in the table; other worlds get (-1, -1).
     """
     keyed = [world for world in table.worlds if world.grid.key is not None]
     twins = {(world.cluster_id, world.grid.at(key=None)): world.grid.key for world in keyed}

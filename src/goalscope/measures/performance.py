@@ -1,4 +1,4 @@
-"""Capability: success, directness, and the fraction of optimal actions.
+"""Capability: success, directness, and the share of optimal actions.
 
 Source: behavioural and representational evaluation, Appendix B.1.
 """
@@ -89,8 +89,8 @@ def invalid_turns(table: StepTable) -> Values:
     """Share of an episode's turns that held no action because the model did not keep to the form; turns whose answer
     the server withheld are left out. Undefined without other turns.
     """
-    kept = ~table.withheld
-    return ratio(table.per_episode((table.action < 0) & kept), table.per_episode(kept))
+    answered = ~table.withheld
+    return ratio(table.per_episode((table.action < 0) & answered), table.per_episode(answered))
 
 
 @measure("withheld turns", unit="share", source=OURS)
@@ -112,21 +112,21 @@ def wall_bumps(table: StepTable) -> Values:
 
 
 def distance_tag(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    """Return distances as tags: plain integers, None where the goal cannot be reached."""
+    """Convert distances to tags: plain integers, None where the goal cannot be reached."""
     column = distance.astype(object)
     column[distance < 0] = None
     return column
 
 
 def with_distance_bands(rows: Rows, width: int) -> Rows:
-    """Return rows with a tag ``distance_band`` such as "05-08", to pool sparse distances.
+    """Add a tag ``distance_band`` such as "05-08", which pools sparse distances.
 
     Args:
-        rows: rows with the tag ``distance`` in steps, None where there is none.
-        width: distances in one band, >= 1; the bands are 1..width, width + 1..2 width, ...
+        rows: rows with the tag ``distance`` in steps, None where undefined.
+        width: number of distances per band, >= 1. The bands are 1..width, width + 1..2 width, ...
 
     Raises:
-        ValueError: a width below 1.
+        ValueError: the width is below 1.
         KeyError: no row has the tag ``distance``.
     """
     check_whole("width", width, 1, "steps")

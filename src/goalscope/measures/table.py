@@ -1,4 +1,4 @@
-"""The table of steps that every measure reads."""
+"""The step table: episodes as columns, the input of every measure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.object_]
 
 Per = Literal["episode", "step", "group"]
-"""The unit that a measure has a value for; a group is all trajectories of one agent on one world."""
+"""What one value of a measure belongs to. A group is all trajectories of one agent on one world."""
 
 CONDITIONS = ("kind", "control", "transform", "fog_radius", "names", "phase")
-"""Tags that separate worlds which must not be averaged; they group every table and cell where they vary."""
+"""Tags that separate worlds which must not be averaged; where they vary, tables and cells are grouped by them."""
 
 ENVIRONMENT = "environment"
-"""The need of measures that speak of environments; with a name after it, of that one alone."""
+"""The need of measures for environments; followed by a name, the need for that environment alone."""
 
 PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
-"""Tags of the origin of a single episode, not of its condition: they split no group."""
+"""Tags that describe the origin of a single episode rather than its condition; they never split a group."""
 
 _SHAPES = {
     **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "cluster"), "E"),
@@ -52,31 +52,30 @@ class StepTable:
     """Episodes as columns: E episodes, N steps, G worlds; all arrays are read-only.
 
     Attributes:
-        episode_id, agent, outcome, world_id, cluster: ``[E]`` text of each episode.
+        episode_id, agent, outcome, world_id, cluster: ``[E]`` text for each episode.
         trajectory: ``[E]`` int64 number of the trajectory on its world.
-        seed: ``[E]`` root seed of the study (object: of any size).
-        length: ``[E]`` int64 number of steps; the steps of an episode follow one another.
+        seed: ``[E]`` root seed of the study (object, because it may be of any size).
+        length: ``[E]`` int64 number of steps; the steps of an episode are consecutive.
         horizon: ``[E]`` int64 maximum number of actions.
-        optimal_length: ``[E]`` int64 shortest path from the start, -1 where the goal cannot be reached.
-        world: ``[E]`` int64 index of the episode's world among the G different ones of the table.
-        tags: name -> ``[E]`` object array; "size" is by default the side of a square grid in cells.
-        episode: ``[N]`` int64 index of each step's episode.
+        optimal_length: ``[E]`` int64 length of the shortest path from the start, -1 where the goal cannot be reached.
+        world: ``[E]`` int64 index of the episode's world among the G worlds of the table.
+        tags: name -> ``[E]`` object array; "size" defaults to the side of a square grid in cells.
+        episode: ``[N]`` int64 index of the episode of each step.
         step: ``[N]`` int64 number of the step in its episode.
-        codes: ``[N, S]`` int64 what the run records of the true state before the action. Equal codes of one world are
-            equal states, and nothing else may be read from them: on grids they are (row, col, phase), in an environment
-            the number of the state in a table. `states` and `path` have the states themselves.
-        action: ``[N]`` int64, `NO_ACTION` where the turn held none.
-        withheld: ``[N]`` bool, whether a server withheld the answer of the turn, which then holds no action.
-        reward: ``[N]`` float64 reward of each action, NaN without one.
-        optimal: ``[N, A]`` bool, the optimal set of the state (with chance: of state and actions left).
+        codes: ``[N, S]`` int64 recorded code of the true state before the action. In one world, equal codes mean equal
+            states; nothing else may be read from them: on grids they are (row, col, phase), in an environment the
+            number of the state in a table. `states` and `path` give the states themselves.
+        action: ``[N]`` int64, `NO_ACTION` where the turn had no action.
+        withheld: ``[N]`` bool, whether a server withheld the answer, so that the turn has no action.
+        reward: ``[N]`` float64 reward of each action, NaN where there is none.
+        optimal: ``[N, A]`` bool, which actions are optimal in the state (in stochastic worlds: given the actions left).
         distance: ``[N]`` int64 steps to the goal before the action, -1 where it cannot be reached.
         after: ``[N]`` int64 steps to the goal after the action.
-        final_codes: ``[E, S]`` int64 the same of the state after the last step.
+        final_codes: ``[E, S]`` int64 code of the state after the last step.
         worlds: the G different worlds.
-        offers: the needs of measures that these worlds meet: "oracle" (`optimal`, else False), "distance" (`distance`,
-            `after` and `optimal_length`, else -1, as in stochastic worlds), "grid",
-            "environment" (an oracle and no grid), "reward", "tasks"; and "environment NAME" for each environment that
-            one of them is.
+        offers: which needs of measures these worlds meet: "oracle" (otherwise `optimal` is False), "distance"
+            (otherwise, as in stochastic worlds, `distance`, `after` and `optimal_length` are -1), "grid", "environment"
+            (an oracle but no grid), "reward", "tasks", and "environment NAME" for each environment among the worlds.
     """
 
     episode_id: Texts
@@ -119,39 +118,38 @@ class StepTable:
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode], *, tasks: bool = False) -> "StepTable":
-        """Build the table; the optimal sets of each different world are computed once.
+        """Build the table from episodes; the optimal actions of each different world are computed once.
 
         Args:
-            episodes: of grids, of task worlds or of other worlds.
-            tasks: whether they are of task worlds, to which the measures of grids do not apply.
+            episodes: episodes on grids, on task worlds, or on other worlds.
+            tasks: whether they are on task worlds, to which measures of grids do not apply.
 
         Raises:
-            ValueError: an episode in a task world where none is expected; grids and other worlds.
+            ValueError: a task world although ``tasks`` is False, or a mix of grids and other worlds.
         """
         all_episodes = tuple(episodes)
         foreign = next((episode for episode in all_episodes if "tasks" in episode.world.offers and not tasks), None)
         if foreign is not None:
             raise ValueError(
-                f"a table of steps must hold episodes of worlds without measures of their own, got {foreign.id} in a "
-                "task world: its tasks decide what is optimal; goalscope measure scores its errors of exploration and "
-                "exploitation"
+                f"StepTable holds no task worlds unless tasks=True, got {foreign.id}: in a task world its tasks decide "
+                "what is optimal. Use goalscope measure, which scores errors of exploration and exploitation"
             )
         return cls.from_columns(episode_columns(all_episodes), all_episodes)
 
     @classmethod
     def from_columns(cls, columns: EpisodeColumns, episodes: tuple[Episode, ...] | None = None) -> "StepTable":
-        """Build the table from the states and actions of episodes.
+        """Build the table from columns of states and actions.
 
         Args:
-            columns: of `episode_columns`, or `read_episode_columns` of a store.
-            episodes: the same episodes, for measures that read more of them.
+            columns: columns from `episode_columns`, or from `read_episode_columns` of a store.
+            episodes: the same episodes, for measures that need more than states and actions.
         """
         world, length, state = columns.world, columns.length, columns.state
         following = _following(state, columns.final, length)
         episode = np.repeat(np.arange(len(length)), length)
         step = np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length)
         left = np.array(columns.horizon, dtype=np.int64)[episode] - step
-        oracles = [oracle(each) for each in columns.worlds]
+        oracles = [oracle(episode_world) for episode_world in columns.worlds]
         offers = offers_of(zip(columns.worlds, oracles, strict=True)) | (
             {"reward"} if np.isfinite(columns.reward).any() else set()
         )
@@ -176,17 +174,17 @@ class StepTable:
         episode_tags = [_tags(tags, columns.worlds[at]) for tags, at in zip(columns.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in episode_tags for name in tags))
         del following, left, order
-        same = ("world", "length", "action", "withheld", "reward", "worlds")
-        cells: dict[str, Any] = {name: getattr(columns, name) for name in same}
+        shared_columns = ("world", "length", "action", "withheld", "reward", "worlds")
+        cells: dict[str, Any] = {name: getattr(columns, name) for name in shared_columns}
         cells |= {name: _text(getattr(columns, name)) for name in ("episode_id", "agent", "outcome", "cluster", "seed")}
         cells |= {name: np.array(getattr(columns, name), dtype=np.int64) for name in ("trajectory", "horizon")}
         for column in (episode, step, optimal, distance, after):
-            column.flags.writeable = False  # not to be copied
+            column.flags.writeable = False  # so that measures can share it without copies
         return cls(
             **cells,
             codes=state,
             final_codes=columns.final,
-            world_id=_text([each.id for each in columns.worlds])[world],
+            world_id=_text([episode_world.id for episode_world in columns.worlds])[world],
             optimal_length=_shortest(shortest[world], distance, length),
             tags={name: _text([tags.get(name) for tags in episode_tags]) for name in names},
             episode=episode,
@@ -200,23 +198,23 @@ class StepTable:
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
-        """The episodes themselves, in order, with their texts.
+        """The episodes themselves, in order, including their texts.
 
         Raises:
             ValueError: the table was read from a store without them.
         """
         if self._episodes is None:
             raise ValueError(
-                "this table holds what episodes did, not their texts: measure them with "
+                "this table was read without the texts of the episodes: use "
                 "measure_episodes(store.episodes(), [measure])"
             )
         return self._episodes
 
     def once(self, make: Callable[["StepTable"], Result]) -> Result:
-        """Return the result of a function of this table, computed once and shared by all measures.
+        """Compute a function of this table once and share the result among all measures.
 
         Args:
-            make: a named function (the cache is by identity, so a lambda would never be found again).
+            make: a named function. The cache compares by identity, so a lambda would never be found again.
         """
         if make not in self._cache:
             self._cache[make] = make(self)
@@ -225,29 +223,29 @@ class StepTable:
 
     @property
     def has_texts(self) -> bool:
-        """Whether `episodes` is available: the table was not read from a store without them."""
+        """Whether `episodes` is available: False if the table was read from a store without them."""
         return self._episodes is not None
 
     @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the action is in the optimal set; a turn without an action is not."""
+        """``[N]`` whether the action is optimal; False for a turn without an action."""
         acted = self.action >= 0
         result: npt.NDArray[np.bool_] = acted & self.optimal[np.arange(len(acted)), np.where(acted, self.action, 0)]
         return result
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the turn held an action."""
+        """``[N]`` whether the turn had an action."""
         result: npt.NDArray[np.bool_] = self.action != NO_ACTION
         return result
 
     @property
     def states(self) -> tuple[Any, ...]:
-        """N states before the actions, in the form of the world's author: each a `State` on grids and task maps, in an
-        environment what its ``step`` takes and returns; computed once.
+        """The N states before the actions, as their world defines them: a `State` on grids and task maps; in an
+        environment, what its ``step`` takes and returns. Computed once.
 
         Raises:
-            ValueError: the states cannot be known here, see `goalscope.worlds.World.restore_state`.
+            ValueError: the states cannot be reconstructed, see `goalscope.worlds.World.restore_state`.
         """
         return self.once(_states)
 
@@ -256,65 +254,65 @@ class StepTable:
         """``[N, S]`` int64 coordinates of the states, (row, col, phase) on grids, phase as in `State`.
 
         Raises:
-            AttributeError: a world whose states are no coordinates, such as an environment: `states` has them.
+            AttributeError: the states of a world have no coordinates, as in an environment; use `states`.
         """
         self._check_coordinates("state")
         return self.codes
 
     @property
     def final(self) -> Ints:
-        """``[E, S]`` int64 coordinates of the state after the last step, as `state`."""
+        """``[E, S]`` int64 coordinates of the state after the last step, like `state`."""
         self._check_coordinates("final")
         return self.final_codes
 
     @property
     def following(self) -> Ints:
-        """``[N, S]`` int64 coordinates of the state after each action, as `state`."""
+        """``[N, S]`` int64 coordinates of the state after each action, like `state`."""
         self._check_coordinates("following")
         return self.following_codes
 
     @property
     def following_codes(self) -> Ints:
-        """``[N, S]`` int64 code of the state after each action, as in `codes`."""
+        """``[N, S]`` int64 code of the state after each action, like `codes`."""
         return _following(self.codes, self.final_codes, self.length)
 
     def _check_coordinates(self, name: str) -> None:
-        """Refuse to hand out the number of a state as if it were a place."""
+        """Refuse to return the number of a state as if it were a position."""
         for world in self.worlds:
             if world.recorded_as:
                 raise AttributeError(
-                    f"table.{name} must be read where states are cells of a grid, got a world of kind {world.kind}, of "
-                    f"which a run records {world.recorded_as}: read table.states (the state before each step) or "
-                    "table.path(episode), which give states as the author of the world defines them"
+                    f"table.{name} exists only where states are cells of a grid, got a world of kind {world.kind}, for which a "
+                    f"run records {world.recorded_as}: use table.states (the state before each step) or "
+                    "table.path(episode), which return the states as the world defines them"
                 )
 
     @property
     def begin(self) -> Ints:
-        """``[E]`` int64 index of each episode's first step."""
+        """``[E]`` int64 index of the first step of each episode."""
         return self.once(_begin)
 
     def path(self, index: int) -> list[Any]:
-        """Return the T + 1 states of an episode of T steps, the final one included, in the form of `states`.
+        """Return the T + 1 states of an episode with T steps, including the final one, in the form of `states`.
 
         Raises:
-            ValueError: as `states`.
+            ValueError: as for `states`.
         """
         first, world = self.begin[index], self.worlds[self.world[index]]
         if "cells" in world.offers:
             codes = [*self.codes[first : first + self.length[index]].tolist(), self.final_codes[index].tolist()]
             return [_cell_state(code) for code in codes]
-        if self._episodes is not None:  # codes of worlds with shorter states are filled up
+        if self._episodes is not None:  # the codes of worlds with shorter states are padded
             return self._episodes[index].path()
         codes = [*self.codes[first : first + self.length[index]].tolist(), self.final_codes[index].tolist()]
         return [world.restore_state(tuple(code)) for code in codes]
 
     def of_environment(self, source: str) -> "StepTable":
-        """Return the table of the episodes in one environment, by its source: a registered name or module:Class."""
+        """Return the table of the episodes in one environment, named by a registered name or module:Class."""
         episodes = [episode for episode in self.episodes if getattr(episode.world, "source", None) == source]
         return StepTable.from_episodes(episodes)
 
     def per_episode(self, steps: npt.NDArray[np.bool_]) -> Ints:
-        """Return ``[E]`` the number of steps of each episode in a mask ``[N]``."""
+        """Count, for each episode, its steps in a mask ``[N]``; returns ``[E]``."""
         return np.bincount(self.episode[steps], minlength=len(self.length)).astype(np.int64)
 
     def rows(
@@ -327,18 +325,18 @@ class StepTable:
         of: Ints | None = None,
         tags: Mapping[str, Texts] | None = None,
     ) -> Rows:
-        """Return one row for each value.
+        """Build one row per value.
 
         Args:
-            measure: the name of the rows.
-            unit: the unit of their values.
+            measure: name of the measure.
+            unit: unit of its values.
             value: ``[K]`` values, NaN where undefined.
-            per: unit of the values.
-            of: ``[K]`` index of the episode, step or group of each value, which may repeat; all in order by default.
-            tags: name -> ``[K]`` tags beside those of the episode, or of the group, which has none of `PROVENANCE`.
+            per: "episode", "step" or "group": what one value belongs to.
+            of: ``[K]`` index of the episode, step or group of each value; indices may repeat. By default all in order.
+            tags: name -> ``[K]`` tags in addition to those of the episode or group (a group has none of `PROVENANCE`).
 
         Raises:
-            ValueError: not one value for each episode, step or group.
+            ValueError: there is not one value per episode, step or group.
         """
         episode_of_unit = (
             self.groups()[1] if per == "group" else self.episode if per == "step" else np.arange(len(self.length))
@@ -346,8 +344,8 @@ class StepTable:
         units = np.arange(len(episode_of_unit)) if of is None else of
         if np.shape(value) != units.shape:
             raise ValueError(
-                f"the measure {measure!r} must return a value for each {per}, {units.shape}, got an array "
-                f"{np.shape(value)}: return Entries(value, of) where only some have one"
+                f"the measure {measure!r} must return a value for each {per}, shape {units.shape}, got shape "
+                f"{np.shape(value)}: return Entries(value, of) if only some have a value"
             )
         episode = episode_of_unit[units]
         cluster, identity, own_tags = self.once(_encoded)
@@ -359,27 +357,31 @@ class StepTable:
             episode_id="" if per == "group" else identity[episode],
             step=self.step[units] if per == "step" else WHOLE_EPISODE,
             tags={
-                **{name: own[episode] for name, own in own_tags.items() if per != "group" or name not in PROVENANCE},
+                **{
+                    name: values[episode]
+                    for name, values in own_tags.items()
+                    if per != "group" or name not in PROVENANCE
+                },
                 **(tags or {}),
             },
         )
 
     def groups(self) -> tuple[Ints, Ints]:
-        """Group the episodes with the same world and tags (agent included): the trajectories of one policy on a grid.
+        """Group the episodes by world and tags (including the agent): the trajectories of one policy on one world.
 
         Tags of `PROVENANCE` are ignored.
 
         Returns:
-            ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
+            ``[E]`` int64 group of each episode, and ``[K]`` int64 first episode of each of the K groups.
         """
         return self.once(_groups)
 
 
 def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
-    """Return `StepTable.offers` of the worlds of a table, without "reward", which depends on the steps.
+    """Return `StepTable.offers` for the worlds of a table, without "reward", which depends on the steps.
 
     Args:
-        worlds: each world with its exact optimal policy, None where it is unknown.
+        worlds: each world with its exact optimal policy, None where unknown.
     """
     common, sources = None, set[str]()
     for world, world_oracle in worlds:
@@ -395,16 +397,16 @@ def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
 
 
 def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:
-    """Return ``[E]`` shortest paths: of the world where it has one start, else from the first state."""
+    """Return ``[E]`` shortest path lengths: of the world if it has a single start, otherwise from the first state."""
     first = np.cumsum(length) - length
     unknown = (shortest < 0) & (length > 0)
     return np.where(unknown, distance[np.where(unknown, first, 0)] if len(distance) else shortest, shortest)
 
 
 def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
-    """Return the tags of an episode, with the graph of distances of a task world, or the size of a square grid.
+    """Return the tags of an episode, adding the size of a square grid, or the graph of distances of a task world.
 
-    The density cannot be added in this way: the wall fraction of a generated grid is its density rounded.
+    The density cannot be added like this, because the wall fraction of a generated grid is its density rounded.
     """
     if "tasks" in world.offers:
         return {**tags, "distances": "known"}
@@ -418,7 +420,7 @@ def _states(table: StepTable) -> tuple[Any, ...]:
 
 def _cell_state(code: Sequence[int]) -> State:
     row, col, phase = code
-    return State((row, col), phase > 0, phase > 1)  # a door opens only with the key, so the phase determines both
+    return State((row, col), phase > 0, phase > 1)  # a door opens only with the key, so the phase gives both
 
 
 def _begin(table: StepTable) -> Ints:
@@ -426,7 +428,7 @@ def _begin(table: StepTable) -> Ints:
 
 
 def _encoded(table: StepTable) -> tuple[Coded, Coded, dict[str, Coded]]:
-    """Return the clusters, ids and tags of the episodes, of which rows of steps hold codes."""
+    """Encode the clusters, ids and tags of the episodes, so that rows of steps store codes only."""
     return encoded(table.cluster), encoded(table.episode_id), {name: encoded(tag) for name, tag in table.tags.items()}
 
 
@@ -440,7 +442,7 @@ def _groups(table: StepTable) -> tuple[Ints, Ints]:
 
 
 def _following(state: Ints, final: Ints, length: Ints) -> Ints:
-    """The state after a step is the next step's state, or the final one of its episode."""
+    """Return the state after each step: that before the next step, or the final one of the episode."""
     following = np.concatenate([state[1:], np.zeros((1, state.shape[1]), dtype=np.int64)])[: len(state)]
     last = np.cumsum(length) - 1
     following[last[length > 0]] = final[length > 0]

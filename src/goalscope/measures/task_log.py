@@ -1,6 +1,6 @@
-"""Imported episodes of task worlds as JSON lines, scored one by one: from a stream to scores and problems.
+"""Score episodes of task worlds from JSON lines, one by one.
 
-A line holds an episode, or declares a map under a name for later lines. docs/exploration.md describes both.
+Each line holds an episode, or declares a named map for later lines. docs/exploration.md describes both.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskWorld
 
 _MOST_MAPS = 10_000
-_GROUP = 64  # episodes that are stored together
+_GROUP = 64  # number of episodes stored together
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Kind = TypeVar("_Kind", TaskMap, TaskGraph)
 
@@ -64,12 +64,12 @@ class ScoredLine:
     """One scored episode of a log.
 
     Attributes:
-        line: its line, 1-based.
-        episode: its name in the log; "line N" without one.
-        agent: the agent's name, "" without one.
+        line: number of its line, 1-based.
+        episode: its name in the log; "line N" if it has none.
+        agent: name of the agent, "" if it has none.
         tags: plain values by name.
         map_id: content id of the map or graph.
-        task_map: the map, None of an episode on a graph.
+        task_map: the map; None for an episode on a graph.
         score: steps and summary.
     """
 
@@ -89,10 +89,10 @@ def score_task_log(
     distances: Distances = "known",
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[ScoredLine]:
-    """Yield the score of each episode of a log; a line that cannot be scored becomes a problem with its number.
+    """Score the episodes of a log one by one; a line that cannot be scored is reported as a problem with its number.
 
     Args:
-        path: the log.
+        path: path of the log.
         ledger: collects problems and counts.
         distances: see `score_episode`.
         progress: called with the number of bytes read so far.
@@ -118,10 +118,10 @@ def score_task_log(
 
 
 class LoggedRun:
-    """A run directory for the episodes of a log, for measures and reports like any run.
+    """A run directory filled with the episodes of a log, so that measures and reports work as for any run.
 
     Args:
-        store: open for writing.
+        store: a store open for writing.
     """
 
     def __init__(self, store: Store) -> None:
@@ -131,9 +131,11 @@ class LoggedRun:
         self._group: list[Episode] = []
 
     def add(self, line: ScoredLine) -> None:
-        """Add an episode; episodes are stored in groups. A ValueError for one on a graph, which is no world."""
+        """Add an episode (written in groups). Raises ValueError for an episode on a graph, because a graph is not a
+        world.
+        """
         if line.task_map is None or not isinstance(line.score, EpisodeScore):
-            raise ValueError(f"a run must hold episodes of task maps, line {line.line} is one on a graph: leave it out")
+            raise ValueError(f"a run stores episodes on task maps, but line {line.line} is on a graph: leave it out")
         world = TaskWorld(task_map=line.task_map, tags={"kind": "task-map"})
         agent = line.agent or "(no name)"
         agent_id = content_id("agent", {"recorded": agent})
@@ -152,11 +154,11 @@ class LoggedRun:
             self._store_group()
 
     def close(self, source: str, ledger: ImportLog) -> None:
-        """Store the last group, the agents, and the counts of the log."""
+        """Write the last group, the agents, and the counts of the log."""
         self._store_group()
         self._store.put_agents((agent_id, name, {"recorded": name}) for agent_id, name in sorted(self._agents.items()))
-        about = {"source": source, "counts": dict(ledger.counts), "problems": ledger.problem_count}
-        self._store.put_info("import", about)
+        origin = {"source": source, "counts": dict(ledger.counts), "problems": ledger.problem_count}
+        self._store.put_info("import", origin)
 
     def _store_group(self) -> None:
         if self._group:
@@ -165,7 +167,7 @@ class LoggedRun:
 
 
 def _storable(tags: Mapping[str, Tag]) -> dict[str, Tag]:
-    """Return tags under free names: reserved names of rows, and the world's kind, get the prefix ``log ``."""
+    """Rename tags that clash with reserved row names or the kind of the world: they get the prefix ``log ``."""
     return {f"log {name}" if name in {*RESERVED, "kind"} else name: value for name, value in tags.items()}
 
 
@@ -173,12 +175,12 @@ def _line_type(value: dict[str, Any]) -> type[LogLine]:
     if "graph" in value:
         return _VisitsLine if "visits" in value or "episode" in value else _GraphLine
     if not value.keys() & {"actions", "episode", "name"}:
-        raise UntrustedError("a line holds the actions of an episode, or declares a map by its name", "neither")
+        raise UntrustedError("a line must hold the actions of an episode or declare a named map", "neither")
     return _EpisodeLine if "actions" in value or "episode" in value else _MapLine
 
 
 class _Log:
-    """The maps and episode names of one log so far."""
+    """Maps and episode names of a log so far."""
 
     def __init__(self, distances: Distances) -> None:
         self._distances = distances
@@ -186,22 +188,22 @@ class _Log:
         self._first_lines: dict[tuple[str, str, str], int] = {}
 
     def declare(self, record: _MapLine | _GraphLine, number: int) -> None:
-        """Store a map or graph under its name."""
+        """Remember a map or graph by its name."""
         if record.name in self._maps:
-            raise UntrustedError("the name of a map must be declared once", f"{shorten(record.name)} again", "name")
+            raise UntrustedError("each name of a map must be declared once", f"{shorten(record.name)} again", "name")
         if len(self._maps) >= _MOST_MAPS:
             raise UntrustedError(f"a log must declare at most {_MOST_MAPS} maps", "more", "name")
-        self._maps[record.name] = number  # stays where the map is invalid, for the errors of its episodes
+        self._maps[record.name] = number  # kept for invalid maps too, so that errors of their episodes can refer to it
         self._maps[record.name] = _graph(record.graph) if isinstance(record, _GraphLine) else _map(record.map)
 
     def score(self, record: _EpisodeLine | _VisitsLine, number: int) -> ScoredLine:
-        """Return the score of an episode, which must occur in the log once: a second copy would double its weight."""
+        """Score an episode. Refuse one that occurs twice in the log, because its weight would double."""
         name, agent = record.episode or f"line {number}", record.agent or ""
         task_map: TaskMap | None = None
         score: EpisodeScore | GraphScore
         if isinstance(record, _VisitsLine):
             if self._distances != "known":
-                raise UntrustedError("graphs must be scored with distances known", self._distances, "graph")
+                raise UntrustedError("episodes on graphs must be scored with distances known", self._distances, "graph")
             graph = self._declared(record.graph, "graph", TaskGraph, _graph)
             map_id = graph.id
             with _splitting("visits"):
@@ -217,21 +219,21 @@ class _Log:
         if record.episode is not None:
             first = self._first_lines.setdefault((agent, map_id, name), number)
             if first != number:
-                given = f"{shorten(name)} of the same agent on the same map again, as on line {first}"
-                raise UntrustedError("an episode must stand in a log once", given, "episode")
+                repetition = f"{shorten(name)} of the same agent on the same map again, as on line {first}"
+                raise UntrustedError("each episode must occur once in a log", repetition, "episode")
         return scored
 
-    def _declared(self, value: Any, what: str, kind: type[_Kind], read: Callable[[Any], _Kind]) -> _Kind:
-        """Return a map or graph, given itself or by the name of an earlier line."""
+    def _declared(self, value: Any, noun: str, kind: type[_Kind], read: Callable[[Any], _Kind]) -> _Kind:
+        """Return a map or graph that was given directly or by the name of an earlier line."""
         if not isinstance(value, str):
             return read(value)
         declared = self._maps.get(value)
         if isinstance(declared, int):
-            given = f"the one that line {declared} failed to declare"
-            raise UntrustedError(f"the {what} of an episode must be usable", given, what)
+            problem = f"the one that line {declared} declares, which is invalid"
+            raise UntrustedError(f"the {noun} of an episode must be valid", problem, noun)
         if not isinstance(declared, kind):
-            must = f"{what} must be a {what} or the name of one on an earlier line"
-            raise UntrustedError(must, shorten(value), what)
+            must = f"{noun} must be a {noun}, or the name of one declared on an earlier line"
+            raise UntrustedError(must, shorten(value), noun)
         return declared
 
 
@@ -239,8 +241,8 @@ def _graph(value: Any) -> TaskGraph:
     try:
         return TaskGraph.model_validate(value)
     except ValidationError as error:
-        where, must, given = faults(error, {"": list(TaskGraph.model_fields)})[0]
-        raise UntrustedError(must, given, f"graph.{where}" if where else "graph") from None
+        place, must, refused_value = faults(error, {"": list(TaskGraph.model_fields)})[0]
+        raise UntrustedError(must, refused_value, f"graph.{place}" if place else "graph") from None
 
 
 def _map(value: Any) -> TaskMap:
@@ -249,10 +251,10 @@ def _map(value: Any) -> TaskMap:
 
 
 @contextmanager
-def _splitting(where: str) -> Iterator[None]:
-    """Raise errors whose message is split into the requirement and the value given."""
+def _splitting(place: str) -> Iterator[None]:
+    """Split the messages of raised errors into requirement and value."""
     try:
         yield
     except ValueError as error:
-        must, _, given = str(error).partition(", got ")
-        raise UntrustedError(must, given, where) from error
+        must, _, value = str(error).partition(", got ")
+        raise UntrustedError(must, value, place) from error

@@ -1,4 +1,4 @@
-"""Common laws of all measures, to be checked on the package's and on a user's own, and small sets of sample episodes.
+"""Check that a measure obeys the laws common to all measures, for your own measures too; sample episodes for that.
 
 from goalscope.measures import check_measure
 check_measure(my_measure)
@@ -44,15 +44,15 @@ def roll_out(
     horizon: int | None = None,
     invalid: float = 0.0,
 ) -> list[Episode]:
-    """Run episodes of an agent on one world, in memory; under fog it sees all cells seen so far.
+    """Run episodes of an agent on one world in memory; under fog the agent sees all cells seen so far.
 
     Args:
-        agent: the agent.
-        world: the world.
+        agent: the agent to run.
+        world: the world to run it on.
         seed: root seed.
         trajectories: number of episodes.
-        horizon: maximum number of actions of an episode; by default that of the world, or ceil(1.5 x shortest path).
-        invalid: probability that a turn is replaced by one without an action, like an unparsable answer.
+        horizon: maximum number of actions per episode; by default that of the world, or ceil(1.5 x shortest path).
+        invalid: probability that a turn loses its action, as if the answer could not be parsed.
     """
     turns = horizon or world.horizon or math.ceil(HORIZON_FACTOR * shortest_length(world.grid))
     identity, episodes = agent_id(agent), list[Episode]()
@@ -77,11 +77,11 @@ def play(
     trajectory: int = 0,
     horizon: int | None = None,
 ) -> Episode:
-    """Return the episode of given actions, to check a measure against values worked out by hand.
+    """Build the episode that results from a list of actions, to check a measure against values computed by hand.
 
     Args:
         world: the world.
-        actions: one entry a turn, None for a turn without an action; turns after the goal are dropped.
+        actions: one action per turn, None for a turn without an action. Turns after the goal are dropped.
         agent: name of the agent.
         trajectory: number of the trajectory.
         horizon: maximum number of actions; by default the number of turns.
@@ -97,7 +97,9 @@ def play(
 
 
 def sample_worlds(seed: int = 0) -> list[GridWorld]:
-    """Return a few plain worlds of two sizes, a world with key and door, a two-path world with its control, and fog."""
+    """Build a few plain worlds of two sizes, one with key and door, one with two paths and its control, and one with
+    fog.
+    """
     worlds = [
         GridWorld(grid=grid, tags={"size": size, "density": density, "index": index})
         for size, density in ((7, 0.0), (7, 1.0), (9, 0.4))
@@ -115,7 +117,7 @@ def sample_worlds(seed: int = 0) -> list[GridWorld]:
 def sample_episodes(
     seed: int = 0, trajectories: int = 3, invalid: float = 0.1, *, tasks: bool = False
 ) -> list[Episode]:
-    """Return episodes of scripted agents on `sample_worlds` or on task worlds, some turns of them without an action."""
+    """Run scripted agents on `sample_worlds` or on task worlds; some turns lose their action."""
     worlds: Sequence[World]
     agents: Sequence[Agent]
     if tasks:
@@ -133,13 +135,13 @@ def sample_episodes(
 
 
 def transformed(episode: Episode, transform: Transform) -> Episode:
-    """Return the episode as it would be on the transformed world, in the cluster of the original.
+    """Return the episode as it would be on the transformed world, in the same cluster.
 
     Raises:
-        ValueError: the transform exchanges start and goal, so that no recorded episode has a counterpart.
+        ValueError: the transform exchanges start and goal, so recorded episodes have no counterpart.
     """
     if transform.swapped:
-        raise ValueError("an episode can be turned and reflected, got a transform that exchanges start and goal")
+        raise ValueError("transform must rotate or reflect; exchanging start and goal gives no valid episode")
     original = episode.world
     shape = original.grid.walls.shape
     grid = transform.grid(original.grid)
@@ -181,69 +183,73 @@ def _walk(
 
 _TURNS = ("reflect", "rotate", "transpose")
 TOLERANCE = 1e-9
-"""Maximum difference of two values that count as equal, relative to the larger one or to 1."""
+"""Largest difference of two values that count as equal, relative to the larger one or to 1."""
 
 _Key = tuple[str, str, str, str, int, tuple[tuple[str, str], ...]]
 
 
 def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *, invariant: bool = True) -> None:
-    """Check that a measure obeys the common laws.
+    """Check that a measure obeys the laws common to all measures.
 
-    1. It has a name, a unit and bounds, and its rows carry that name and that unit.
-    2. Every value is NaN or a finite number within the bounds.
-    3. Every row names a grid of the table and, if it names an episode or a step, one of the table's.
-    4. It does not modify the table (whose arrays are read-only), and the same table gives the same rows.
+    1. It has a name, a unit and bounds, and its rows carry this name and unit.
+    2. Every value is NaN, or finite and within the bounds.
+    3. Every row refers to a grid of the table and, if it names an episode or a step, to one of the table's.
+    4. It does not modify the table (whose arrays are read-only), and the same table always gives the same rows.
     5. The order of the episodes does not matter.
-    6. No episodes give no rows; turns without an action cause no errors.
-    7. The rows of several agents are the rows of each of them, put together.
-    8. Turning and reflecting grids, states and actions changes no value (where ``invariant``; of grids alone).
-    9. A measure made by `measure` that does not declare the need of the oracle does not read its columns.
+    6. No episodes give no rows, and turns without an action cause no errors.
+    7. The rows for several agents are the rows for each of them, concatenated.
+    8. Rotating and reflecting grids, states and actions changes no value (with ``invariant``; on grids only).
+    9. A measure made by `measure` that does not declare the need "oracle" does not read the oracle's columns.
 
     Args:
-        measure: a function decorated by `measure` or any object that implements `Measure`.
-        episodes: episodes of at least two agents; `sample_episodes` by default, of task worlds for a
-            measure that needs tasks.
-        invariant: whether law 8 is claimed. A measure of directions ("share of moves to the left") is not invariant.
+        measure: a function decorated by `measure`, or any object that implements `Measure`.
+        episodes: episodes of at least two agents; by default `sample_episodes`, on task worlds for a measure that needs
+            tasks.
+        invariant: whether to check law 8. A measure of directions ("share of moves to the left") does not obey it.
 
     Raises:
-        AssertionError: a law is broken; the message names the law, the row and a remedy.
+        AssertionError: the measure breaks a law; the message names the law, the row and a remedy.
     """
     _check_declaration(measure)
     tasks = "tasks" in getattr(measure, "needs", ())
     cases = _sample_cases(tasks) if episodes is None else _Cases.of(tuple(episodes))
     rows = _run(measure, cases.table, "the episodes given")
-    _demand(len(rows) > 0, measure, "must emit rows for the episodes given, got none: pass episodes that it speaks of")
+    _demand(len(rows) > 0, measure, "must return rows for these episodes, got none: pass episodes to which it applies")
     _check_rows(measure, cases.table, rows)
     again = _run(measure, cases.table, "the same table twice")
-    _same(measure, rows, again, "must give the same rows for the same table", "draw nothing at random, keep no state")
+    _demand_same(
+        measure, rows, again, "must give the same rows for the same table", "use no randomness and keep no state"
+    )
     shuffled = _run(measure, cases.shuffled, "episodes in another order")
-    advice = "use the index of an episode for nothing but looking it up"
-    _same(measure, rows, shuffled, "must not depend on the order of the episodes", advice)
+    advice = "use the index of an episode only to look it up"
+    _demand_same(measure, rows, shuffled, "must not depend on the order of the episodes", advice)
     nothing = _run(measure, cases.empty, "no episodes at all")
-    _demand(len(nothing) == 0, measure, f"must give no rows for no episodes, got {len(nothing)}")
+    _demand(len(nothing) == 0, measure, f"must return no rows for no episodes, got {len(nothing)}")
     for table in cases.silent:
-        advice = "turns without an action (their action is NO_ACTION, -1, which is no index)"
+        advice = "turns without an action (their action is NO_ACTION, -1, which is not an index)"
         _check_rows(measure, table, _run(measure, table, advice))
     parts = Rows.concatenate(_run(measure, table, "the episodes of one agent") for table in cases.agents)
     advice = "pool within the groups of `StepTable.groups` only"
-    _same(measure, rows, parts, "must give for several agents what it gives for each of them", advice)
+    _demand_same(measure, rows, parts, "must give the same rows for several agents as for each of them alone", advice)
     if invariant:
         for name, (table, names) in cases.transformed.items():
             other_rows = _run(measure, table, f"episodes under the transform {name!r}")
-            advice = "pass invariant=False if it speaks of directions or places"
-            _same(measure, rows, _renamed(other_rows, names), f"must not change under the transform {name!r}", advice)
+            advice = "pass invariant=False if it depends on directions or positions"
+            _demand_same(
+                measure, rows, _renamed(other_rows, names), f"must not change under the transform {name!r}", advice
+            )
     if isinstance(measure, StepMeasure) and not {"oracle", "distance"} & set(measure.needs):
         other_rows = _run(measure, cases.blind, "a table without the exact optimal policy")
-        _same(measure, rows, other_rows, "must not read the oracle's columns", 'declare needs=("oracle",)')
+        _demand_same(measure, rows, other_rows, "must not read the oracle's columns", 'declare needs=("oracle",)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cases:
     """The tables that the laws compare.
 
-    In the first table of `silent` half of the episodes have no actions, in the second all. `transformed` maps a
-    transform to the table of the turned or reflected grids and the original id of each new episode. `blind` has an
-    oracle without any path to the goal.
+    In the first table of `silent` half of the episodes have no actions, in the second none has any. `transformed` maps
+    a transform to the table of rotated or reflected grids and the original id of each new episode. `blind` has an
+    oracle that knows no path to the goal.
     """
 
     table: StepTable
@@ -291,17 +297,17 @@ def _run(measure: Measure, table: StepTable, case: str) -> Rows:
     try:
         return measure.rows(table)
     except (ArithmeticError, AttributeError, LookupError, ValueError, TypeError) as error:
-        hint = ": copy an array before changing it, the table's own are read-only" if "read-only" in str(error) else ""
+        hint = ": copy an array before changing it, the table's are read-only" if "read-only" in str(error) else ""
         raise AssertionError(f"measure {measure.name!r} must not fail on {case}, got {error!r}{hint}") from error
 
 
 def _check_declaration(measure: Measure) -> None:
-    _demand(isinstance(measure, Measure), measure, "must have name, unit, bounds and rows(table), as `Measure` says")
+    _demand(isinstance(measure, Measure), measure, "must have name, unit, bounds and rows(table), see `Measure`")
     for attribute in ("name", "unit"):
         value = getattr(measure, attribute)
         _demand(isinstance(value, str) and bool(value), measure, f"must have a {attribute}, got {value!r}")
     low, high = measure.bounds
-    _demand(low < high, measure, f"must have bounds (least, greatest) with least < greatest, got {measure.bounds}")
+    _demand(low < high, measure, f"must have bounds (low, high) with low < high, got {measure.bounds}")
 
 
 def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
@@ -313,16 +319,16 @@ def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
         _demand(row.unit == measure.unit, measure, f"must give its rows the unit {measure.unit!r}, got {row.unit!r}")
         within = math.isnan(row.value) or (math.isfinite(row.value) and low <= row.value <= high)
         _demand(within, measure, f"must have values that are NaN or finite and within {low:g} to {high:g}, got {row}")
-        _demand(row.cluster in grids, measure, f"must use grid ids of the table, got {row.cluster!r}")
+        _demand(row.cluster in grids, measure, f"must use ids of grids in the table, got {row.cluster!r}")
         if row.episode_id:
             _demand(row.episode_id in index_of, measure, f"must use episode ids of the table, got {row.episode_id!r}")
             index = index_of[row.episode_id]
             cluster = table.cluster[index]
-            _demand(row.cluster == cluster, measure, f"must give a row the grid of its episode {cluster!r}, got {row}")
+            _demand(row.cluster == cluster, measure, f"must give a row the grid {cluster!r} of its episode, got {row}")
             valid_step = row.step == WHOLE_EPISODE or 0 <= row.step < table.length[index]
             _demand(valid_step, measure, f"must use steps of the episode (0..{table.length[index] - 1}), got {row}")
         else:
-            _demand(row.step == WHOLE_EPISODE, measure, f"must name the episode of a row that names a step, got {row}")
+            _demand(row.step == WHOLE_EPISODE, measure, f"must name the episode where a row names a step, got {row}")
 
 
 def _renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
@@ -330,8 +336,8 @@ def _renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
     return rows.changed(episode_id=np.array(back, dtype=object))
 
 
-def _same(measure: Measure, rows: Rows, others: Rows, law: str, advice: str) -> None:
-    first, second = _sorted(rows), _sorted(others)
+def _demand_same(measure: Measure, rows: Rows, other_rows: Rows, law: str, advice: str) -> None:
+    first, second = _sorted(rows), _sorted(other_rows)
     _demand(len(first) == len(second), measure, f"{law}, got {len(first)} rows and {len(second)}: {advice}")
     for (key, row), (other_key, other_row) in zip(first, second, strict=True):
         equal = key == other_key and (

@@ -1,4 +1,4 @@
-"""A readable transcript of an episode: observation, prompt, reasoning, answer and verdict of each step."""
+"""A readable transcript of an episode: observation, prompt, reasoning, answer and assessment of each step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class StepCheck:
     """What is known about the action of a step.
 
     Attributes:
-        action: name of the action, None where the turn held none.
-        failure: the reason for a missing action, None where there is an action.
-        optimal: whether the action is optimal, None where that is unknown or there is no action.
-        before, after: steps to the goal before and after the step, None where unknown or out of reach.
+        action: name of the action, None if the turn had none.
+        failure: why there is no action, None if there is one.
+        optimal: whether the action is optimal; None if unknown or if there is no action.
+        before, after: steps to the goal before and after the step; None if unknown or unreachable.
     """
 
     action: str | None
@@ -58,15 +58,14 @@ class TranscriptStep:
     Attributes:
         step: the recorded step.
         attempts: (answer, failure) of each earlier attempt at this step, after which the agent was asked again.
-        seen: the observation in words; None where the record cannot be replayed.
-        prompt: the exact prompt of its model; None where there is no model or it is not available.
-        journalled: content id of the prompt in the journal, None where no model is available.
+        seen: the observation in words; None if the record cannot be replayed.
+        prompt: the exact prompt of its model; None if there is no model or it is not available.
+        journalled: content id of the prompt in the journal; None if no model is available.
         verdict: what is known about its action.
-        picture: what was seen, where its world draws it; None where that is the whole world, or text alone.
-        policy: probabilities of the actions, ``[A]``: those recorded, else those of a scripted agent; None where they
-            are not known.
+        picture: drawing of what the agent saw; None if that is the whole world, or only text.
+        policy: ``[A]`` probabilities of the actions, recorded or computed for a scripted agent; None if unknown.
         actions: names of the actions of its world.
-        optimal: the optimal actions of the state by their indices, None where they are not known.
+        optimal: indices of the optimal actions; None if unknown.
     """
 
     step: Step
@@ -82,11 +81,11 @@ class TranscriptStep:
 
 
 def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[TranscriptStep]:
-    """Yield the steps of an episode, by replaying the recorded actions in its world.
+    """Yield the steps of an episode by replaying the recorded actions in its world.
 
     Args:
         episode: the record.
-        agent: its agent, built again; it writes its prompts, and its model is not called.
+        agent: its agent, rebuilt. It writes its prompts, but its model is not called.
     """
     table = StepTable.from_episodes([episode], tasks="tasks" in episode.world.offers)
     history, failure = read_rules(episode.spec.rules)
@@ -105,7 +104,7 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
         if live is not None and live.outcome is None:
             observation = live.observe()
             observed, names = observation.view.text, observation.view.actions
-            # Before the step is taken: views of some worlds read what is still growing.
+            # Before the step is applied, because the views of some worlds read data that keeps growing.
             picture, policy = observation.view.drawing, _policy(step, agent, observation)
             if agent is not None and (write := getattr(agent, "prompt", None)) is not None:
                 prompt = write(observation)
@@ -129,8 +128,8 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
 
 
 def _policy(step: Step, agent: Agent | None, observation: Observation) -> tuple[float, ...] | None:
-    """Return the probabilities with which the action of a step was drawn, None where they are not known."""
-    recorded = step.extra.get("policy")  # of a log it may be anything
+    """Return the probabilities from which the action of a step was drawn, None if unknown."""
+    recorded = step.extra.get("policy")  # may be anything in an imported log
     if not isinstance(recorded, list | tuple) or not all(isinstance(chance, int | float) for chance in recorded):
         look = getattr(agent, "probabilities", None)
         recorded = [] if look is None else np.asarray(look(observation)).tolist()
@@ -138,23 +137,23 @@ def _policy(step: Step, agent: Agent | None, observation: Observation) -> tuple[
 
 
 def agent_of(study: Study | None, identity: str) -> Agent | None:
-    """Build the agent of a study with this content id; None where it cannot be built here.
+    """Rebuild the agent of a study with this content id; None if that is impossible here.
 
     Raises:
-        ImportError: the agent's libraries are not installed.
+        ImportError: the libraries of the agent are not installed.
     """
     for entry in (*study.agents_, *study.further_agents_) if study is not None else ():
         try:
             agent = entry.build()
             if agent_id(agent) == identity:
                 return agent
-        except (OSError, ValueError):  # its model, template or package is on another machine
+        except (OSError, ValueError):  # its model, template or package may be on another machine
             continue
     return None
 
 
 def _follow(live: LiveEpisode, step: Step, failure: FailurePolicy) -> bool:
-    """Replay a recorded step; return whether it began in the recorded state."""
+    """Replay a recorded step; return whether its recorded state matches the replay."""
     attempts: Sequence[Any] = step.extra.get("attempts", ())
     for attempt in attempts[: failure.retries]:
         live.apply(Turn(action=None, failure=attempt.get("failure") or "?", text=attempt.get("text")))
@@ -178,13 +177,13 @@ def _verdict(table: StepTable, index: int, action: str | None, failure: str | No
 
 
 def write_step(entry: TranscriptStep, lines: Sequence[str], sent: str | None = None, most: int | None = None) -> str:
-    """Return a step as text; foreign texts stand behind a bar, so that they cannot be confused with this program's.
+    """Format a step as text; foreign texts are marked with a bar, so that they cannot pass for the program's own.
 
     Args:
         entry: the step.
-        lines: lines to show of its prompt, or of the observation where it has none.
-        sent: content id of the prompt in the journal, None where there is none.
-        most: maximum number of characters shown of a prompt, a reasoning or an answer; None for all.
+        lines: lines of its prompt to show, or of the observation if it has none.
+        sent: content id of the prompt in the journal, None if there is none.
+        most: maximum number of characters to show of a prompt, reasoning or answer; None for all.
     """
 
     def barred(text: str) -> list[str]:

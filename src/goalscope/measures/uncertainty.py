@@ -1,15 +1,16 @@
-"""Uncertainty: entropy of the policy, its divergence from the optimal one, and its calibration.
+"""Uncertainty: entropy of the policy, its divergence from the optimal policy, and its calibration.
 
-All three are computed from empirical action probabilities, pooled over the trajectories of one agent on one world, over
-the different states that it visited. All three are biased by the number of visits; so each exists in three parts: the
-observed value, its expectation for an agent that draws uniformly from the optimal sets with the same visits ("optimal
-baseline"), and the difference ("excess").
+All three are computed from empirical action probabilities in each visited state, pooled over the trajectories of one
+agent on one world. All three are biased by the number of visits, so each comes in three parts: the observed value, its
+expectation for an agent with the same visits that draws uniformly from the optimal actions ("optimal baseline"), and
+the difference ("excess").
 
-The excess of a single state has expectation 0 for such an agent. Its mean over states is not exactly 0, since the
-number of visited states depends on the actions; its mean over visits is, where an agent's episodes are equally long.
+For such an agent the excess of a single state has expectation 0. Its mean over states does not exactly, because the
+number of visited states depends on the actions; its mean over visits does, if all episodes of an agent are equally
+long.
 
-Entropy and divergence also exist by distance to the goal: one row for each group and distance, tagged ``distance``.
-With `estimate_rows`, ``by=("agent", "size", "density", "distance_band")`` is the table, ``by=("agent", "distance")``
+Entropy and divergence also exist by distance to the goal: one row per group and distance, tagged ``distance``. With
+`estimate_rows`, ``by=("agent", "size", "density", "distance_band")`` gives the table and ``by=("agent", "distance")``
 the curve. The accuracy curve comes from the rows of `action_optimality`, which carry the same tag.
 
 Source: behavioural and representational evaluation, Appendix B.2, equations 4 to 8, and Fig. 4.
@@ -42,9 +43,9 @@ Part = Literal["observed", "optimal baseline", "excess"]
 PARTS: tuple[Part, ...] = get_args(Part)
 Per = Literal["state", "visit", "distance"]
 ENOUGH_VISITS = 5
-"""Minimum number of visits of a state in the main curves."""
+"""Minimum number of visits per state in the main curves."""
 
-_BINS = 10  # of the calibration error
+_BINS = 10  # bins of the calibration error
 _B2 = f"{PAPER}, Appendix B.2"
 _PARTS: dict[Part, str] = {
     "observed": "",
@@ -86,9 +87,9 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
         f"{_B2}, equation 5",
     ),
 }
-"""``[V]`` bits of each state: observed, expected of an optimal agent; greatest value, definition, source."""
+"""Per quantity: ``[V]`` bits observed, ``[V]`` bits expected of an optimal agent, largest value, definition, source."""
 _BESIDE: dict[str, tuple[Need, ...]] = {"policy entropy": ("grid",), "action entropy": ("environment",)}
-"""Needs of the quantities besides optimal sets: entropies are bounded by the number of actions, four on grids."""
+"""What the quantities need besides optimal actions: the number of actions, four on grids, bounds an entropy."""
 
 
 def _check_among(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -104,40 +105,40 @@ def _of_part(part: Part, visits: Visits, observed: _Figure, baseline: _Figure) -
 
 
 def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
-    """Return the mean entropy of the empirical policy over the visited states, 0 to 2 bits; one row a group.
+    """Define the mean entropy of the empirical policy over visited states, 0 to 2 bits; one row per group.
 
-    States without an optimal action are left out (`undecided_states` counts them).
+    States without an optimal action are excluded (`undecided_states` counts them).
 
     Args:
         part: "observed", "optimal baseline" or "excess".
-        least_visits: states with fewer visits are left out.
-        per: "state" (each state counts once, as in the paper), "visit" (as often as it was visited) or "distance" (one
-            row for each group and distance to the goal).
+        least_visits: exclude states with fewer visits.
+        per: "state" (every state counts once, as in the paper), "visit" (a state counts as often as it was visited) or
+            "distance" (one row per group and distance to the goal).
 
     Raises:
-        ValueError: any other value.
+        ValueError: an argument has another value.
     """
     return _of_states("policy entropy", part, least_visits, per)
 
 
 def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasure:
-    """Return `policy_entropy` of environments other than grids, with any number of actions: without an upper bound.
+    """Define `policy_entropy` for environments other than grids, with any number of actions and no upper bound.
 
-    Arguments and errors as `policy_entropy`.
+    Arguments and errors are those of `policy_entropy`.
     """
     return _of_states("action entropy", part, 1, per)
 
 
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
-    """Return the mean divergence from the uniform-over-optimal policy over the visited states, 0 to 1 bit.
+    """Define the mean divergence from the uniform policy over optimal actions, 0 to 1 bit; one row per group.
 
-    Arguments and errors as `policy_entropy`.
+    Arguments and errors are those of `policy_entropy`.
     """
     return _of_states("JSD from optimal", part, least_visits, per)
 
 
 def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMeasure:
-    """Return a quantity of each visited state's empirical policy, averaged over the states of a group."""
+    """Define a quantity of the empirical policy in each visited state, averaged over the states of a group."""
     _check_among("part", part, PARTS)
     _check_among("per", per, _PER)
     check_whole("least_visits", least_visits, 1)
@@ -175,7 +176,7 @@ def _defined(
     needs: tuple[Need, ...] = ("oracle",),
     variants: Sequence[tuple[str, str]] = (),
 ) -> StepMeasure:
-    """Return the measure of a part of a quantity; variants are (end of the name, end of the definition)."""
+    """Define one part of a quantity; each variant is (end of the name, end of the definition)."""
     ends = [("" if part == "observed" else part, _PARTS[part]), *variants]
     name = ", ".join([quantity, *(short for short, _ in ends if short)])
     return StepMeasure(
@@ -192,16 +193,16 @@ def _defined(
 
 
 def calibration_error(*, part: Part = "observed") -> StepMeasure:
-    """Return the expected calibration error of the empirical policy (equations 6 to 8); one row a group.
+    """Define the expected calibration error of the empirical policy (equations 6 to 8); one row per group.
 
-    Each step is an entry. Its confidence is the empirical probability of its action, its accuracy whether the action is
-    optimal. Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
+    Every step counts once. Its confidence is the empirical probability of its action, its accuracy whether the action
+    is optimal. Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
 
     Args:
         part: "observed", "optimal baseline" or "excess".
 
     Raises:
-        ValueError: any other value.
+        ValueError: an unknown part.
     """
     _check_among("part", part, PARTS)
 
@@ -217,7 +218,7 @@ def calibration_error(*, part: Part = "observed") -> StepMeasure:
 
 
 def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
-    """Return the fraction of visited states with fewer than ``least_visits`` visits; one row a group."""
+    """Define the share of visited states with fewer than ``least_visits`` visits; one row per group."""
     check_whole("least_visits", least_visits, 1)
 
     def fraction(table: StepTable) -> Values:
@@ -259,26 +260,28 @@ def undecided_states(table: StepTable) -> Values:
 _DRAWN: tuple[Part, ...] = ("observed", "excess")
 _BY_DISTANCE = (policy_entropy, policy_divergence)
 add_measures(
-    # Over all visited states, as in the paper's figure: biased by the visits, which fall with distance.
+    # Over all visited states, as in the paper's figure: biased by the number of visits, which falls with distance.
     policy_divergence(per="distance"),
     *(make(part=part, least_visits=ENOUGH_VISITS, per="distance") for make in _BY_DISTANCE for part in _DRAWN),
 )
 
 
 def _calibration_observed(visits: Visits) -> Values:
-    """Return ``[K]``: sum over bins of |accuracy - confidence|, weighted by their entries (equations 6 to 8)."""
+    """Return ``[K]``: sum over bins of |accuracy - confidence|, weighted by the steps in them (equations 6 to 8)."""
     count, groups = visits.counts, len(visits.first)
     state, action = np.nonzero(count)
-    taken, number, group = count[state, action], visits.number[state], visits.group[state]
-    weight = taken.astype(np.float64)
-    cell = group * _BINS + np.minimum(_BINS * taken // number, _BINS - 1)
-    gap = np.bincount(cell, weights=weight * (visits.optimal[state, action] - taken / number), minlength=groups * _BINS)
+    action_count, number, group = count[state, action], visits.number[state], visits.group[state]
+    weight = action_count.astype(np.float64)
+    cell = group * _BINS + np.minimum(_BINS * action_count // number, _BINS - 1)
+    gap = np.bincount(
+        cell, weights=weight * (visits.optimal[state, action] - action_count / number), minlength=groups * _BINS
+    )
     total = np.bincount(group, weights=weight, minlength=groups)
     return ratio(np.abs(gap).reshape(groups, _BINS).sum(axis=1), total)
 
 
 def _calibration_baseline(visits: Visits) -> Values:
-    """Return ``[K]``: 1 - confidence for any bins, since all actions of an optimal agent are optimal."""
+    """Return ``[K]``: 1 - confidence regardless of the bins, since every action of an optimal agent is optimal."""
     number, options, groups = visits.number, visits.options, len(visits.first)
     # E[sum of squared probabilities] = 1 / k + (1 - 1 / k) / n
     squares = np.bincount(visits.group, weights=(number - 1) / options + 1, minlength=groups)

@@ -1,7 +1,7 @@
-"""Visited states: action counts, baselines of an optimal agent with the same visits, and similarity of trajectories.
+"""Visited states: action counts, baselines for an optimal agent with the same visits, and similarity of trajectories.
 
-A policy estimated from n visits is biased: a state visited once has entropy 0 for any agent. Each value is therefore
-compared with its expectation for an agent that draws uniformly from the optimal set and has the same visits.
+A policy estimated from n visits is biased: a state visited once has entropy 0 for any agent. We therefore compare each
+value with its expectation for an agent with the same visits that draws uniformly from the optimal actions.
 
 Source: behavioural and representational evaluation, Appendix B.2.
 """
@@ -20,25 +20,25 @@ from goalscope.measures.table import StepTable
 
 Counts = npt.NDArray[np.int64]
 
-_ALL_PAIRS = 8192  # trajectories of which all pairs are compared: the work grows with the square of their number
-_PAIRS = 1 << 22  # pairs compared at a time; of more trajectories, so many in all
+_ALL_PAIRS = 8192  # most trajectories for which all pairs are compared: the work grows with the square
+_PAIRS = 1 << 22  # pairs compared at a time; with more trajectories, number of random pairs in all
 _DRAWN = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """The V different states that the K groups of a table visited; turns without an action are not counted."""
+    """The V states visited in the K groups of a table; turns without an action are not counted."""
 
-    group: Counts  # [V] group of each state, as in `StepTable.groups`
+    group: Counts  # [V] group of each state, see `StepTable.groups`
     first: Counts  # [K] first episode of each group
     counts: Counts  # [V, A] how often each action was taken, pooled over the group's trajectories
-    optimal: npt.NDArray[np.bool_]  # [V, A] the optimal set, never empty
+    optimal: npt.NDArray[np.bool_]  # [V, A] the optimal actions, at least one
     distance: Counts  # [V] steps to the goal
-    undecided: Counts  # [K] number of visited states that have no optimal action; they are left out above
+    undecided: Counts  # [K] number of visited states without an optimal action, which are excluded above
 
     @classmethod
     def from_table(cls, table: StepTable) -> "Visits":
-        """Count the actions of each visited state of each group; stochastic worlds: of each state and actions left."""
+        """Count the actions in each visited state of each group; in stochastic worlds, per state and actions left."""
         group_of, first = table.groups()
         acted = np.flatnonzero(table.action >= 0)
         left = table.horizon[table.episode] - table.step if "distance" not in table.offers else None
@@ -62,13 +62,13 @@ class Visits:
 
     @property
     def number(self) -> Counts:
-        """``[V]`` int64 visits of each state, at least 1."""
+        """``[V]`` int64 number of visits of each state, at least 1."""
         visits: Counts = self.counts.sum(axis=1)
         return visits
 
     @property
     def options(self) -> Counts:
-        """``[V]`` int64 size of each optimal set, from 1 on."""
+        """``[V]`` int64 number of optimal actions, at least 1."""
         size: Counts = self.optimal.sum(axis=1, dtype=np.int64)
         return size
 
@@ -79,23 +79,23 @@ class Visits:
         return shares
 
     def at_least(self, visits: int) -> "Visits":
-        """Return the states with at least this many visits."""
+        """Select the states with at least this many visits."""
         enough = self.number >= visits
         return replace(
             self, **{name: getattr(self, name)[enough] for name in ("group", "counts", "optimal", "distance")}
         )
 
     def mean(self, value: Values, weight: Values | None = None) -> Values:
-        """Return ``[K]``, the weighted mean of ``[V]`` values over the states of each group, NaN without states."""
+        """Return ``[K]`` weighted means of ``[V]`` values over the states of each group, NaN without states."""
         weight = np.ones(len(self.group)) if weight is None else weight
         size = np.bincount(self.group, weights=weight, minlength=len(self.first))
         return ratio(np.bincount(self.group, weights=weight * value, minlength=len(self.first)), size)
 
 
 def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | None = None) -> Counts:
-    """Return ``[N]`` numbers that identify the states ``[N, S]`` within the groups ``[N]``.
+    """Return ``[N]`` numbers that identify the states ``[N, S]`` within their groups ``[N]``.
 
-    With ``left`` ``[N]``, states with different numbers of actions left have different numbers.
+    With ``left`` ``[N]``, states that differ in the number of actions left get different numbers.
     """
     keys = group if left is None else group * (int(table.horizon.max(initial=0)) + 1) + left
     # -1 pads shorter states.
@@ -103,27 +103,27 @@ def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | No
     if math.prod(sizes) * (int(keys.max(initial=0)) + 1) >= 2**63:
         numbers = np.unique(np.column_stack([keys, state]), axis=0, return_inverse=True)[1]
         return numbers.reshape(-1).astype(np.int64)
-    # On grids by phase, row and column: this fixes the order of sums over states.
+    # On grids ordered by phase, row and column, which fixes the order of sums over states.
     for column in (2, 0, 1) if len(sizes) == 3 else range(len(sizes)):
         keys = keys * sizes[column] + state[:, column] + 1
     return keys
 
 
 def entropy(policy: Values) -> Values:
-    """Return the entropy of distributions ``[..., A]`` in bits."""
+    """Compute the entropy of distributions ``[..., A]`` in bits."""
     bits: Values = _surprise(policy).sum(axis=-1)
     return bits
 
 
 def divergence(policy: Values, optimal: npt.NDArray[np.bool_]) -> Values:
-    """Return the Jensen-Shannon divergence of ``[V, A]`` policies from uniform ones over optimal sets, in bits."""
+    """Compute the Jensen-Shannon divergence of ``[V, A]`` policies from uniform ones over optimal actions, in bits."""
     target = optimal / optimal.sum(axis=1, keepdims=True)
     bits: Values = np.clip(_divergence_terms(policy, target).sum(axis=1), 0.0, 1.0)
     return bits
 
 
 def binomial(number: int, options: int) -> Values:
-    """Return ``[n + 1]`` the probabilities of 0..n hits in n draws that hit with probability 1 / k."""
+    """Return ``[n + 1]`` probabilities of 0..n hits in n draws with hit probability 1 / k."""
     if options == 1:
         return np.where(np.arange(number + 1) == number, 1.0, 0.0)
     factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, number + 1)))])
@@ -134,7 +134,7 @@ def binomial(number: int, options: int) -> Values:
 
 
 def _over_pairs(expected: Callable[[int, int], float]) -> Callable[[Counts, Counts], Values]:
-    """Return a function of ``[V]`` numbers of draws and of equally likely actions, each pair computed once."""
+    """Vectorise a function of (number of draws, number of equally likely actions); compute each pair once."""
     cached = lru_cache(maxsize=65536)(expected)
 
     @wraps(expected)
@@ -149,7 +149,7 @@ def _over_pairs(expected: Callable[[int, int], float]) -> Callable[[Counts, Coun
 
 @_over_pairs
 def expected_entropy(number: int, options: int) -> float:
-    """Return ``[V]`` bits: the expected entropy of an optimal agent's policy with n visits, k optimal actions.
+    """Return the expected entropy (bits) of an optimal agent's policy with n visits and k optimal actions, ``[V]``.
 
     Exact: ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
     """
@@ -159,9 +159,9 @@ def expected_entropy(number: int, options: int) -> float:
 
 @_over_pairs
 def expected_divergence(number: int, options: int) -> float:
-    """Return ``[V]`` bits: the expected divergence of an optimal agent's empirical policy from its own policy.
+    """Return the expected divergence (bits) of an optimal agent's empirical policy from its own policy, ``[V]``.
 
-    Exact, since the divergence is a sum of one term for each action, whose count is binomial(n, 1 / k).
+    Exact, because the divergence is a sum with one term per action, whose count is binomial(n, 1 / k).
     """
     fraction = np.arange(number + 1) / number
     terms = _divergence_terms(fraction, np.full(number + 1, 1 / options))
@@ -175,7 +175,7 @@ def _surprise(probability: Values) -> Values:
 
 
 def _divergence_terms(policy: Values, target: Values) -> Values:
-    """Return one action's term of the divergence: h((p + q) / 2) - (h(p) + h(q)) / 2."""
+    """Return the term of one action in the divergence: h((p + q) / 2) - (h(p) + h(q)) / 2."""
     terms: Values = _surprise((policy + target) / 2) - (_surprise(policy) + _surprise(target)) / 2
     return terms
 
@@ -204,7 +204,7 @@ def state_overlap(table: StepTable) -> Values:
 
 
 def _mean_overlap(present: npt.NDArray[np.bool_]) -> float:
-    """Return the mean Jaccard similarity of all pairs of trajectories ``[m, S]``, some millions of pairs at a time."""
+    """Compute the mean Jaccard similarity of all pairs of trajectories ``[m, S]``, some millions of pairs at a time."""
     visited, size = present.astype(np.float64), present.sum(axis=1, dtype=np.float64)
     count, total = len(present), 0.0
     rows = max(1, _PAIRS // count)
@@ -216,7 +216,7 @@ def _mean_overlap(present: npt.NDArray[np.bool_]) -> float:
 
 
 def _sampled_overlap(present: npt.NDArray[np.bool_]) -> float:
-    """Return the mean Jaccard similarity of `_PAIRS` random pairs of trajectories ``[m, S]``."""
+    """Compute the mean Jaccard similarity of `_PAIRS` random pairs of trajectories ``[m, S]``."""
     rng, count, size = stream(0, "pairs of trajectories", len(present)), len(present), present.sum(axis=1)
     total = 0.0
     for _ in range(0, _PAIRS, _DRAWN):
@@ -228,12 +228,12 @@ def _sampled_overlap(present: npt.NDArray[np.bool_]) -> float:
 
 
 def jaccard(first: set[tuple[int, ...]], second: set[tuple[int, ...]]) -> float:
-    """Return the size of the intersection of two sets over that of their union."""
+    """Divide the size of the intersection of two sets by that of their union."""
     return len(first & second) / len(first | second)
 
 
 def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
-    """Return the cells of each episode."""
+    """Return the cells visited in each episode."""
     cells: list[set[tuple[int, ...]]] = [set() for _ in table.length]
     episode, state = _visited(table)
     for index, cell in zip(episode.tolist(), state[:, :2].tolist(), strict=True):
@@ -242,6 +242,6 @@ def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
 
 
 def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the episode and the state ``[., S]`` of every visit, the final states included."""
+    """Return the episode and the state ``[., S]`` of every visit, including the final states."""
     episodes = np.concatenate([table.episode, np.arange(len(table.length))])
     return episodes, np.concatenate([table.codes, table.final_codes])

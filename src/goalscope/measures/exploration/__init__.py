@@ -1,4 +1,4 @@
-"""Exploration and exploitation errors: from actions alone, exact, offline."""
+"""Exploration and exploitation errors, computed exactly from the actions of an episode."""
 
 from goalscope.measures.exploration.errors import (
     FOGGED,

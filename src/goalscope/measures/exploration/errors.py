@@ -1,13 +1,13 @@
-"""Both errors as measures of the step table, on task worlds and, under names of their own, on mazes under fog.
+"""Exploration and exploitation errors as measures, for task worlds and (under other names) for mazes under fog.
 
-Under fog the terms are defined differently, and the metric is never pooled with that of task maps. Observed cells are
-the revealed ones; unobserved are the revealed open cells next to an unrevealed cell; the goal is pending once revealed;
-progress is a newly revealed cell or the goal reached. There are cases 1 and 2 only. A move is judged on the revealed
-open cells before it. Worlds with a locked door are refused: a door has no case.
+Under fog the terms have other definitions, so the two are never pooled. Observed cells are the revealed ones;
+unobserved cells are the revealed open cells next to an unrevealed cell; the goal is pending once revealed; progress is
+a newly revealed cell or reaching the goal. Only cases 1 and 2 occur. A move is judged by the open cells revealed before
+it. Worlds with a locked door are refused because no case covers doors.
 
-Sight passes between two walls that meet at a corner, so a cell can be revealed before any path to it. Such a cell is no
-target until a path is known: no move could lead nearer to it, and an agent that searches for the path would err at
-every step. This cannot happen in task worlds, where every observed cell was visited.
+Sight passes between two walls that meet at a corner, so a cell can be revealed before any path to it. Such a cell
+becomes a target only once a path is known: until then no move leads nearer to it, and an agent that searches for the
+path would err at every step. This cannot happen in task worlds, where every observed cell was visited.
 
 Source: measuring exploration and exploitation errors, Section 4 and Fig. 4.
 """
@@ -38,22 +38,22 @@ _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
 
 
 def score_fogged_episode(episode: Episode) -> EpisodeScore:
-    """Return the exploration and exploitation errors of a recorded episode of a maze under fog.
+    """Score the exploration and exploitation errors of a recorded episode of a maze under fog.
 
     Args:
         episode: an episode of a world with a fog radius and without a locked door.
 
     Returns:
-        The record; cells are (x, y) with y upwards, the bottom left corner of the grid at (0, 0). A turn without an
-        action is "unparsable", a move into a wall "blocked". There are no nodes and no budget.
+        The score. Cells are (x, y) with y upwards and the bottom left corner of the grid at (0, 0). A turn without an
+        action is "unparsable", a move into a wall "blocked". There are no nodes and there is no budget.
 
     Raises:
-        ValueError: a world without fog or with a door.
+        ValueError: the world has no fog, or has a door.
     """
     world = episode.world
     if world.fog_radius is None or world.grid.door is not None:
-        problem = "one without fog" if world.fog_radius is None else "one with a locked door"
-        raise ValueError(f"this variant must be given an episode of a maze under fog without a door, got {problem}")
+        problem = "a world without fog" if world.fog_radius is None else "a world with a locked door"
+        raise ValueError(f"score_fogged_episode scores mazes under fog without a door, got {problem}")
     positions = [*(step.state.position for step in episode.steps), episode.final.position]
     return score_walk(world.grid, world.fog_radius, positions, [step.action for step in episode.steps], episode.outcome)
 
@@ -61,7 +61,7 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
 def score_walk(
     grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
 ) -> EpisodeScore:
-    """Return the score of an episode from its T actions and the T + 1 positions before and after them."""
+    """Score an episode, given its T actions and T + 1 positions."""
     walk = _FoggedWalk(grid, radius, positions)
     steps = list(judge(walk, actions, walk.view))
     summary = Summary(
@@ -79,12 +79,12 @@ def score_walk(
 
 
 class _FoggedWalk:
-    """A recorded walk, and the cells it has revealed."""
+    """A recorded walk and the cells that it has revealed."""
 
     def __init__(self, grid: Grid, radius: int, positions: Sequence[Position]) -> None:
         if grid.start is None or grid.goal is None:
             lacking = "agent (A)" if grid.start is None else "goal (G)"
-            raise ValueError(f"a maze must show its {lacking}, got a grid without one")
+            raise ValueError(f"the maze has no {lacking}: its grid must show one")
         self.frame = Frame(left=0, top=grid.height - 1, width=grid.width, height=grid.height)
         open_cells = [self.frame.cell((int(row), int(col))) for row, col in np.argwhere(~grid.walls)]
         self.board = Board(self.frame, open_cells, self.frame.cell(grid.start))
@@ -139,15 +139,15 @@ def _bits(cells: npt.NDArray[np.bool_]) -> int:
 KINDS = tuple(CASES)
 
 PROGRESS_SHARE = "exploration share by progress"
-"""Share of the steps that entered an unobserved cell, in each tenth of an episode; the tag "progress" is its end."""
+"""Share of steps into an unobserved cell, per tenth of an episode; the tag "progress" is the end of the tenth."""
 
 ONLY_EXPLORATION = "exploration-only share by progress"
-"""Share of the steps that call for exploration alone (case 1), in the same tenths: Fig. 4a of the paper."""
+"""Share of steps that call for exploration only (case 1), per tenth of an episode: Fig. 4a of the paper."""
 
 TENTHS = 10
 
 UNDER_FOG = " under fog"
-"""Suffix of the measures of mazes, so that no table pools them with those of task worlds."""
+"""Suffix for measures of mazes, so that no table pools them with those of task worlds."""
 
 _TASKS = "Park et al. (2026), section 4 and appendix B"
 _SHARE = (0.0, 1.0)
@@ -156,7 +156,9 @@ _Number = Callable[[Summary], float | None]
 
 
 def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
-    """Return name -> (unit, definition, number) of both errors and their counts, also of moves alone."""
+    """Return name -> (unit, definition, function) of both errors and their counts, over all turns and over moves
+    only.
+    """
     definitions: dict[str, tuple[str, str, _Number]] = {}
     for kind, valid in ((kind, valid) for kind in KINDS for valid in (False, True)):
         if fog:
@@ -213,7 +215,7 @@ _EPISODE: dict[str, tuple[str, str, _Number]] = {
         lambda summary: summary.achieved_nodes / summary.nodes if summary.nodes else None,
     ),
 }
-"""Name -> (unit, definition, number) of the measures of an episode of a task world."""
+"""Name -> (unit, definition, function) of the measures of an episode of a task world."""
 
 
 def _of_summary(name: str, unit: str, text: str, number: _Number, *, fog: bool) -> StepMeasure:
@@ -232,11 +234,13 @@ def _of_summary(name: str, unit: str, text: str, number: _Number, *, fog: bool) 
     )
 
 
-FOGGED = tuple(_of_summary(name, *each, fog=True) for name, each in _errors(fog=True).items())
-"""The measures of mazes under fog without a locked door: both errors and their counts, also of moves alone."""
+FOGGED = tuple(_of_summary(name, *definition, fog=True) for name, definition in _errors(fog=True).items())
+"""Measures for mazes under fog without a locked door: both errors and their counts, over turns and over moves."""
 
-# Success is that of any world.
-add_measures(*FOGGED, *(_of_summary(name, *each, fog=False) for name, each in _EPISODE.items() if name != "success"))
+# Success is already defined for every world.
+add_measures(
+    *FOGGED, *(_of_summary(name, *definition, fog=False) for name, definition in _EPISODE.items() if name != "success")
+)
 
 
 @measure(PROGRESS_SHARE, unit="share", needs=("tasks",), source=_TASKS)
@@ -273,7 +277,9 @@ def _index(scored: Mapping[int, Any]) -> npt.NDArray[np.int64]:
 
 
 def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
-    """Return episode -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1; equal walks: once."""
+    """Score each episode: index -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1. Cached per
+    walk.
+    """
     by_walk: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}
     by_episode = {}
     for index, number in enumerate(table.world.tolist()):
@@ -294,39 +300,41 @@ def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
             except ValueError as error:
                 raise ValueError(f"episode {table.episode_id[index]}: {error}") from error
             only = [int(case == 1) for case in score.steps.column("case")]
-            shares = [progress_shares(each) for each in (score.steps.column("new_cell"), only)]
+            shares = [progress_shares(definition) for definition in (score.steps.column("new_cell"), only)]
             by_walk[walk] = score.summary, np.array(shares)
         by_episode[index] = by_walk[walk]
     return by_episode
 
 
 def progress_shares(marked: Sequence[int]) -> _Values:
-    """Return ``[10]``: the share of marked steps (1, others 0) in each tenth of an episode, NaN without steps.
+    """Return ``[10]`` shares of marked steps, one per tenth of an episode; NaN without steps.
 
-    A step across the border of two tenths counts for each in proportion, so that episodes of any length have ten
-    values.
+    A step that spans two tenths counts proportionally in both, so episodes of any length have ten values.
+
+    Args:
+        marked: 1 for a marked step, 0 for another.
     """
     length = len(marked)
     if not length:
         return np.full(TENTHS, np.nan)
     entered = np.concatenate([[0.0], np.cumsum(marked, dtype=np.float64)])
     ends = np.interp(np.linspace(0, length, TENTHS + 1), np.arange(length + 1), entered)
-    # Rounding must not carry a share over its bounds.
+    # Rounding must not push a share beyond its bounds.
     shares: _Values = np.clip(np.diff(ends) * TENTHS / length, 0.0, 1.0)
     return shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorEstimate:
-    """One of the two errors over many episodes.
+    """Estimate of one of the two errors over many episodes.
 
     Attributes:
         kind: "exploration" or "exploitation".
-        mean: mean over the episodes with steps that call for the kind, within each map first; the others are counted in
-            ``mean.undefined``.
-        pooled: all errors over all steps that call for the kind.
-        valid: the pooled ratio over the actions that were moves only.
-        errors, steps: the counts of ``pooled``.
+        mean: mean within each map, then over maps, over the episodes with at least one step of this kind; the others
+            are counted in ``mean.undefined``.
+        pooled: number of errors over number of steps of this kind, over all episodes.
+        valid: the same ratio over moves only.
+        errors, steps: numerator and denominator of ``pooled``.
     """
 
     kind: str
@@ -344,18 +352,18 @@ def estimate_errors(
 
     Args:
         summaries: ``[N]`` summaries of one agent's episodes.
-        grids: ``[N]`` the map of each, the unit of the intervals.
-        confidence: nominal coverage.
+        grids: ``[N]`` map of each episode; intervals treat maps as the units.
+        confidence: nominal coverage of the intervals.
 
     Returns:
-        Exploration and exploitation error.
+        The exploration error and the exploitation error.
 
     Raises:
-        ValueError: sequences of different lengths, or summaries with different graphs of distances.
+        ValueError: the sequences differ in length, or the summaries used different graphs for distances.
     """
     graphs = {summary.distances for summary in summaries}
     if len(graphs) > 1:
-        raise ValueError(f"errors that are pooled must share one graph of distances, got {', '.join(sorted(graphs))}")
+        raise ValueError(f"pooled errors must use the same distances, got {', '.join(sorted(graphs))}: score all alike")
 
     def of(kind: str) -> ErrorEstimate:
         def column(name: str) -> list[Any]:

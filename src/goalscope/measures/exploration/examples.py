@@ -1,7 +1,7 @@
-"""Named examples of the exploration paper: the edge cases of its Fig. 3, and the contrast of its Fig. 4b.
+"""Named examples of the exploration paper: the edge cases of its Fig. 3 and the contrast of its Fig. 4b.
 
-The paper draws them without coordinates; the maps and walks here are ours and have the properties that it states. Each
-walk is a list of moves from the start of its map and ends before the goal is achieved, but for Fig. 4b.
+The paper draws them without coordinates; these maps and walks are our own and have the properties that it states. Each
+walk is a list of moves from the start of its map that ends before the goal is achieved, except for Fig. 4b.
 
 Source: measuring exploration and exploitation errors, Fig. 3a to 3c and 4b with their captions.
 """
@@ -20,14 +20,14 @@ _LETTERS: Final = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Acti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A map with walks on it that the metric should distinguish, or not.
+    """A map with walks that the metric should distinguish, or should score equally.
 
     Attributes:
-        figure: figure of the paper.
-        shows: property that it demonstrates.
-        task_map: the map; up is y + 1.
-        before: the moves, as letters U, D, L and R, that all walks begin with.
-        walks: name -> the moves that go on from there.
+        figure: the figure in the paper.
+        shows: the property that the example demonstrates.
+        task_map: the map; up increases y.
+        before: moves that all walks begin with, as letters U, D, L and R.
+        walks: name -> the moves that follow.
     """
 
     figure: str
@@ -37,25 +37,25 @@ class Example:
     walks: Mapping[str, str]
 
     def actions(self, walk: str) -> list[Action]:
-        """Return the moves of a walk, those before it included."""
+        """Return all moves of a walk, including the common beginning."""
         return [_LETTERS[letter] for letter in self.before + self.walks[walk]]
 
     def score(self, walk: str) -> EpisodeScore:
-        """Return the score of a walk, those moves before it included."""
+        """Score a walk, including the common beginning."""
         return score_episode(self.task_map, self.actions(walk))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkCounts:
-    """Counts of the metric on the moves of one walk of an example, without those before it.
+    """Counts over the moves of one walk of an example, without the common beginning.
 
     Attributes:
-        steps: moves.
-        errors: errors, by Eq. (1).
-        without_gain: moves without gain and without progress: the errors if the stale score were left out.
+        steps: number of moves.
+        errors: number of errors by Eq. (1).
+        without_gain: moves with neither gain nor progress: the errors if the stale score were ignored.
         new_cells: moves into unobserved cells.
         stale: stale score after the last move.
-        cases: the cases of Table 1 that occur, in order.
+        cases: cases of Table 1 that occur, in order.
     """
 
     steps: int
@@ -67,7 +67,7 @@ class WalkCounts:
 
 
 def counts(example: Example, walk: str) -> WalkCounts:
-    """Return the counts of the metric on a walk of an example."""
+    """Count what the metric finds on one walk of an example."""
     steps = list(example.score(walk).steps)[len(example.before) :]
     return WalkCounts(
         steps=len(steps),
@@ -84,7 +84,7 @@ def _block(width: int, height: int) -> list[Cell]:
 
 
 def _task_map(cells: list[Cell], start: Cell, **node_cells: Cell) -> TaskMap:
-    """Return a map with the nodes A, B, which needs A, C, and the goal G, which needs B and C."""
+    """Build a map with the nodes A, B (needs A), C, and the goal G (needs B and C)."""
     needs: dict[str, list[list[str]]] = {"A": [], "B": [["A"]], "C": [], "G": [["B", "C"]]}
     nodes = {name: {"cell": node_cells[name], "options": needs[name]} for name in needs}
     return TaskMap(cells=cells, start=start, goal="G", nodes=nodes)

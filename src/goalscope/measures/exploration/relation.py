@@ -1,4 +1,4 @@
-"""Regression of success on the logarithm of an error over agents, and divergence of two agents over an episode.
+"""Regress success on the logarithm of an error over agents, and find where two agents diverge within an episode.
 
 Source: measuring exploration and exploitation errors, Fig. 1 and Fig. 4.
 """
@@ -21,19 +21,19 @@ Values = npt.NDArray[np.float64]
 DRAWS = 2_000
 FEWEST_AGENTS = 3
 MOST_APART = 0.05
-"""Maximum difference of success rates that count as equal for `divergences`."""
+"""Largest difference of success rates that counts as equal for `divergences`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A straight line through success against the base-10 logarithm of an error, one point an agent.
+    """Straight line through success against the base-10 logarithm of an error, with one point per agent.
 
     Attributes:
-        error: the measure on the horizontal axis.
-        agents: ``[A]`` the agents whose error is defined and above 0.
-        errors, success: ``[A]`` mean over maps of each.
-        left_out: agent -> reason for its missing point.
-        slope: change of success for a tenfold error; NaN where there are too few agents.
+        error: measure on the horizontal axis.
+        agents: ``[A]`` agents whose error is defined and above 0.
+        errors, success: ``[A]`` mean over maps of each agent.
+        left_out: agent -> why it has no point.
+        slope: change in success when the error grows tenfold; NaN with too few agents.
         intercept: success at an error of 1.
         r_squared: share of the variance of success that the line explains, with an interval over maps.
     """
@@ -51,14 +51,14 @@ class Relation:
 def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: float = 0.95) -> Relation:
     """Fit success against the logarithm of an error.
 
-    An agent without errors has no logarithm and is left out: any small number in place of 0 would determine the fit.
-    The interval of R squared is a percentile bootstrap over maps, the same maps for all agents; the agents are fixed.
+    Agents without errors have no logarithm and are left out: replacing 0 by a small number would determine the fit.
+    The interval of R squared is a percentile bootstrap over maps (the same for all agents); the agents are fixed.
 
     Args:
         rows: rows of "success" and of the error.
-        error: the measure.
+        error: name of the error measure.
         agents: the agents, in order.
-        confidence: nominal coverage.
+        confidence: nominal coverage of the interval.
     """
     success_of, grids = _by_map(rows.where(rows.measure == "success"), agents)
     error_of, _ = _by_map(rows.where(rows.measure == error), agents, grids)
@@ -107,16 +107,16 @@ def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Two agents of equal success, and the point in an episode where their exploration diverges.
+    """Two agents with equal success, and where in an episode their exploration diverges.
 
     Attributes:
         first, second: the agents.
         maps: maps on which both have a successful episode.
         apart: mean over the tenths of the absolute difference of their shares.
-        tenths: ``[10]`` difference of the shares, first minus second, each with an interval of 1 - 0.05 / 10 coverage
-            (of several pairs, that they hold together: 1 - 0.05 / 10 / pairs).
-        begins: number of the first tenth whose interval leaves out 0, None where none does.
-        curves: ``[2][10]`` the share of either agent over these maps, with 95 % intervals.
+        tenths: ``[10]`` difference of the shares, first minus second, each with an interval at 1 - 0.05 / 10 coverage
+            (with several pairs, 1 - 0.05 / 10 / pairs, so that all hold jointly).
+        begins: number of the first tenth whose interval excludes 0; None if there is none.
+        curves: ``[2][10]`` share of each agent over these maps, with 95 % intervals.
     """
 
     first: str
@@ -131,13 +131,13 @@ class Divergence:
 def divergences(
     rows: Rows, agents: Sequence[str], *, measure: str = PROGRESS_SHARE, families: int = 1
 ) -> list[Divergence]:
-    """Compare the exploration of agents that succeed equally often, over successful episodes, paired by map.
+    """Compare the exploration of agents that succeed equally often, in successful episodes paired by map.
 
     Args:
         rows: rows of "success" and of the measure.
         agents: the agents, in order.
-        measure: a share by tenth of an episode.
-        families: number of pairs over which the intervals hold together, as they do over the tenths.
+        measure: a share per tenth of an episode.
+        families: number of pairs over which the intervals should hold jointly, in addition to the tenths.
     """
     success = rows.where(rows.measure == "success")
     arrived = set(success.episode_id[success.value == 1].tolist())
@@ -149,7 +149,7 @@ def divergences(
     result = []
     for first, second in combinations(rate, 2):
         shared = sorted(set(by_agent[first]) & set(by_agent[second]))
-        # Differences of .05 are slightly more or less in floating point.
+        # Floating-point differences of .05 may come out slightly larger or smaller.
         unequal = abs(rate[first] - rate[second]) > MOST_APART + 1e-9
         if min(rate[first], rate[second]) < 0.5 or unequal or len(shared) < 2:
             continue
@@ -179,7 +179,7 @@ def divergences(
 def _tenths(
     values: Values, maps: Sequence[str], bounds: tuple[float, float], confidence: float = 0.95
 ) -> tuple[Estimate, ...]:
-    """Return the mean of each tenth over maps, of ``[maps, 10]`` values."""
+    """Estimate the mean of each tenth over maps from ``[maps, 10]`` values."""
     return tuple(estimate_mean(column, maps, unit="share", bounds=bounds, confidence=confidence) for column in values.T)
 
 
@@ -194,7 +194,7 @@ def _curves(rows: Rows) -> dict[str, Values]:
 
 
 def _by_map(rows: Rows, agents: Sequence[str], grids: Sequence[str] | None = None) -> tuple[Values, list[str]]:
-    """Return ``[A, G]`` means within each map, NaN where an agent has no value there, and the maps."""
+    """Return ``[A, G]`` means per agent and map, NaN where an agent has no value, and the maps."""
     maps = sorted(set(rows.cluster.tolist())) if grids is None else list(grids)
     column = {grid: index for index, grid in enumerate(maps)}
     number = {agent: index for index, agent in enumerate(agents)}
@@ -207,7 +207,7 @@ def _by_map(rows: Rows, agents: Sequence[str], grids: Sequence[str] | None = Non
 
 
 def _weighted(values: Values, weights: npt.NDArray[np.generic]) -> Values:
-    """Return ``[A, D]`` means over maps under ``[D, G]`` weights, undefined maps left out."""
+    """Return ``[A, D]`` means over maps for ``[D, G]`` weights; undefined maps are ignored."""
     defined = ~np.isnan(values)
     weight = np.asarray(weights, dtype=np.float64).T
     above, below = np.where(defined, values, 0.0) @ weight, defined @ weight
@@ -216,7 +216,7 @@ def _weighted(values: Values, weights: npt.NDArray[np.generic]) -> Values:
 
 
 def _fit(errors: Values, success: Values) -> tuple[Values, Values, Values]:
-    """Return ``[D]`` slope, intercept and R squared of least squares over the A points of each of D draws."""
+    """Return ``[D]`` slopes, intercepts and R squared of least squares over A points, for each of D draws."""
     usable = (errors > 0) & ~np.isnan(success)
     x = np.log10(np.where(usable, errors, 1.0))
     y = np.where(usable, success, 0.0)

@@ -1,7 +1,7 @@
-"""Exact scores of an episode from its actions alone: one record a step, based on the agent's knowledge before it.
+"""Exact exploration and exploitation scores of an episode, one record per step, from what the agent knew before it.
 
-Steps that make progress need no search. In a stretch without progress the targets and the graph are constant, so each
-move is searched once and cached (`MapView`), and the stale score needs only counters (`StaleScore`).
+Steps that make progress need no search. Between two such steps, targets and graph are constant: each move is searched
+once and cached (`MapView`), and the stale score needs only counters (`StaleScore`).
 """
 
 from collections import Counter
@@ -20,27 +20,27 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import INVALID, NEW_CELL, TaskState
 
 Outcome = Literal["goal", "budget", "stopped"]
-"""How a scored episode ended: the goal achieved, the budget used up, or where its actions stop before either."""
+"""How a scored episode ended: goal achieved, budget used up, or no more actions before either."""
 
 MOST_KEPT_CELLS = 20_000
-"""Cells of the largest map whose step scores are stored. Those of larger maps are recomputed on access, since their
-size grows with the square of the cells."""
+"""Number of cells up to which step scores are stored. For larger maps they are recomputed on access, because their size
+grows with the square of the number of cells."""
 
 
 class StepScore(NamedTuple):
-    """One action, judged on the state before it. Expensive properties are computed on access.
+    """One action, judged by the state before it. Expensive properties are computed on access.
 
     Attributes:
         index: number of the step, 0-based.
-        here, there: indices of the cells before and after it on the board of the view.
-        action: the move, None where none was named.
-        rejected: "blocked" or "unparsable" for an action that did nothing, else None.
-        view: the knowledge it was judged on.
-        new_cell: whether it entered an unobserved cell.
-        achieved: the node that it achieved, None for none.
-        error: whether the action is an error, Eq. (1).
-        loops, edge_reuse, cell_reuse: c, e and n after the action; 0 after progress, which begins a new stretch.
-        rising: bit a is set where move a would have raised the stale score.
+        here, there: indices of the cells before and after the action on the board of the view.
+        action: the move, None if the turn named none.
+        rejected: "blocked" or "unparsable" for an action without effect, otherwise None.
+        view: the agent's knowledge by which the action is judged.
+        new_cell: whether the action entered an unobserved cell.
+        achieved: the node that it achieved, None if none.
+        error: whether the action is an error by Eq. (1).
+        loops, edge_reuse, cell_reuse: c, e and n after the action. Progress resets them to 0.
+        rising: bit mask; bit a is set where move a would have raised the stale score.
     """
 
     index: int  # type: ignore[assignment]
@@ -59,7 +59,7 @@ class StepScore(NamedTuple):
 
     @property
     def position(self) -> Cell:
-        """Cell before the action, (x, y) for task maps."""
+        """Cell before the action; (x, y) on task maps."""
         return self.view.board.cell(self.here)
 
     @property
@@ -69,46 +69,46 @@ class StepScore(NamedTuple):
 
     @property
     def case(self) -> int:
-        """1 to 4 (Table 1); 0 where there is no target, which happens in mazes without a way to their goal only."""
+        """Case 1 to 4 of Table 1; 0 without a target, which happens only in mazes with no way to the goal."""
         return self.view.case
 
     @property
     def targets(self) -> tuple[Cell, ...]:
-        """The cells T, sorted."""
+        """The target cells T, sorted."""
         return self.view.board.listed(self.view.targets)
 
     @property
     def gain(self) -> bool:
-        """Whether the move enters a target or leads nearer to at least one."""
+        """Whether the move enters a target or gets closer to at least one."""
         return self.rejected is None and self.view.gain(self.here, self.there)
 
     @property
     def progress(self) -> bool:
-        """Whether it entered an unobserved cell or achieved a pending node."""
+        """Whether the action entered an unobserved cell or achieved a pending node."""
         return self.new_cell or self.achieved is not None
 
     @property
     def stale(self) -> int:
-        """S = c + e + n after the action."""
+        """Stale score S = c + e + n after the action."""
         return self.loops + self.edge_reuse + self.cell_reuse
 
     @property
     def attribution(self) -> tuple[str, ...]:
-        """What the error counts as: "exploration", "exploitation", both or nothing."""
+        """The kinds that the error counts as: "exploration", "exploitation", both or neither."""
         return tuple(kind for kind, cases in CASES.items() if self.error and self.case in cases)
 
     @property
     def free_moves(self) -> tuple[Action, ...]:
-        """The moves that would have been free of error here."""
+        """Moves that would not have been errors here."""
         return tuple(action for action in ACTIONS if self._free(action))
 
     def _free(self, action: Action) -> bool:
-        view, there = self.view, self.here + self.view.board.offsets[action]
-        if not view.board.open[there] or not view.case:
+        view, next_cell = self.view, self.here + self.view.board.offsets[action]
+        if not view.board.open[next_cell] or not view.case:
             return False
-        if view.progress(there):
+        if view.progress(next_cell):
             return True
-        return view.gain(self.here, there) and (view.count == 1 or not self.rising >> action & 1)
+        return view.gain(self.here, next_cell) and (view.count == 1 or not self.rising >> action & 1)
 
     def plain(self) -> dict[str, Any]:
         """Return all published values of the step by name."""
@@ -118,12 +118,12 @@ class StepScore(NamedTuple):
 
 
 class AllSteps(Sequence[StepScore]):
-    """The steps of an episode; those of a large map are not stored, but scored again by `again` on access."""
+    """The steps of an episode. Those of a large map are not stored, but scored again on access."""
 
     def __init__(
-        self, count: int, again: Callable[[], Iterator[StepScore]], kept: Sequence[StepScore] | None = None
+        self, count: int, again: Callable[[], Iterator[StepScore]], stored: Sequence[StepScore] | None = None
     ) -> None:
-        self._count, self._again, self._kept = count, again, kept
+        self._count, self._again, self._kept = count, again, stored
 
     def __len__(self) -> int:
         return self._count
@@ -145,30 +145,31 @@ class AllSteps(Sequence[StepScore]):
         return tuple(by_number[number] for number in selected)
 
     def column(self, name: Literal["case", "error", "stale", "new_cell"]) -> list[int]:
-        """Return one number a step: for curves over time."""
+        """Return one number per step, for curves over time."""
         return [int(getattr(step, name)) for step in self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """An episode in numbers.
+    """Summary of an episode.
 
     Attributes:
-        exploration_error: errors in cases 1 and 4 over steps in cases 1 and 4; None where there is no such step.
-        exploitation_error: errors in cases 2, 3 and 4 over steps in cases 2, 3 and 4; None where there is none.
-        exploration_errors, exploration_steps, exploitation_errors, exploitation_steps: terms of the ratios.
-        valid_exploration_error, valid_exploitation_error: the ratios over the actions that were moves only.
-        valid_exploration_errors, valid_exploration_steps, valid_exploitation_errors, valid_exploitation_steps: theirs.
+        exploration_error: errors in cases 1 and 4 divided by steps in these cases; None without such steps.
+        exploitation_error: errors in cases 2, 3 and 4 divided by steps in these cases; None without such steps.
+        exploration_errors, exploration_steps, exploitation_errors, exploitation_steps: numerators and denominators.
+        valid_exploration_error, valid_exploitation_error: the same ratios over moves only.
+        valid_exploration_errors, valid_exploration_steps, valid_exploitation_errors, valid_exploitation_steps: their
+            numerators and denominators.
         steps: number of actions.
-        budget: maximum number of actions; None for an episode of a maze.
-        outcome: how it ended.
+        budget: maximum number of actions; None in a maze.
+        outcome: how the episode ended.
         success: whether the goal was achieved.
-        blocked, unparsable: actions without a way, and turns that named no move.
-        detours: steps that entered a new cell while the goal was pending: free of error by Eq. (1), counted here.
-        case_steps: number of steps in cases 1, 2, 3, 4.
+        blocked, unparsable: moves that were impossible, and turns that named no move.
+        detours: steps into a new cell while the goal was pending. They are not errors by Eq. (1) and are counted here.
+        case_steps: number of steps in cases 1, 2, 3 and 4.
         progress_steps: steps that made progress.
-        observed_cells, cells: |O| at the end, and |M|; revealed and all cells of a maze.
-        achieved_nodes, nodes: achieved nodes at the end, and all nodes.
+        observed_cells, cells: |O| at the end, and |M|; in a maze, revealed cells and all cells.
+        achieved_nodes, nodes: number of nodes achieved at the end, and of all nodes.
         distances: the graph on which distances were measured.
     """
 
@@ -201,23 +202,23 @@ class Summary:
 
     @property
     def invalid_actions(self) -> int:
-        """Actions that did nothing."""
+        """Number of actions without effect."""
         return self.blocked + self.unparsable
 
     @property
     def progress_rate(self) -> float | None:
-        """Share of the steps that made progress, None without steps."""
+        """Share of steps that made progress, None without steps."""
         return self.progress_steps / self.steps if self.steps else None
 
     @property
     def coverage(self) -> float:
-        """Share of the cells that were observed."""
+        """Share of cells that were observed."""
         return self.observed_cells / self.cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeScore:
-    """A scored episode: one record an action, and the episode in numbers."""
+    """Score of an episode: one record per action, and the summary."""
 
     steps: AllSteps
     summary: Summary
@@ -226,20 +227,20 @@ class EpisodeScore:
 def score_episode(
     task_map: TaskMap, actions: Iterable[Action | str | None], *, distances: Distances = "known"
 ) -> EpisodeScore:
-    """Return the exploration and exploitation errors of an episode, step by step.
+    """Score the exploration and exploitation errors of an episode, step by step.
 
     Args:
-        task_map: where the episode took place.
-        actions: the actions in order: "up", "down", "left", "right" (any case) or `Action`. None and any other text
-            count as a turn that named no move, an action that did nothing.
-        distances: the graph whose shortest paths decide what leads nearer to a target: "known" (observed and unobserved
-            cells before the move), "map" (all cells) or "observed" (observed cells, with a last move into a target).
+        task_map: the map on which the episode took place.
+        actions: actions in order: "up", "down", "left", "right" (any case) or `Action`. None or any other text is a
+            turn that named no move: an action without effect.
+        distances: graph on which distances to targets are measured: "known" (cells observed or unobserved before the
+            move), "map" (all cells) or "observed" (observed cells, except for a last move into a target).
 
     Returns:
-        The record: steps and summary.
+        The steps and their summary.
 
     Raises:
-        ValueError: actions after the goal was achieved or the budget used up, or an action of another type.
+        ValueError: an action after the goal was achieved or the budget was used up, or of an unsupported type.
 
     Source: measuring exploration and exploitation errors, Section 4, Eq. (1), Table 1, Appendix B.
     """
@@ -268,14 +269,14 @@ def score_episode(
 
 
 def score_recorded(episode: Episode) -> EpisodeScore:
-    """Return the score of a recorded episode of a task world.
+    """Score a recorded episode of a task world.
 
     Raises:
-        ValueError: an episode of another world, or actions that its map does not allow.
+        ValueError: the episode took place in another kind of world, or its actions are impossible on the map.
     """
     task_map = getattr(episode.world, "task_map", None)
     if task_map is None:
-        raise ValueError(f"an episode must be one of a task world to be scored, got {episode.id} in another one")
+        raise ValueError(f"episode {episode.id} is not from a task world: only these have exploration errors")
     try:
         return score_episode(task_map, [step.action for step in episode.steps])
     except ValueError as error:
@@ -298,27 +299,27 @@ class _Walk(Protocol):
 
 
 def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapView]) -> Iterator[StepScore]:
-    """Take the actions one by one and yield their scores; `look` returns the knowledge after progress."""
+    """Replay the actions and yield their scores; `look` returns the knowledge after each progress."""
     board, view, stale = walk.board, look(), StaleScore(walk.position)
     for index, action in enumerate(actions):
-        here, judged = walk.position, view
-        rising = stale.rising(board, here)
+        cell, judged = walk.position, view
+        rising = stale.rising(board, cell)
         event = walk.move(action)
-        there = walk.position
+        next_cell = walk.position
         if event > 0:
-            error, stale, view = False, StaleScore(there), look()
+            error, stale, view = False, StaleScore(next_cell), look()
         elif event == INVALID:
             error = judged.case > 0
         else:
-            rose = stale.move(here, there)
-            error = judged.case > 0 and (not judged.gain(here, there) or (judged.count > 1 and rose))
+            rose = stale.move(cell, next_cell)
+            error = judged.case > 0 and (not judged.gain(cell, next_cell) or (judged.count > 1 and rose))
         new_cell, reuse = event > 0 and bool(event & NEW_CELL), (stale.loops, stale.edge_reuse, stale.cell_reuse)
-        fields = (index, here, there, action, walk.rejected, judged, new_cell, walk.last_achieved, error)
+        fields = (index, cell, next_cell, action, walk.rejected, judged, new_cell, walk.last_achieved, error)
         yield StepScore(*fields, *reuse, rising)
 
 
 def counted(steps: Iterable[Any]) -> dict[str, Any]:
-    """Count steps in one pass, without storing them, and return fields of `Summary`."""
+    """Count steps in one pass, without storing them; return the fields of `Summary`."""
     tally = Counter((step.case, step.rejected, step.error, step.new_cell, step.progress) for step in steps)
     counts: dict[str, Any] = {}
     for kind, cases in CASES.items():
