@@ -281,8 +281,8 @@ class StepTable:
         for world in self.worlds:
             if world.recorded_as:
                 raise AttributeError(
-                    f"table.{name} exists only where states are cells of a grid, got a world of kind {world.kind}, for which a "
-                    f"run records {world.recorded_as}: use table.states (the state before each step) or "
+                    f"table.{name} exists only where states are cells of a grid, got a world of kind {world.kind}, "
+                    f"for which a run records {world.recorded_as}: use table.states (the state before each step) or "
                     "table.path(episode), which return the states as the world defines them"
                 )
 

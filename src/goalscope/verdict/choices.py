@@ -184,7 +184,9 @@ class Choices(StrictRecord):
                 continue
             reasons = self._applied(arm, replace(arm, chosen=None).make(open_subjects[:1], max(arm.quick, 1), seed))[1]
             accepted |= {words for words, _ in self._changes(arm) if words not in reasons}
-            lacking = {key for one in open_subjects for key in one.not_taken(arm.agent.get("kind", CHAT))}
+            lacking = {
+                key for subject_asked in open_subjects for key in subject_asked.not_taken(arm.agent.get("kind", CHAT))
+            }
             unsupported = [setting for setting in self.models if setting.partition("=")[0] in lacking]
             accepted |= set(unsupported)
             for words, why in {

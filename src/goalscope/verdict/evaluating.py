@@ -204,7 +204,7 @@ def _begin(
     open_to = _open_arms(chosen, given, askable, [subject.name for subject in subjects])
     limit = None if quick else Budget.parse(budget or DEFAULT)
     evaluation = planned(out, subjects, seed=seed, worlds=given, choices=chosen)
-    failures, askable = evaluation.failures, [one for one in evaluation.subjects if one.logs is None]
+    failures, askable = evaluation.failures, [evaluated for evaluated in evaluation.subjects if evaluated.logs is None]
     find_unasked(failures, open_to, askable, seed)
     for line in chosen.not_taken([arm for arm in open_to if asked_of(arm, askable, failures)], askable, seed):
         TALLY.tell(line)

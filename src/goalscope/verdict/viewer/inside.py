@@ -127,7 +127,7 @@ def read_inside(store: Store) -> Readings:
         if (own_capture := by_network.get(OWN)) is None:
             continue
         dataset = probe_dataset(store, {OWN: own_capture}, layers, settings, shuffled=False)
-        pair = _pair([one for one in probes if one.target == target], dataset, by_network)
+        pair = _pair([candidate for candidate in probes if candidate.target == target], dataset, by_network)
         if pair is None:
             continue
         tested = [_tested(store, dataset, probe, capture) for probe, capture in pair]
