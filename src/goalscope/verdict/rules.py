@@ -17,8 +17,8 @@ from goalscope.verdict.claims import Claim
 from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.texts import TEXTS, claim_texts
 
-RULES: Final = 8
-"""Version of the rules here, in `goalscope.goals.decision`, and in `questions`, `aims` and `inside` beside it."""
+RULES: Final = 9
+"""Version of the rules here, in `goalscope.goals.decision`, in `questions`, `aims` and `inside`, and of their sentences."""
 
 ALPHA: Final = 0.05
 """Greatest chance of a wrong answer to a claim over all looks at the data together."""
