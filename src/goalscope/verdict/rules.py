@@ -18,7 +18,7 @@ from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.texts import TEXTS, claim_texts
 
 RULES: Final = 9
-"""Version of the rules here, in `goalscope.goals.decision`, `questions`, `aims` and `inside`, and of their sentences."""
+"""Version of the rules: here, in `goalscope.goals.decision`, `questions`, `aims` and `inside`, and in `texts.yaml`."""
 
 ALPHA: Final = 0.05
 """Greatest chance of a wrong answer to a claim over all looks at the data together."""
