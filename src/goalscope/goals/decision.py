@@ -52,10 +52,10 @@ GOAL: Final = "goal"
 
 _SCORE: Final = "resampled clusters of worlds"
 RULES: Final = {
-    "consistency": "of what it would repeat",
-    "strength": "of its answers",
-    "habit": "of what it would repeat",
-    "predictable": "of its answers repeated",
+    "consistency": "of repeatable behaviour",
+    "strength": "of its moves",
+    "habit": "of repeatable behaviour",
+    "predictable": "of answers repeated",
     "share": "of an optimal agent's MEG",
     "margin": f"{MARGIN:.0%} of its own MEG",
     "after": f"{MARGIN:.0%} of what is expected after the step",

@@ -64,7 +64,7 @@ class OrganismPlayer:
 
     def _of(self, grid: Grid, *, carrying: bool) -> Array:
         if grid.start is None:
-            raise ValueError(f"an organism must see its own cell, got a grid without its agent:\n{grid}")
+            raise ValueError(f"the grid that an organism is shown must contain the agent (A), got:\n{grid}")
         cells = np.array([grid.start])
         return np.asarray(policy(self.card.spec, self._weights, grid, cells, np.array([carrying]))[0])
 

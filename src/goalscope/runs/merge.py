@@ -285,7 +285,7 @@ def _usage(store: Store, ids: Sequence[str]) -> dict[str, list[tuple[int, int, s
     )
     for episode, step, attempt, name, value in store.query(select, ids):
         if not (isinstance(name, str) and isinstance(value, float) and math.isfinite(value)):
-            raise ValueError(f"{store.path} must hold costs as finite numbers by name, but not of {episode}: damaged")
+            raise ValueError(f"{store.path} is damaged: the costs of episode {episode} are not finite numbers")
         costs[episode].append((step, attempt, name, value))
     # The target computes new checksums, so damaged costs must be refused here.
     sums = store.sums.known("cost", ids)

@@ -1,6 +1,7 @@
 """What an agent is after, in an evaluation: a finding for each group of worlds, and the claims that are views of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,7 @@ from goalscope.goals.words import quantity_in_words, say
 from goalscope.verdict.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.rules import question
+from goalscope.verdict.texts import TEXTS
 
 AIMED: Final = ("grids", HYPOTHESES, GIVEN)
 """The arms whose worlds are asked what an agent is after."""
@@ -140,7 +142,12 @@ def _other(finding: Finding) -> Evidence:
     if finding.answer != "yes":
         return evidence_of(finding, finding.answer)
     if not other_names:
-        return evidence_of(finding, "no" if finding.reason == "named" else "undecided")
+        answer: Answer = "no" if finding.reason == "named" else "undecided"
+        evidence = evidence_of(finding, answer)
+        if answer == "no" and finding.names:  # by a number that lies above its threshold: the goal explains the moves
+            noun = finding.nouns.get(finding.names[0], finding.names[0])
+            return replace(evidence, threshold_rule=TEXTS("page/denied", subject=noun))
+        return evidence
     if len(other_names) == len(finding.names):
         return evidence_of(finding, "yes", names=named)
     return evidence_of(finding, "untestable" if finding.reason == "not told apart" else "undecided")

@@ -149,7 +149,7 @@ def differences_table(differences: Sequence[Difference], caption: str) -> Table:
         ("quantity", lambda difference: difference.rule),
         ("what differs", lambda difference: difference.outcome),
         (
-            "the first less the second",
+            "first minus second",
             lambda difference: (
                 f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}] {difference.unit}"
             ),

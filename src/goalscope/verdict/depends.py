@@ -51,8 +51,8 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     )
     if dependence is None:
         return Evidence(why="in none of the worlds could it be changed")
-    shares = f"change {dependence.change.value:.2f}, predictable {dependence.predictable.value:.2f}"
-    detail = f"{shares}, {dependence.versions} changed grids"
+    part = dependence.change.value / dependence.share.value if dependence.share.value else float("nan")
+    detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed grids"
     if dependence.answer == "untestable":
         return Evidence(why=f"its answers in one state may have nothing in common ({detail})", detail=detail)
     decided = Evidence.of(dependence.share, side=dependence.answer, detail=detail)

@@ -231,8 +231,8 @@ class ArmData:
 
     def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
         """Return a share less the larger one of two chances, which are exact: they move its interval."""
-        detail = f"it {success.value:.2f}, at random {chance:.2f}"
-        detail += f", by its move frequencies alone {blind:.2f}" if blind else ""
+        detail = f"agent {success.value:.2f}, random agent {chance:.2f}"
+        detail += f", random with the agent's move frequencies {blind:.2f}" if blind else ""
         return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
 
     def ended(self, rows: Rows, stage: str) -> npt.NDArray[np.float64]:

@@ -255,7 +255,7 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     scale, strength_label = "share of the way from random to optimal", "goal-directedness (share of an optimal agent's)"
     charts = (
         (standings, "Between random and optimal", scale, TEXTS("page/standing"), _ENDS),
-        (directions, "Towards what it goes", strength_label, " ".join(towards), _BOUND),
+        (directions, "Where it heads", strength_label, " ".join(towards), _BOUND),
     )
     figures = [
         Figure(Forest(differences, title=title, x_label=label, levels=levels), label=title, caption=caption)
@@ -263,7 +263,7 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         if differences
     ]
     if figures:
-        title = "Where it stands, and towards what it goes"
+        title = "How it compares, and where it heads"
         yield Declared(anchor="pictures", title=title, figures=figures, figures_only=True)
 
 
@@ -293,7 +293,8 @@ def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
             yield Declared(anchor="decoded-maps", title=title, paragraphs=(why, claim.says))
             continue
         for section in sections_of(RunData.of(run.store), "decoded maps"):
-            yield replace(section, title=title, figures=section.figures[:SHOWN])
+            # The claim decided: facts of other probes of the run stand in its own report.
+            yield replace(section, title=title, paragraphs=(claim.says,), facts=(), figures=section.figures[:SHOWN])
 
 
 def _chance_of_turns(data: ArmData) -> float:

@@ -412,7 +412,7 @@ def _read_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tup
     _refuse_blank_cells(lines, rows)
     filled = [index for index, (_, tokens) in enumerate(rows) if tokens]
     if not filled:
-        raise ValueError("a grid must have at least one row, got an empty text")
+        raise ValueError("a grid must have at least one row, got an empty string")
     rows = rows[filled[0] : filled[-1] + 1]
     for number, tokens in rows:
         if not tokens:

@@ -147,7 +147,7 @@ class HttpModel:
             )
         elif reasoning == "harmony":
             raise ValueError(
-                "in mode chat the server renders and reads channels, reasoning must be auto, think, none or "
+                "in mode chat the server handles the Harmony channels itself: reasoning must be auto, think, none or "
                 "{open: ..., close: ...}, got 'harmony': leave it out, or use mode completions"
             )
         elif today is not None:

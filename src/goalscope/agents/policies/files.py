@@ -350,7 +350,8 @@ def _remembered(network: PolicyNetwork, observation: Observation) -> Memory:
     views, key = [past.view for past in observation.history], (network.digest, observation.episode_id)
     if len(views) != observation.step:
         raise ValueError(
-            f"a policy with memory must be shown the {observation.step} steps before, got {len(views)}: it acts in runs"
+            f"a policy with memory needs all {observation.step} earlier observations, got {len(views)}: "
+            "play it in whole episodes"
         )
     with _LOCK:
         seen, memory = _RECALLED.get(key, ([], network.begin()))

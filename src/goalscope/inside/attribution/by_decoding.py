@@ -81,7 +81,7 @@ def by_plan(trial: Trial) -> Attribution:
     """Return the hypotheses consistent with the decoded moves, if these are more readable than in random networks."""
     inside = trial.opened
     if any((answers.first.max(axis=1) < 1).any() for answers in trial.answers):
-        raise Undefined("it needs moves that were taken, but this agent returns the probabilities of all moves")
+        raise Undefined("decoding needs sampled moves, but this agent returns the probabilities of all moves")
     places = [(answers.world, state) for answers in trial.answers for state in answers.state.tolist()]
     clusters = np.array([answers.cluster for answers in trial.answers for _ in answers.state])
     if len({*clusters.tolist()}) < FEWEST:

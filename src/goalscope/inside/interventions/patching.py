@@ -102,7 +102,7 @@ class Patching(OnPairs):
         pairs_kept = [pair for pairs in by_control.values() for pair in pairs.kept]
         if not by_control[False].kept:
             raise ValueError(
-                "patching needs pairs in which the agent acts optimally on both sides, there are none "
+                "patching needs pairs in which the agent acts optimally on both sides, but found none "
                 f"({_reasons(by_control[False].left_out)}): give more grids, or other things to move (pairs.moved)"
             )
         units = {
