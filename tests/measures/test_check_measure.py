@@ -82,24 +82,24 @@ def moves_left(table: StepTable) -> Rows:
 
 
 BROKEN: list[tuple[str, Measure, str]] = [
-    ("no name", Custom(lengths, name=""), "must have a name"),
-    ("bounds", Custom(lengths, bounds=(1.0, 1.0)), "least < greatest"),
-    ("another name", Custom(lambda table: lengths(table, name="size")), "must name its rows 'length', got 'size'"),
-    ("another unit", Custom(lambda table: lengths(table, unit="cells")), "the unit 'steps', got 'cells'"),
+    ("no name", Custom(lengths, name=""), "name"),
+    ("bounds", Custom(lengths, bounds=(1.0, 1.0)), r"bounds .*\(1\.0, 1\.0\)"),
+    ("another name", Custom(lambda table: lengths(table, name="size")), "'length', got 'size'"),
+    ("another unit", Custom(lambda table: lengths(table, unit="cells")), "'steps', got 'cells'"),
     ("out of bounds", Custom(lambda table: lengths(table, factor=1000)), "within 0 to 100"),
     ("infinite", Custom(lambda table: lengths(table, factor=np.inf), bounds=(0.0, np.inf)), "NaN or finite"),
     (
         "foreign grid",
         Custom(lambda table: with_grid(table, "world-1")),
-        "must use grid ids of the table, got 'world-1'",
+        "got 'world-1'",
     ),
-    ("foreign step", Custom(lambda table: with_step(table, 10**6)), "must use steps of the episode"),
-    ("step of no episode", Custom(lambda table: with_step(table, 0, named=False)), "must name the episode of a row"),
+    ("foreign step", Custom(lambda table: with_step(table, 10**6)), r"steps of the episode .*got Row"),
+    ("step of no episode", Custom(lambda table: with_step(table, 0, named=False)), "episode_id=''"),
     ("mutation", Custom(mutate), "read-only"),
-    ("order", Custom(by_index), "must not depend on the order of the episodes"),
-    ("no action", Custom(no_action_as_index), "must not fail on the episodes given, got ValueError"),
-    ("union", Custom(over_all_agents), "must give for several agents what it gives for each"),
-    ("direction", Custom(moves_left), "must not change under the transform"),
+    ("order", Custom(by_index), "order of the episodes"),
+    ("no action", Custom(no_action_as_index), "got ValueError"),
+    ("union", Custom(over_all_agents), "several agents"),
+    ("direction", Custom(moves_left), "under the transform"),
 ]
 
 

@@ -26,7 +26,7 @@ def test_a_definition_that_lacks_something_is_refused() -> None:
     for wrong, words in (
         ({"unit": ""}, "unit"),
         ({"text": " "}, "text"),
-        ({"bounds": (1, 0)}, "least"),
+        ({"bounds": (1, 0)}, r"bounds .*\(1, 0\)"),
         ({"per": "grid"}, "episode"),
         ({"needs": ("oracles",)}, "oracle"),
     ):

@@ -103,13 +103,13 @@ def test_ways_in_one_direction_reveal_and_lead_one_way() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"goals": ["e"]}, "places of the edges, got 'e'"),
+        ({"goals": ["e"]}, r"edges, got 'e'"),
         ({"goals": []}, "at least 1"),
-        ({"goals": ["b"]}, "the start must hold no task"),
-        ({"tasks": {"d": [["a"]]}}, "prerequisites must be tasks, got 'a'"),
-        ({"tasks": {"d": [["a"]], "a": [["d"]]}}, "no cycle, got"),
-        ({"edges": [["a", "b", "c"]]}, "a pair of two places"),
-        ({"edges": [["a", "a"]]}, "a pair of two places"),
+        ({"goals": ["b"]}, "start .*'b'"),
+        ({"tasks": {"d": [["a"]]}}, "prerequisites .*'a'"),
+        ({"tasks": {"d": [["a"]], "a": [["d"]]}}, "cycle, got d -> a -> d"),
+        ({"edges": [["a", "b", "c"]]}, r"pair .*\['a', 'b', 'c'\]"),
+        ({"edges": [["a", "a"]]}, r"pair .*\['a', 'a'\]"),
         ({"colour": 1}, "Extra inputs"),
     ],
 )
@@ -131,7 +131,7 @@ def test_the_log_of_the_docs_is_scored_as_they_say(tmp_path: Path) -> None:
     call("score", log, "--out", tmp_path / "steps.jsonl", "--steps")
     last = json.loads((tmp_path / "steps.jsonl").read_text().splitlines()[-1])
     assert [step["there"] for step in last["steps"] if step["error"]] == ["src/app", "src/app"]
-    assert "one on a graph" in call("score", log, "--report", tmp_path / "run", status=2)
+    assert "line 2 is on a graph" in call("score", log, "--report", tmp_path / "run", status=2)
 
 
 def test_broken_lines_of_graphs_are_named(tmp_path: Path) -> None:
