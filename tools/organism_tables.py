@@ -1,4 +1,4 @@
-"""Tables of docs/organisms.md and docs/results.md: what was made, what methods claim of it, and what the gate says of it.
+"""Tables of docs/organisms.md and docs/results.md: what was made, what methods claim of it, what the gate says of it.
 
 goalscope organisms make --seed 31 --at organisms
 goalscope organisms judge --at organisms --out judged --json > judged.json

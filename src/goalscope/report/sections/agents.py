@@ -97,10 +97,10 @@ RULE = (
     "grids of those nearest to the middle size and the middle density of the run."
 )
 LEGEND = (
-    "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not. Each move is drawn "
-    "a little to the right of its direction, so that a path walked back and forth appears as two lines. The number in a ring "
-    "counts actions that had no effect in that cell, such as a bump into a wall; a red cross marks turns without a "
-    "valid move. Other worlds use their own drawing; there the path is blue and starts at the circle."
+    "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not. Each move is drawn a "
+    "little to the right of its direction, so that a path walked back and forth appears as two lines. The number in "
+    "a ring counts actions that had no effect in that cell, such as a bump into a wall; a red cross marks turns "
+    "without a valid move. Other worlds use their own drawing; there the path is blue and starts at the circle."
 )
 _MAX_AGENTS = 12
 
