@@ -469,7 +469,7 @@ def _side_notes(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ..
         notes.append(
             "the same episodes on both sides: nothing is compared"
             if first.copied and second.copied
-            else f"{shared_count} of {counted(episode_count, 'episode')} are the same on both sides; "
+            else f"{shared_count} of {counted(episode_count, 'episode')} are the same on both sides: "
             "no test can show equality"
         )
     return tuple(notes)
