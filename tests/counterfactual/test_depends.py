@@ -126,7 +126,7 @@ def test_agents_of_a_run_are_asked_in_states_that_they_came_through(tmp_path: Pa
     assert len(study_of(str(tmp_path / "run"), states=4).worlds()) < len(asked.worlds())
     found = goalscope.depends(str(tmp_path / "run"), tmp_path / "out", seed=1)
     assert {one.agent for one in found.found} == {"optimal", "lured"}
-    with pytest.raises(ValueError, match="alone"):
+    with pytest.raises(ValueError, match="--worlds or --set"):
         study_of([str(tmp_path / "run"), "optimal"])
 
 

@@ -133,7 +133,7 @@ def test_with_chance_optimal_sets_go_by_state_and_decisions_left_and_there_are_n
     best = found["optimal(30)", "goal"]
     assert best.signed == pytest.approx(best.bound, rel=0.2) and "every episode" not in best.note
     assert found["random", "goal"].low <= 0
-    with pytest.raises(ValueError, match="without chance"):
+    with pytest.raises(ValueError, match="stochastic"):
         held_out(episodes)
 
 
