@@ -475,6 +475,9 @@ _VERIFIERS = "needs an extra; tests/verifiers_worlds/test_verifiers_worlds.py ru
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
 _TEMPLATES = "needs a model with several chat templates; tests/models/test_tokenizer_contract.py has such models"
 NOT_RUN = {
+    "goalscope evaluate openai:NAME@URL --out runs/mine": "needs a server of one's own",
+    "goalscope evaluate ./my-model --out runs/mine": "needs a folder of weights of one's own",
+    "goalscope evaluate theseus --quick --out demo-run": "is `make demo`, which the same command with another folder runs",
     "goalscope evaluate chat:model=./my-model,chat_template=rag --out rag": _TEMPLATES,
     "goalscope run study.yaml --set agents.0.chat_template=rag --out runs/rag": _TEMPLATES,
     "goalscope doctor --model ./my-model --chat-template rag": _TEMPLATES,
