@@ -477,7 +477,7 @@ _TEMPLATES = "needs a model with several chat templates; tests/models/test_token
 NOT_RUN = {
     "goalscope evaluate openai:NAME@URL --out runs/mine": "needs a server of one's own",
     "goalscope evaluate ./my-model --out runs/mine": "needs a folder of weights of one's own",
-    "goalscope evaluate theseus --quick --out demo-run": "is `make demo`, which the same command with another folder runs",
+    "goalscope evaluate theseus --quick --out demo-run": "is `make demo`; the same with another folder is run",
     "goalscope evaluate chat:model=./my-model,chat_template=rag --out rag": _TEMPLATES,
     "goalscope run study.yaml --set agents.0.chat_template=rag --out runs/rag": _TEMPLATES,
     "goalscope doctor --model ./my-model --chat-template rag": _TEMPLATES,
