@@ -258,7 +258,7 @@ def test_what_came_before_must_be_shown(tmp_path: Path) -> None:
     agent = build_agent("policy", {"file": str(path)})
     view = world.begin(np.random.default_rng(0)).view
     assert agent.act([Observation(view=view)])
-    with pytest.raises(ValueError, match=r"3 steps .*got 0"):
+    with pytest.raises(ValueError, match=r"3 .*got 0"):
         agent.act([Observation(view=view, step=3)])
 
     class Recurrent:

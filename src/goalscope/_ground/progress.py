@@ -157,7 +157,7 @@ class Pace:
         self._show(now)
 
     def beat(self) -> None:
-        """Show what models do; called from a thread of its own, as the work may report nothing for minutes."""
+        """Refresh what is shown of the models; a separate thread calls this, since work can be silent for minutes."""
         if self._models.begun:
             self._show(time.monotonic())
 

@@ -95,7 +95,7 @@ class Choice:
             )
 
     def reads(self, actions: int) -> int:
-        """Return the number of answers scored in a turn, those of the prior included; each with its whole prompt."""
+        """Return how many answers are scored in a turn, including the prior's; each reads its whole prompt."""
         return actions * (2 if self.prior_symbol else 1)
 
     @property

@@ -32,7 +32,7 @@ PROBABILITY = {"check": check_probability}
 
 @dataclass(frozen=True)
 class Scripted(ABC):
-    """An agent that follows a rule; its fields are the parameters of the rule, and its name.
+    """An agent that follows a rule. Its fields are the rule's parameters and the agent's name.
 
     Attributes:
         name: short name for tables; by default the kind and its parameters.

@@ -42,7 +42,7 @@ def separate(
             or
             an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
         phase (NAME): use only the worlds of this phase.
-        lapse (RATE): assumed lapse rate of the agents: the probability of a move drawn uniformly from all.
+        lapse (RATE): assumed lapse rate: the probability that an agent picks its move uniformly at random.
         level (RATE): error rate for which the required number of episodes is computed.
         as_json: print JSON.
         changes: changes to the worlds, see `WorldOptions`.
@@ -96,7 +96,7 @@ def design(
             an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
         phase (NAME): use only the worlds of this phase.
         choose: number of worlds to choose.
-        lapse (RATE): assumed lapse rate of the agents: the probability of a move drawn uniformly from all.
+        lapse (RATE): assumed lapse rate: the probability that an agent picks its move uniformly at random.
         seed: random seed of the random choices used for comparison.
         out: write the chosen worlds to this study file (.yaml), with one planted agent per hypothesis.
         changes: changes to the worlds, see `WorldOptions`.

@@ -184,7 +184,7 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
 
 
 def labels_of(data: bytes, count: int, name: str) -> list[str]:
-    """Return the different values of a text column of a packed group, without its rows.
+    """Return the distinct values of a text column of a packed group, without unpacking its rows.
 
     Raises:
         ValueError: if it is not a valid group.

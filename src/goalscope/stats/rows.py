@@ -192,7 +192,7 @@ class Rows:
         return self.at(mask)
 
     def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
-        """Return some rows, by a mask ``[N]``, their numbers or a slice."""
+        """Return the rows that a mask ``[N]``, indices or a slice selects."""
         fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
         tags = {name: column[rows] for name, column in self._tags.items()}
         return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)
@@ -257,7 +257,7 @@ class Rows:
 
         Args:
             measure, unit, cluster, episode_id: ``[N]`` texts each, or one text for all rows.
-            value: ``[N]`` values, NaN where undefined; their number N is that of the rows.
+            value: ``[N]`` values, NaN where undefined; N is the number of rows.
             step: ``[N]`` steps, or one for all rows.
             tags: name -> ``[N]`` values, or one for all rows.
 

@@ -49,10 +49,10 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Read a limit.
+        """Read a budget limit of time, money or tokens, such as "20m", "5usd" or "200k-tokens".
 
         Raises:
-            ValueError: it is not written as a number and one of the units.
+            ValueError: the text is not a number followed by a known unit.
         """
         match = _WRITTEN.fullmatch(text.strip().lower())
         if match is None or float(match[1]) <= 0:

@@ -62,8 +62,8 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
     Recorded logs are expected beside its directory, under their directory's name.
 
     Raises:
-        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
-        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+        FileNotFoundError: the directory holds no evaluation, or the logs that it judged have been moved.
+        ValueError: runs were added since it was last judged, or a file was not written by goalscope.
     """
     out = Path(directory)
     check_directory(out)
@@ -137,11 +137,11 @@ class Reopened(NamedTuple):
 
 @contextmanager
 def reopened(directory: str | Path) -> Iterator[Reopened]:
-    """Open a judged evaluation with its runs: what one reader measures in them, the next one need not measure.
+    """Open a judged evaluation and its runs. Measurements are shared, so that later readers need not repeat them.
 
     Raises:
-        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
-        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+        FileNotFoundError: the directory holds no evaluation, or the logs that it judged have been moved.
+        ValueError: runs were added since it was last judged, or a file was not written by goalscope.
     """
     run, ledger = reopen(directory)
     with opened(run) as runs:

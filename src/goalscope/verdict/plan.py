@@ -33,16 +33,16 @@ ARMS: Final = "arms"
 
 
 class Plan(SealedRecord):
-    """What an evaluation asks of whom, and the index of its directory: a value that is printed, kept, and run again.
+    """The plan of an evaluation: which models are asked what. It can be printed, saved and run again.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
+        version: version of the file format; other versions are refused.
         models: the models in the order of their runs, each as a study lists an agent, with its name.
         seed: root seed of the worlds.
-        looks: arm -> worlds a cell, for each look at the data; none before sizes are chosen.
+        looks: arm -> number of worlds per cell at each look at the data; empty until sizes are chosen.
         worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`; None for those of the
             registered arms.
-        choices: what the user chose of arms, sizes and settings; those of models stand in the models.
+        choices: the user's choice of arms, sizes and settings; settings of models are stored in ``models``.
         beforehand: what the worlds of these sizes are enough to name, and what not, a line each.
     """
 

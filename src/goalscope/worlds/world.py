@@ -144,7 +144,7 @@ class TimedOracle(Oracle, Protocol):
     """The exact optimal policy of a stochastic world: optimal sets depend on the number of actions left."""
 
     def look_up_left(self, states: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return the optimal sets ``[N, A]`` of states with ``[N]`` actions left, the present one counted."""
+        """Return the optimal actions ``[N, A]`` in N states; ``[N]`` actions are left, the current one included."""
         ...
 
 

@@ -227,7 +227,7 @@ class Dialect:
 
     @property
     def tokenizer_checks(self) -> str:
-        """What was checked of the tokenizer, in words."""
+        """A description of the checks made on the tokenizer."""
         loaded = self._load()
         compared = "no tokenizer.json to compare ids with"
         if loaded.contract is None:

@@ -245,7 +245,7 @@ class PolicyAgent:
         return {"kind": "policy", "version": 1, "drawn": drawn, "policy": dict(self.identity)}
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Answer each observation by itself, so that no batch changes an answer."""
+        """Answer each observation separately, so that answers do not depend on how observations are batched."""
         return [Turn(action=self._choose(observation)) for observation in observations]
 
     def _choose(self, observation: Observation) -> int:

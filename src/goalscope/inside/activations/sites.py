@@ -91,7 +91,7 @@ def steps_seen(
 def available_sites(
     store: Store, agent_id: str, model: LocalModel, sites: Sequence[Site] = DEFAULT_SITES
 ) -> tuple[Site, ...]:
-    """Return those sites that an agent's steps have; a warning names the others with reasons.
+    """Return the sites recorded in an agent's steps; a warning names each of the others and says why it is missing.
 
     Args:
         store: the run.

@@ -45,7 +45,7 @@ _SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))
 
 @dataclass(frozen=True)
 class AskedByInspect:
-    """A model of another provider: Inspect asks it, here it has a name and no more.
+    """A model that Inspect queries itself; goalscope knows only its name.
 
     Attributes:
         name: as Inspect writes it, ``provider/model``.

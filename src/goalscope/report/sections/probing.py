@@ -132,7 +132,7 @@ class ProbeRows:
         return type(self)(self.rows.where(mask), self.agent)
 
     def estimated(self, estimator: Callable[..., list[Grouped]], by: Sequence[str]) -> Estimates:
-        """Return an estimate for each measure and group of some tags; empty without rows."""
+        """Return one estimate per measure and combination of values of the given tags; empty if there are no rows."""
         return Estimates(estimator(self.rows, by=by) if len(self.rows) else ())
 
     def combinations(self, *names: str) -> list[tuple[Tag, ...]]:

@@ -190,8 +190,8 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
         parameters: keyword arguments of its class: plain values.
 
     Raises:
-        ValueError: an unknown source, a class that is no environment, parameters that it does not take.
-        ImportError: a package is missing; names the extra.
+        ValueError: the source is unknown, the class is not an environment, or it does not take these parameters.
+        ImportError: a package is missing; the message names the extra to install.
     """
     factory = (
         load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
