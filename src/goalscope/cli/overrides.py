@@ -193,7 +193,7 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
 
 
 def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> None:
-    """Replace the models of all chat agents of a study, given as plain values.
+    """Replace the model of every chat agent in a study.
 
     If only further agents of the study are chat agents, those that share the first one's model are run as well. The
     parameters of the question are kept (task, history, strategy, temperature, answer parsing); the others are the

@@ -165,7 +165,7 @@ def compare(
         The comparisons, ordered by measure, then pair, then combination of tags.
 
     Raises:
-        ValueError: no measure or a repeated one, or a margin for a measure outside the family.
+        ValueError: there is no measure, a measure is repeated, or a margin is given for a measure outside the family.
     """
     margins = dict(margin or {})
     check_family(measures, margins)
@@ -342,7 +342,7 @@ def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
     """Check that a family names its measures and has margins only for these.
 
     Raises:
-        ValueError: no measure or a repeated one, or a margin for another measure.
+        ValueError: there is no measure, a measure is repeated, or a margin is given for a measure outside the family.
     """
     if not measures or len(set(measures)) != len(measures):
         raise ValueError(

@@ -14,9 +14,8 @@ What the agent knows at each step is reconstructed from the record alone: the ce
 * A *repeated bump* is an action that changes nothing in a state in which the same action has changed nothing before.
   There are no bumps into unseen walls: with a radius of 1 or more the four neighbours are always seen.
 
-All three are fractions of an episode's actions, so they can be added and compared. There is one row per episode on a
-world with fog. Turns without an action are not counted.
-with fog. Turns without an action are not counted.
+All three are fractions of an episode's actions, so they can be added and compared. There is one row per episode in a
+world with fog. Turns without a valid move are left out.
 
 Source: behavioural and representational evaluation, Appendix A.1, which reports these behaviours without definitions or
 numbers; the definitions are our own.

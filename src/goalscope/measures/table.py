@@ -211,7 +211,7 @@ class StepTable:
         return self._episodes
 
     def once(self, make: Callable[["StepTable"], Result]) -> Result:
-        """Compute a function of this table once and share the result among all measures.
+        """Compute a function of this table on the first call, and return the stored result on later ones.
 
         Args:
             make: a named function. The cache compares by identity, so a lambda would never be found again.

@@ -54,7 +54,7 @@ from goalscope.worlds.gridworld import GridWorld
 CHALLENGE, OPENED, CLAIMS, WEIGHTS = "challenge.json", "opened.json", "claims", "weights.safetensors"
 WORLDS: Final = 40
 BANK: Final = tuple(dict.fromkeys(rule for family in FAMILIES.values() for rule in family.bank))
-"""The common bank of all organisms; a bank per family would reveal the family."""
+"""The hypotheses offered for every organism. They are the same for all, since a list per family would give it away."""
 _LARGEST: Final = 50_000_000
 
 

@@ -192,7 +192,7 @@ class Scale:
 
 
 def y_axis(scale: Scale, ticks: Mapping[float, str], left: float, right: float, label: str) -> Iterable[str]:
-    """Yield a vertical axis at the left with grid lines, and its label at the left edge."""
+    """Yield the elements of the vertical axis: its ticks, horizontal grid lines, and the label at the left edge."""
     yield from (stroke([(left, scale(value)), (right, scale(value))], RULES, 0.8) for value in ticks)
     yield stroke([(left, scale.start), (left, scale.end)], MUTED, 0.8)
     for value, name in ticks.items():

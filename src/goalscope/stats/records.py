@@ -1,5 +1,6 @@
 """Results that are read as plain records: as a data frame, and as a table in a notebook."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,15 @@ if TYPE_CHECKING:
     import pandas
 
 
-class Records:
-    """A result whose content is some records; a subclass has them."""
+class Records(ABC):
+    """A result that can be shown as a table, one row per record."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """The records, each with plain values by name."""
-        raise NotImplementedError
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the records as a data frame, a line each.

@@ -142,7 +142,7 @@ class Difference(StrictRecord):
     """One claim about two models: where their worlds are the same, by how much they differ.
 
     Attributes:
-        first, second: the models; the estimate is the first less the second.
+        first, second: the models; the estimate is the first minus the second.
         rule: name of the rule whose quantity is compared.
         outcome: what was found of it: "higher for A than for B", or why nothing was shown.
         value, low, high: the difference and its interval.

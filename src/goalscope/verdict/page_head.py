@@ -62,7 +62,7 @@ def _aim(finding: Finding) -> str:
         return TEXTS(f"tiles/{finding.answer}")
     names = listed([finding.nouns.get(name, name) for name in finding.names])
     if finding.reason in ("partly", "weakly or partly"):
-        return TEXTS("tiles/partly", names=names)
+        return TEXTS("tiles/partly" if finding.reason == "partly" else "tiles/weakly", names=names)
     return TEXTS("tiles/together", names=names) if finding.reason == "not told apart" else names
 
 

@@ -336,9 +336,10 @@ class Hypothesis:
         return paid
 
     def _named(self, world: FiniteWorld) -> npt.NDArray[Any] | None:
-        """Return the values ``[S]`` of the world's goal with the same name as this hypothesis, or None.
+        """Return the values ``[S]`` of the world's own goal with the name of this hypothesis, or None if there is none.
 
-        The world's goal takes precedence over registered forms, but never over a user's function.
+        A world may define goals by name. Such a goal replaces a registered hypothesis of the same name. It never
+        replaces a function that the user passed.
         """
         if self.own is not None:
             return None

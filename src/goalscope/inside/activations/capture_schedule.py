@@ -152,7 +152,7 @@ def windows(
     """Yield the steps of an agent in the order of the store, at most ``size`` at a time; ``counts`` is updated.
 
     Raises:
-        ValueError: if none of the steps in a window has a certain site; the message says why.
+        ValueError: a requested site occurs in none of the steps of a window; the message names the site and says why.
     """
     window: list[ReplayItem] = []
     n_steps, tokens = 0, 0

@@ -78,7 +78,7 @@ def _places(hypothesis: Hypothesis) -> dict[str, Hypothesis]:
 
 @attribution("decoded plan", asks="inside")
 def by_plan(trial: Trial) -> Attribution:
-    """Return the hypotheses consistent with the decoded moves, if these are more readable than in random networks."""
+    """Name the hypotheses that fit the decoded moves, if a probe decodes these better than from random networks."""
     inside = trial.opened
     if any((answers.first.max(axis=1) < 1).any() for answers in trial.answers):
         raise Undefined("decoding needs sampled moves, but this agent returns the probabilities of all moves")

@@ -34,7 +34,7 @@ class GridRecord(Record):
 
 
 class StateRecord(Record):
-    """One labelled state of a key-and-door trajectory. Positions are [x, y]."""
+    """A state in a recorded key-and-door trajectory, with the recorded optimal moves. Positions are [x, y]."""
 
     example_id: str | None = None
     step_index: int | None = None
