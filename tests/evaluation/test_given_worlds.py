@@ -92,7 +92,7 @@ def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
         ("task-greedy", "corridors.yaml", "environment-optimal"),
         ("theseus", "corridors.yaml", "environment-optimal"),
         ("random", "explore-exploit", "leave --worlds out"),
-        ("environment-optimal", "", "give --worlds"),
+        ("environment-optimal", "", "--env"),
     ],
 )
 def test_what_does_not_fit_is_refused(place: Path, agent: str, worlds: str, words: str) -> None:

@@ -45,7 +45,7 @@ def test_a_threshold_that_a_claim_states_is_the_one_that_decides(name: str) -> N
             assert f"{rule.threshold:g}" in text
         if "{percent}" in template:
             assert f"{100 * rule.threshold:.3g} %" in text
-        assert not re.search(r"\{(?!names\})", text)
+        assert not re.search(r"\{(?!(?:names|goal)\})", text)
 
 
 def test_keys_and_leaves_are_checked() -> None:

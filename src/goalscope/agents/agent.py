@@ -86,6 +86,7 @@ class Observation:
         history: the earlier steps of the episode where they are handed over, else empty.
         history_as: how they are to be shown.
         world: the whole world, told to an agent that says `knows_world` (an oracle) and to no other.
+        horizon: maximum number of actions of the episode, told to the agents that are told the world; 0 for others.
         shared_examples: see `World.shared_examples`.
     """
 
@@ -97,6 +98,7 @@ class Observation:
     history: tuple[Past, ...] = ()
     history_as: History = "none"
     world: World | None = None
+    horizon: int = 0
     shared_examples: str = ""
 
     @property

@@ -18,6 +18,7 @@ from goalscope.verdict.compare import differences_table
 from goalscope.verdict.failures import FAILURES
 from goalscope.verdict.identity import paragraphs
 from goalscope.verdict.opening import check_claims, read_ledger
+from goalscope.verdict.own_environment import twin_sentences
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46
@@ -58,17 +59,19 @@ def show_whole(result: Evaluation, seconds: float) -> None:
 
 def show(result: Evaluation) -> None:
     """Print the verdicts and claims, the parts that were left out and why, and the differences between models."""
-    for ledger in result.models:
-        for text in paragraphs(ledger, beside=len(result.models) > 1):
+    for ledger in result.tested:
+        for text in paragraphs(ledger, beside=len(result.tested) > 1):
             say(text)
-        if len(result.models) == 1 and ledger.claims:
+        if len(result.tested) == 1 and ledger.claims:
             columns = ("question", "answer", "estimate", "threshold", "worlds")
             lines = [
                 (claim.question, claim.answer, claim.estimate or "–", threshold(claim), str(claim.clusters or "–"))
                 for claim in ledger.claims
             ]
             table(columns, lines, title=f"{ledger.model}: {_title(ledger)}", numbers=(2, 3, 4))
-    if len(result.models) > 1:
+    for text in twin_sentences(result):
+        say(text)
+    if len(result.tested) > 1:
         _matrix(result)
     reasons: dict[tuple[str, str], list[str]] = {}
     for ledger in result.models:
@@ -158,7 +161,7 @@ def ledger(
     if as_json:
         say(result.to_json())
     elif card:
-        for model in result.models:
+        for model in result.tested:
             say(" ".join(paragraphs(model)))
     else:
         show(result)

@@ -18,6 +18,7 @@ def evaluate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] | None = None,
     worlds: Annotated[str, Reads("study")] = "",
+    env: str = "",
     hypotheses: Annotated[str, Reads("hypotheses")] = "",
     answer: str | None = None,
     template: str | None = None,
@@ -50,6 +51,9 @@ def evaluate(
             competence, wordings, hypotheses, depends, inside, patching, reasoning, plans, beliefs.
         sizes (LIST): side lengths of the grids, e.g. 7 or 7,9.
         worlds (STUDY): evaluate only in the environments or grids of this study (e.g. toy-text), phase by phase.
+        env (ENV): evaluate only in this environment: module:Class of a file in the working directory, or an id of
+            Gymnasium such as FrozenLake-v1, MiniGrid-DoorKey-6x6-v0 or module:MyLevel-v0. Parameters follow after a
+            colon, as in warehouse:Warehouse:slip=0.1. Agents with planted goals play beside the models.
         hypotheses (FILE|NAMES): goals to test instead of the goal and the corners, as in goalscope separate.
         answer (HOW): for language models: generated (read the action from the text) or likelihood (of each action).
         template (FORM): for language models, the form of the prompt: example (shows a filled-in answer), schema or
@@ -72,6 +76,7 @@ def evaluate(
         goalscope evaluate theseus epsilon-greedy:epsilon=0.3 --budget 20m --out runs/two
         goalscope evaluate HuggingFaceTB/SmolLM2-135M-Instruct --arms grids --answer likelihood --out runs/smollm2
         goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt
+        goalscope evaluate random --env FrozenLake-v1 --quick --out runs/lake
         goalscope evaluate --plan runs/gpt/evaluation.json --out runs/again
     """
     from goalscope import verdict as evaluation
@@ -91,6 +96,7 @@ def evaluate(
         "arms": arms,
         "sizes": sizes or (),
         "worlds": worlds,
+        "env": env,
         "hypotheses": hypotheses,
         "settings": [*chosen, *settings],
         "workers": workers,

@@ -242,6 +242,8 @@ class _Rules:
     ) -> None:
         self.states, self.bank, self.fields, self.level, self.seed = states, bank, dict(common_fields), level, seed
         self._measured = measured
+        goals = {episodes.world.world.goal_noun for episodes in states}
+        self.goal_noun = goals.pop() if len(goals) == 1 else "the goal"
 
     def measured(self) -> RunDirectedness | None:
         """Return MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
@@ -277,7 +279,7 @@ class _Rules:
             decisive: fields of the figure that decided and of its threshold; None if there is none.
         """
         deciding = dict(decisive or {})
-        spoken = dict.fromkeys((*names, *steps, deciding.get("subject", "")))
+        spoken = dict.fromkeys((*names, *steps, deciding.get("subject", ""), *([GOAL] if GOAL in self.bank else [])))
         return Finding(
             **self.fields,
             **deciding,
@@ -286,7 +288,7 @@ class _Rules:
             names=tuple(names),
             steps=tuple(steps),
             why=why,
-            nouns={name: self.bank[name].says if name in self.bank else f"“{name}”" for name in spoken if name},
+            nouns={name: self._noun(name) for name in spoken if name},
             rules=tuple(name for name in spoken if name in self.bank and self.bank[name].kind in ("policy", "table")),
         )
 
@@ -543,7 +545,10 @@ class _Rules:
         return records
 
     def _noun(self, name: str) -> str:
-        return self.bank[name].says if name in self.bank else name
+        """Return the noun phrase of a hypothesis; the goal goes by the name that the author of the worlds gave it."""
+        if name not in self.bank:
+            return f"“{name}”"
+        return self.goal_noun if name == GOAL else self.bank[name].says
 
 
 def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:

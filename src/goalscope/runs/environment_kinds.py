@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from goalscope._ground.ids import content_id
 from goalscope._ground.own import is_own
+from goalscope._ground.rng import stream
 from goalscope._ground.untrusted import shorten
 from goalscope.runs.kinds import OWN, Phased, listed, sequence, world_kind
 from goalscope.stats.rows import Tag
@@ -37,8 +39,15 @@ _Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
 
 
 class _Searched(Phased):
-    """Base of all entries for environments: limits of the state search, and worlds made from parameters."""
+    """Base of all entries for environments: limits of the state search, and worlds made from parameters.
 
+    With `starts`, each environment becomes up to that many worlds, which begin in different states: first in those in
+    which it begins itself, then in other states from which its goal can be reached, drawn with the seed of the study.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts")
+
+    starts: int | None = Field(default=None, ge=1, le=100_000)
     limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
     depth: int | None = Field(default=None, ge=1, le=100_000)
 
@@ -46,6 +55,32 @@ class _Searched(Phased):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return listed(value) if isinstance(value, tuple) else value
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds of each environment."""
+        for world in self.environments_of(path):
+            yield from [world] if self.starts is None else self._starting(world, seed, path)
+
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield a world for each environment, which begins where the environment itself does."""
+        raise NotImplementedError
+
+    def _starting(self, world: EnvironmentWorld, seed: int, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds of one environment with different first states; each is a cluster of its own.
+
+        Raises:
+            ValueError: the goal cannot be reached from any state, or not all states were searched.
+        """
+        if self.depth is not None:
+            raise ValueError(f"{path}: starts needs all states of an environment: leave depth out, or starts")
+        believed = world.believed
+        if not len(believed.starts):
+            raise ValueError(f"{path}: the goal of {world.source} cannot be reached from any state: check goal(state)")
+        own = believed.table.start[believed.starts] > 0
+        shuffled = stream(seed, "first states", world.id).permutation(len(believed.starts))
+        order = shuffled[np.argsort(~own[shuffled], kind="stable")]
+        for state in believed.starts[order[: self.starts]].tolist():
+            yield replace(world, start=state, cluster="", tags={**world.tags, "first state": state})
 
     def _world(
         self,
@@ -75,7 +110,7 @@ class Environments(_Searched):
     Environments with equal descriptions share a cluster.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("phase", "seeds")
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts", "seeds")
     kind: str
     source: str = ""
     name: str = Field(default="", max_length=80)
@@ -93,7 +128,7 @@ class Environments(_Searched):
             raise ValueError("seeds must be given once, got seeds and a parameter seed: leave one of them out")
         return self
 
-    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
         """Yield the worlds in the order of their parameters."""
         source = self.source or self.kind
         name = self.name or source.rpartition(":")[2]
@@ -114,14 +149,14 @@ class GymnasiumWorlds(_Searched):
     that register further names.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("phase", "modules")
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts", "modules")
 
     kind: Literal["gymnasium"]
     environments: tuple[str, ...] = sequence()
     modules: tuple[str, ...] | None = Field(default=None, strict=False)
     options: dict[str, Any] = Field(default_factory=dict)
 
-    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
         """Yield one world per name."""
         for index, name in enumerate(self.environments):
             options: dict[str, Any] = {"options": self.options} if self.options else {}
@@ -138,7 +173,7 @@ class MiniGridWorlds(_Searched):
     are files in the working directory that register levels of your own.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("phase", "array", "modules")
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts", "array", "modules")
 
     kind: Literal["minigrid"]
     levels: tuple[str, ...] = sequence()
@@ -147,7 +182,7 @@ class MiniGridWorlds(_Searched):
     array: Literal["image", "one-hot", "image-mission", "image-tokens", "full"] | None = None
     modules: tuple[str, ...] | None = Field(default=None, strict=False)
 
-    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
         """Yield level by level, seed by seed."""
         for level in self.levels:
             for number in self.seeds:
@@ -169,7 +204,7 @@ class TextWorldGames(_Searched):
     quest_length: int = Field(ge=1, le=20)
     seeds: _Seeds = sequence(default=(1,))
 
-    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
         """Yield seed by seed."""
         size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:

@@ -108,7 +108,11 @@ class AgentEntry(StudyPart):
 
 
 class Horizon(StudyPart):
-    """Maximum number of actions per episode: a multiple of the shortest path (rounded up), or a number of steps."""
+    """Maximum number of actions per episode: a number of steps, or a multiple of the shortest path, rounded up.
+
+    In a world with chance, where no path is the shortest, it is a multiple of the steps that an optimal agent takes on
+    average.
+    """
 
     factor: float | None = Field(default=None, gt=0, le=1000)
     steps: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -131,19 +135,20 @@ class Horizon(StudyPart):
                 f"a horizon by factor must be given worlds whose shortest path is known, got one of kind {world.kind}: "
                 "give horizon: {steps: N}"
             )
-        if shortest.length < 0:
+        steps: float = getattr(shortest, "expected_steps", shortest.length)
+        if not 0 <= steps < math.inf:
             if isinstance(shortest, TimedOracle):
-                why = "is stochastic and has no shortest path"
+                why = "is stochastic, and its expected steps are not known"
             elif "cells" in world.offers:
                 why = "has no way from the start to the goal"
             else:
-                why = "has no single shortest path: no way leads to the goal, or it begins in different states"
+                why = "has no way to the goal"
             raise ValueError(
                 f"a horizon by factor is a multiple of the shortest path, but {_named(world)} {why}: set horizon: "
                 "{steps: N}, the most actions of an episode"
             )
         # The factor is used as written: 1.1 x 10 steps are 11, not the 12 that binary fractions would round up to.
-        return max(1, math.ceil(Fraction(repr(self.factor)) * shortest.length))
+        return max(1, math.ceil(Fraction(repr(self.factor)) * Fraction(steps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,8 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
         states = [group for group in states if len(group)]
     level = 1 - run.confidence
     parts = list(groups(states, phases=phases_in(study)))
-    if usual and len(parts) == 1 and any(not estimate.cell for estimate in run.goals.estimates):
+    twice = study is not None and study.answers > 1
+    if usual and not twice and len(parts) == 1 and any(not estimate.cell for estimate in run.goals.estimates):
         decided = [
             decide(parts[0][1], bank, measured=run.goals, level=level)
         ]  # which is measured for other claims, too

@@ -275,18 +275,18 @@ def given_worlds(study: Study) -> dict[str, Any]:
         )
     dumped = study.dump()
     settings: dict[str, Any] = {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
-    if issubclass(study.view, EnvironmentView):
-        return settings
     named = () if study.analysis is None else study.analysis.hypotheses
+    if issubclass(study.view, EnvironmentView):
+        return {**settings, "answers": 2, **({"hypotheses": list(named)} if named else {})}
     return {**settings, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:
     """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
     horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
+    named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
     if settings.get("arm") == HYPOTHESES:
         usual: Arm = registry.resolve("arm", HYPOTHESES)
-        named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
         return replace(
             usual,
             title=f"Worlds of {settings['name']}",
@@ -304,8 +304,9 @@ def given_arm(settings: Mapping[str, Any]) -> Arm:
         worlds=lambda count: list(settings["worlds"]),
         recorded=lambda tags: tags.get("kind") in {entry["kind"] for entry in settings["worlds"]},
         agent={"task": "text", "history": "actions"},
-        study=horizon,
-        quick=4,
-        full=20,
+        study={**horizon, **named, "answers": settings.get("answers", 1)},
+        quick=1 if "twins" in settings else 4,
+        full=8 if "twins" in settings else 20,
         repeats=True,
+        sections=("attribution",) if "twins" in settings else (),
     )

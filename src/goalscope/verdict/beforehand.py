@@ -1,14 +1,19 @@
 """What the planned worlds of an evaluation are enough to name, said before anything is asked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 
 from goalscope._ground.words import listed
-from goalscope.goals.hypotheses import Undefined, bind, finite_world
+from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.hypotheses import Hypothesis, Undefined, bind, finite_world
+from goalscope.goals.hypotheses.definition import Mask
 from goalscope.goals.hypotheses.need import LAPSES, Need, needed
 from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.steps import steps_in
 from goalscope.goals.reading import by_phase, hypotheses_of
 from goalscope.runs import Study
+from goalscope.worlds import World
 
 _ALONE = ("strength", "consistency", "steps")
 """What fails of a hypothesis itself, whatever its rivals."""
@@ -25,7 +30,9 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
         level: of each one-sided end of the score.
     """
     worlds_of_study, sentences = study.worlds(), list[str]()
-    bank = {name: bind(hypothesis, worlds_of_study) for name, hypothesis in hypotheses_of(study).items()}
+    usual = "environment" in worlds_of_study[0].offers and (study.analysis is None or not study.analysis.hypotheses)
+    hypotheses = default_hypotheses(worlds_of_study) if usual else hypotheses_of(study)
+    bank = {name: bind(hypothesis, worlds_of_study) for name, hypothesis in hypotheses.items()}
     for phase, worlds in by_phase(worlds_of_study).items():
         prefix, clusters = f"phase {phase}: " if phase else "", set[str]()
         for world in worlds:
@@ -39,9 +46,28 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
                 f"{prefix}{len(clusters)} worlds with a known process are too few for any name, {FEWEST} at least"
             )
             continue
-        needs = needed(bank, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories)
+        steps = _steps_among(bank, worlds, study)  # decided by what an agent does afterwards, which the law leaves out
+        rest = {name: hypothesis for name, hypothesis in bank.items() if name not in steps}
+        needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories)
         sentences += (f"{prefix}{line}" for line in _lines(needs, len(clusters)))
     return sentences
+
+
+def _steps_among(bank: Mapping[str, Hypothesis], worlds: Sequence[World], study: Study) -> set[str]:
+    """Return the names of the hypotheses that are an intermediate step of another one in one of the worlds."""
+    names, steps = list(bank), set[int]()
+    for world in worlds:
+        try:
+            finite = finite_world(world, study.horizon.of(world))
+        except Undefined:
+            continue
+        masks = dict[int, Mask]()
+        for number, hypothesis in enumerate(bank.values()):
+            with suppress(Undefined):
+                if hypothesis.kind == "event":
+                    masks[number] = hypothesis.where(finite)
+        steps |= {step for _, step in steps_in(finite, masks, masks)}
+    return {names[step] for step in steps}
 
 
 def _lines(needs_of_all: Sequence[Need], count: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from goalscope.report.blocks import Bar, Cell, Phrase, Table
 from goalscope.stats import Estimate
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.compare import differences_table
+from goalscope.verdict.own_environment import twin_sentences
 from goalscope.verdict.page_level import page_level
 from goalscope.verdict.texts import TEXTS
 
@@ -76,7 +77,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
             (
                 next(Phrase(claim.question, below=_decides(claim)) for claim in claims if claim is not None),
                 *(
-                    _answer(claim, evidence[model.model], claims)
+                    _answer(claim, evidence.get(model.model, ""), claims)
                     for claim, model in zip(claims, evaluation.models, strict=True)
                 ),
             )
@@ -94,8 +95,8 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     )
     yield Declared(
         anchor="matrix",
-        title="Side by side",
-        paragraphs=(none,) if none else (),
+        title=TEXTS("twins/title") if len(evaluation.tested) == 1 else "Side by side",
+        paragraphs=tuple(filter(None, (none, " ".join(twin_sentences(evaluation))))),
         tables=[matrix, *([differences_table(significant, caption)] if significant else [])],
         folds=[FoldSpec("Comparisons that show no difference", [differences_table(insignificant, caption)])]
         if insignificant

@@ -111,6 +111,8 @@ class ClaimLedger(StrictRecord):
         described: the choices that were made for it, as a study lists them; for recorded episodes run and agent.
         agent: what its run stores of it (`Agent.describe`), in the first arm that was asked; {} where none was.
         access: what could be seen of it: acts, weights, logs, ...
+        planted: for an agent that was added because its goal is known, the name of that goal, "" if it pursues none;
+            None for a model under test.
         look: number of the look at the data; each later look has a smaller level.
         level: greatest chance of a wrong answer that this look allows a claim.
         arms: what was asked and what was not.
@@ -123,6 +125,7 @@ class ClaimLedger(StrictRecord):
     described: str = ""
     agent: dict[str, Any] = Field(default_factory=dict)
     access: tuple[str, ...] = Field(strict=False)
+    planted: str | None = None
     look: int = Field(ge=1)
     level: float = Field(gt=0, lt=1)
     arms: tuple[ArmReport, ...] = Field(strict=False)
@@ -218,7 +221,7 @@ class Evaluation(SealedRecord):
         "run the same goalscope evaluate again, which judges anew what is stored, or another directory where another "
         "version wrote it"
     )
-    version: Literal[9] = 9
+    version: Literal[10] = 10
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None
@@ -254,6 +257,16 @@ class Evaluation(SealedRecord):
     def claims(self) -> list[dict[str, Any]]:
         """The claims of all models as plain records, each with its model."""
         return [{"model": model.model, **claim.model_dump()} for model in self.models for claim in model.claims]
+
+    @property
+    def tested(self) -> list[ClaimLedger]:
+        """The ledgers of the models under test."""
+        return [model for model in self.models if model.planted is None]
+
+    @property
+    def twins(self) -> list[ClaimLedger]:
+        """The ledgers of the agents that were added because their goals are known."""
+        return [model for model in self.models if model.planted is not None]
 
     @property
     def runs(self) -> dict[str, Run]:

@@ -17,6 +17,7 @@ from goalscope.verdict.budget import Budget
 from goalscope.verdict.choices import Choices
 from goalscope.verdict.claims import Evaluation
 from goalscope.verdict.measured import measure
+from goalscope.verdict.own_environment import environment_settings, twin_subjects, write_study
 from goalscope.verdict.plan import PAGE, EvaluationRun, Plan, check_directory, planned
 from goalscope.verdict.playing import play
 from goalscope.verdict.preflight.first_turns import FirstTurns
@@ -44,6 +45,7 @@ def evaluate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] = (),
     worlds: str = "",
+    env: str = "",
     hypotheses: str = "",
     settings: KeyValues = (),
     seed: int = SEED,
@@ -67,6 +69,8 @@ def evaluate(
         arms: names of the arms that are asked; empty for all.
         sizes: other side lengths of the grids.
         worlds: a study whose environments or grids replace all other worlds; "" for the registered arms.
+        env: an environment that replaces all other worlds, see `goalscope.worlds.environments.named`; agents with
+            planted goals are evaluated beside the models.
         hypotheses: files, banks and written forms, with ';' between them; "" for the usual ones.
         settings: how language models are asked, and keys of the arms' studies.
         seed: root seed of the worlds.
@@ -77,11 +81,12 @@ def evaluate(
     Raises:
         ValueError: no arm can be asked, an option does not fit, or the directory holds another evaluation.
     """
-    options = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
         evaluation = ready.evaluation.sized(ready.sizes)
         if ready.fitting:
             (announce or _tell)(ready.announcement(evaluation))
+            write_study(evaluation)
         play(evaluation, stage, workers=workers, arguments=ready.words)
         return judged(evaluation, ready.words)
 
@@ -110,13 +115,14 @@ def estimate(
     arms: Sequence[str] = (),
     sizes: Sequence[int] = (),
     worlds: str = "",
+    env: str = "",
     hypotheses: str = "",
     settings: KeyValues = (),
     seed: int = SEED,
     workers: int = 1,
 ) -> Announcement:
     """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
-    options = (budget, quick, arms, sizes, worlds, hypotheses, settings, seed, workers)
+    options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
         return ready.announcement(ready.evaluation.announced(ready.sizes))
 
@@ -174,6 +180,7 @@ def _begin(
     arm_names: Sequence[str],
     side_lengths: Sequence[int],
     worlds: str,
+    env: str,
     hypotheses: str,
     settings: KeyValues,
     seed: int,
@@ -182,9 +189,10 @@ def _begin(
     """Find who is asked what, ask and keep the first turns, choose sizes."""
     check_directory(Path(out))
     if isinstance(models, Plan):
-        if any((budget, quick, arm_names, side_lengths, worlds, hypotheses, settings, seed != SEED)):
+        if any((budget, quick, arm_names, side_lengths, worlds, env, hypotheses, settings, seed != SEED)):
             raise ValueError(
-                "a plan says what is asked: leave budget, quick, arms, sizes, worlds, hypotheses, settings, seed out"
+                "a plan says what is asked: leave budget, quick, arms, sizes, worlds, env, hypotheses, settings and "
+                "seed out"
             )
         subjects, chosen, given, named = models.subjects(), models.choices, models.worlds, models.names
         seed = models.seed
@@ -194,7 +202,10 @@ def _begin(
         named = [models] if isinstance(models, str) else list(models)
         chosen = Choices.of(arm_names, side_lengths, (), _settings(settings), hypotheses)
         subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
-        given = given_worlds(load(worlds)) if worlds else None
+        if worlds and env:
+            raise ValueError("--worlds and --env both replace the usual worlds: give one of them")
+        given = given_worlds(load(worlds)) if worlds else environment_settings(env) if env else None
+        subjects += twin_subjects(given, subjects) if given is not None else []
     askable = [subject for subject in subjects if subject.logs is None]
     if given is not None and askable != subjects and (askable or given.get("arm") == HYPOTHESES):
         raise ValueError(
@@ -215,6 +226,7 @@ def _begin(
         names = listed(evaluation.plan.names)
         raise ValueError(f"no arm can be asked of {names}: {why}; {TRACEBACK}=1 shows the traceback")
     given_words = {"budget": budget, "quick": quick, "worlds": worlds, "seed": seed, "choices": chosen.words}
+    given_words |= {"env": env} if env else {}
     words = {"command": "evaluate", "passed": {"models": named, **given_words}}
     try:
         firsts = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
@@ -279,7 +291,7 @@ def _open_arms(
     if askable and not open_to:
         environments_only = all(subject.access == {"environments"} for subject in askable) and settings is None
         reason = (
-            "it acts in environments alone: give --worlds, as in --worlds toy-text"
+            "it acts in environments alone: give --env, as in --env FrozenLake-v1, or --worlds STUDY"
             if environments_only
             else candidates[0].why
         )

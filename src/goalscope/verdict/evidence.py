@@ -201,6 +201,12 @@ class ArmData:
         return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
 
     @property
+    def goal_noun(self) -> str:
+        """The goal of the worlds as a noun phrase, by the name that their author gave it."""
+        nouns = {world.goal_noun for world in self.run.table.worlds}
+        return nouns.pop() if len(nouns) == 1 else "the goal"
+
+    @property
     def speechless(self) -> bool:
         """Whether more than half of the turns hold no action, so that nothing can be said of goals."""
         invalid = self.among("invalid turns")

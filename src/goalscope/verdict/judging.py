@@ -26,6 +26,7 @@ from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.verdict.failures import FAILURES, Failures
 from goalscope.verdict.identity import stored_description
+from goalscope.verdict.own_environment import planted_goal
 from goalscope.verdict.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
 from goalscope.verdict.playing import inside_record, play
 from goalscope.verdict.rules import RULES, Rule, decide
@@ -190,6 +191,7 @@ def judge(
             described=described(evaluation.plan.models[evaluation.plan.names.index(subject.name)]),
             agent=agent,
             access=tuple(sorted(subject.access)),
+            planted=planted_goal(evaluation.plan.worlds, subject.name),
             look=evaluation.plan.look,
             level=evaluation.level,
             arms=tuple(reports),
@@ -200,7 +202,7 @@ def judge(
             if faults := contradictions(ledger):
                 raise ValueError(f"the verdict on {subject.name} must not contradict itself: {'; '.join(faults)}")
         ledgers.append(ledger)
-    models = [subject.name for subject in evaluation.subjects]
+    models = [ledger.model for ledger in ledgers if ledger.planted is None]
     compared = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)
     return Evaluation(models=tuple(ledgers), differences=compared, origin=_origin(evaluation, runs, arguments))
 

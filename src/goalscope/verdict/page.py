@@ -147,21 +147,21 @@ def same_text(first: str, second: str) -> bool:
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
     """Return the sections of the page of an evaluation, and the groups that are folded below them."""
-    names = [model.model for model in evaluation.models]
+    names = [model.model for model in evaluation.tested]
     evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 
     def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
-        for model, declared in zip(evaluation.models, map(declare, evaluation.models), strict=True):
+        for model, declared in zip(evaluation.tested, map(declare, evaluation.tested), strict=True):
             title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
             yield replace(declared, title=title) if len(names) > 1 else declared
 
     titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
     by_path: dict[Path, tuple[str, ArmRun, str]] = {}  # an arm that looks inside has the run of another one
     for (name, model), run in runs.items():
-        if run.part is None:
+        if run.part is None and model in names:  # of the agents with planted goals, the answers alone are shown
             title = titles[name] if len(names) == 1 else f"{titles[name]}, {model}"
             by_path.setdefault(run.store.path, (title, run, name))
-    claims = [claim for model in evaluation.models for claim in model.claims]
+    claims = [claim for model in evaluation.tested for claim in model.claims]
     groups = [_group(run, title, name, claims) for title, run, name in by_path.values()]
     anchors = {section.anchor for group in groups for section in group.sections}
     notes = sorted({line for _, run, _ in by_path.values() for line in noted_of_answers(run.store)})
@@ -170,6 +170,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             *(side_by_side(evaluation, evidence) if len(names) > 1 else ()),
             *each(partial(_verdict, beside=len(names) > 1)),
             *_episodes(evaluation, runs),
+            *(side_by_side(evaluation, evidence) if len(names) == 1 and evaluation.twins else ()),
             *_pictures(evaluation, runs),
             *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
             *_maps(evaluation, runs),
@@ -222,10 +223,10 @@ def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
 
 def _episodes(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     """Yield a typical episode of each model, its best and its worst."""
-    for ledger in evaluation.models:
+    for ledger in evaluation.tested:
         declared = episodes_of(ledger, runs)
         if declared is not None:
-            several = len(evaluation.models) > 1
+            several = len(evaluation.tested) > 1
             yield replace(declared, title=f"{ledger.model}: {declared.title.lower()}") if several else declared
 
 
@@ -233,7 +234,7 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     """Yield where each model stands between a random and an optimal agent, and towards what it goes in grids."""
     standings, directions = [], []
     elsewhere = False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
-    for style, ledger in enumerate(evaluation.models):
+    for style, ledger in enumerate(evaluation.tested):
         name = ledger.model
         standings += _in_tasks(name, style, runs)
         if ("grids", name) not in runs:
@@ -283,9 +284,9 @@ def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     A probe decodes maps from random networks, too. Where those of the model are not shown to be more readable, its
     pictures would look like a finding.
     """
-    for model in evaluation.models:
+    for model in evaluation.tested:
         run, claim = runs.get(("inside", model.model)), model.claim(MAP_CLAIM)
-        title = "A look inside" if len(evaluation.models) == 1 else f"A look inside {model.model}"
+        title = "A look inside" if len(evaluation.tested) == 1 else f"A look inside {model.model}"
         if run is None or claim is None:
             continue
         if claim.answer != "yes":

@@ -169,27 +169,30 @@ def decide(rule: Rule, data: ArmData) -> list[Claim]:
     else:
         found = attempt("claim", rule.name, lambda: _evidence_of(rule, data), lambda text: Evidence(why=text))
     if isinstance(found, Evidence):
-        return [_claim(rule, found, "")]
-    return [_claim(rule, evidence, group) for group, evidence in found.items()]
+        return [_claim(rule, found, "", data.goal_noun)]
+    return [_claim(rule, evidence, group, data.goal_noun) for group, evidence in found.items()]
 
 
-def _claim(rule: Rule, evidence: Evidence, group: str) -> Claim:
+def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:
+    def worded(text: str) -> str:
+        return text.replace("{names}", evidence.names).replace("{goal}", goal_noun)
+
     threshold = rule.threshold if evidence.threshold is None else evidence.threshold
     answer = answer_of(evidence, threshold)
     says = {"yes": rule.yes, "no": rule.no, "undecided": TEXTS("answers/undecided")}.get(answer)
-    says = says and says.replace("{names}", evidence.names)
-    fields: dict[str, Any] = {name: getattr(rule, name) for name in ("arm", "compared", "validity", "section")}
+    says = says and worded(says)
+    fields: dict[str, Any] = {name: worded(getattr(rule, name)) for name in ("arm", "compared", "validity", "section")}
     if evidence.estimate is not None:
         ends = ("low", "high") if evidence.estimate.has_interval else ()
         for name in ("value", *ends, "confidence", "unit", "clusters", "n", "method", "note"):
             fields[name] = getattr(evidence.estimate, name)
     return Claim(
         name=f"{rule.name}, {group}" if group else rule.name,
-        question=TEXTS("answers/in worlds", question=rule.question, where=group) if group else rule.question,
+        question=_question(rule, worded(rule.question), group),
         answer=answer,
         says=says or TEXTS("answers/untestable", why=evidence.why.rstrip(".")),
         why=evidence.why if says is None else "",
-        quantity=(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
+        quantity=worded(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
         threshold=None if answer == "untestable" and evidence.estimate is None else threshold,
         threshold_rule=evidence.threshold_rule,
         p=evidence.p,
@@ -197,6 +200,13 @@ def _claim(rule: Rule, evidence: Evidence, group: str) -> Claim:
         by_size=evidence.by_size,
         **fields,
     )
+
+
+def _question(rule: Rule, question: str, group: str) -> str:
+    """Return the question, for a group of worlds unless it names what it is about itself."""
+    if not group or "{names}" in rule.question:
+        return question
+    return TEXTS("answers/in worlds", question=question, where=group)
 
 
 def answer_of(evidence: Evidence, threshold: float) -> Answer:

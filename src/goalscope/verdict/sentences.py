@@ -67,15 +67,16 @@ def headline(ledger: ClaimLedger) -> str:
         _, name, answer = key.split("/")
         if answers.get(name) == answer and not (name == TASKS and not findings_by_arm):
             claim = ledger.claim(name)
-            sentences.append(_also(key, claim) if claim is not None else "")
+            sentences.append(_also(key, claim, findings) if claim is not None else "")
     return " ".join(sentences)
 
 
-def _also(key: str, claim: Claim) -> str:
+def _also(key: str, claim: Claim, findings: Sequence[Finding]) -> str:
     """Word what the verdict adds for the answer to a claim; its threshold is the one that was applied."""
+    goal = next((finding.nouns[GOAL] for finding in findings if GOAL in finding.nouns), "the goal")
     threshold = claim.threshold or 0.0
     grids = counted(claim.clusters, "grid")
-    return filled(key, threshold=f"{threshold:g}", percent=percent(threshold), grids=grids)
+    return filled(key, threshold=f"{threshold:g}", percent=percent(threshold), grids=grids, goal=goal)
 
 
 def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:

@@ -20,9 +20,10 @@ def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, s
         fields: further fields of the sentences.
 
     Returns:
-        Field of `goalscope.verdict.rules.Rule` -> text. The field {names} stays, since each answer fills it in.
+        Field of `goalscope.verdict.rules.Rule` -> text. The fields {names} and {goal} stay: each answer fills them in.
     """
-    values = {**fields, "threshold": f"{threshold:g}", "percent": percent(threshold), "names": "{names}"}
+    later = {"names": "{names}", "goal": "{goal}"}
+    values = {**fields, **later, "threshold": f"{threshold:g}", "percent": percent(threshold)}
     return {part: filled(f"claims/{name}/{part}", **values) for part in WORDED}
 
 

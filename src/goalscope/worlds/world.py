@@ -192,6 +192,11 @@ class World(_Reads, ABC):
             rng: the random numbers of the episode, a stream named by world and episode: the only source of chance.
         """
 
+    @property
+    def goal_noun(self) -> str:
+        """The goal of the world as a noun phrase, with the name that its author gave it."""
+        return "the goal"
+
     def begin_episode(self, seed: int, episode_id: str) -> Session:
         """Begin an episode with the random numbers that belong to it.
 

@@ -37,7 +37,7 @@ class EnvironmentAgent(Scripted):
     knows_world: ClassVar[bool] = True
 
     @abstractmethod
-    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
         """Return ``[A]`` the actions of the rule in a state, none where the rule does not apply."""
 
     def probabilities(self, observation: Observation) -> Distribution:
@@ -50,12 +50,28 @@ class EnvironmentAgent(Scripted):
         if not isinstance(world, EnvironmentWorld):
             raise ValueError("a scripted agent of environments must be told its world, got an observation without it")
         offered = world.believed.table.offered[view.number]
-        chosen = self.preferred(world, view.number, observation.step) & offered
+        chosen = self.preferred(world, view.number, observation) & offered
         chosen = chosen if chosen.any() else offered
         return np.asarray(chosen / chosen.sum())
 
     def _choose(self, observation: Observation) -> int:
         return observation.draw(self.probabilities(observation).tolist())
+
+
+def _optimal(
+    world: EnvironmentWorld, target: str, state: int, observation: Observation, horizon: int | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return ``[A]`` the optimal actions towards a goal; with chance they depend on the actions that are left."""
+    sets = world.believed.towards(target).optimal
+    if sets is not None:
+        return np.asarray(sets[state])
+    horizon = horizon or observation.horizon
+    if not horizon:
+        raise ValueError(
+            "where the environment has chance, an optimal agent must be told the horizon: add horizon: N, the steps of "
+            "the study, to the agent"
+        )
+    return np.asarray(world.believed.by_time(horizon, target)[min(observation.step, horizon - 1), state])
 
 
 @agent_kind("environment-optimal")
@@ -64,26 +80,16 @@ class EnvironmentOptimal(EnvironmentAgent):
     """Takes each optimal action with equal probability.
 
     Args:
-        horizon: decisions of an episode, as the study has them; needed with chance, where what is optimal depends on
-            how many are left, and without meaning otherwise.
+        horizon: decisions of an episode that the agent plans for, where they are not those of the study. Used only with
+            chance, where what is optimal depends on how many decisions are left.
     """
 
     kind: ClassVar[str] = "optimal"
     horizon: int | None = field(default=None, metadata={"check": _horizon})
 
-    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
         """Return the optimal set."""
-        solved = world.believed.solved
-        if solved.optimal is not None:
-            optimal: npt.NDArray[np.bool_] = solved.optimal[state]
-            return optimal
-        if self.horizon is None:
-            raise ValueError(
-                "an optimal agent must be told the horizon where the environment has chance: add horizon: N, the steps "
-                "of the study, to the agent"
-            )
-        by_time: npt.NDArray[np.bool_] = world.believed.by_time(self.horizon)[min(step, self.horizon - 1), state]
-        return by_time
+        return _optimal(world, "goal", state, observation, self.horizon)
 
     def _parameters(self) -> dict[str, Any]:
         return {} if self.horizon is None else super()._parameters()
@@ -125,21 +131,39 @@ class EnvironmentWrongGoal(EnvironmentAgent):
     kind: ClassVar[str] = "wrong-goal"
     target: str = ""
 
-    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
-        """Return the actions of the shortest paths to the target; at the target, those that stay there."""
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
+        """Return the optimal actions towards the target; at the target, those that stay there where some do."""
         table = world.believed.table
         if self.target not in table.goals:
             raise ValueError(f"target must be a goal of the world, {', '.join(table.goals)}, got {self.target!r}")
-        if not table.deterministic:
-            raise ValueError("an agent with a wrong goal must be given an environment without chance, got one with it")
         at_target = table.goals[self.target]
-        if at_target[state]:
-            staying: npt.NDArray[np.bool_] = at_target[table.successor[state]]
-            return staying
-        optimal = world.believed.towards(self.target).optimal
-        assert optimal is not None  # no chance
-        chosen: npt.NDArray[np.bool_] = optimal[state]
-        return chosen
+        if table.deterministic and at_target[state]:
+            return np.asarray(at_target[table.successor[state]])
+        return _optimal(world, self.target, state, observation)
+
+
+@agent_kind("environment-state-blind")
+@dataclass(frozen=True)
+class EnvironmentStateBlind(EnvironmentAgent):
+    """Takes each action as often as an optimal agent does on average over all states, whatever the state is."""
+
+    kind: ClassVar[str] = "state-blind"
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the frequencies of the offered actions."""
+        world, view = observation.world, observation.seen(EnvironmentView)
+        assert isinstance(world, EnvironmentWorld)
+        believed = world.believed
+        solved = believed.solved
+        sets = solved.optimal if solved.optimal is not None else believed.by_time(max(1, observation.horizon))[0]
+        deciding = sets.any(axis=1)
+        shares = (sets[deciding] / sets[deciding].sum(axis=1, keepdims=True)).mean(axis=0)
+        weights = np.where(believed.table.offered[view.number], shares, 0.0)
+        return np.asarray(weights / weights.sum()) if weights.sum() > 0 else believed.table.uniform[view.number]
+
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
+        """Return all offered actions; `probabilities` weighs them."""
+        return np.asarray(world.believed.table.offered[state])
 
 
 @agent_kind("environment-greedy")
@@ -149,7 +173,7 @@ class EnvironmentGreedy(EnvironmentAgent):
 
     kind: ClassVar[str] = "greedy"
 
-    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
         """Return the actions with the lowest expected heuristic of the next state."""
         table, heuristic = world.believed.table, getattr(world.believed.environment, "heuristic", None)
         if heuristic is None:

@@ -172,7 +172,7 @@ def _compared_places(paths: Sequence[Path], settings: ComparisonSettings, stage:
     findings = [
         {"evaluation": str(path), "model": model.model, **words}
         for path, evaluation in judged
-        for model in evaluation.models
+        for model in evaluation.tested
         if not settings.agents or model.model in settings.agents
         for words in aims_in_words(model)
     ]

@@ -57,6 +57,7 @@ class AnswerSums:
         region_gain, region_size: ``[G, asked, R]`` gain and size within each of `REGIONS`.
         worlds: ``[K, K]`` number of worlds in which both are defined.
         step_of: ``[K, K]`` number of these worlds in which the second is an intermediate step of the first.
+        begun: ``[K]`` number of worlds in which the event of a hypothesis holds from the beginning.
         undefined: name -> number of worlds in which the hypothesis is undefined.
         left_out: number of steps without an action.
     """
@@ -76,6 +77,7 @@ class AnswerSums:
     region_size: Array
     worlds: Numbers
     step_of: Numbers
+    begun: Numbers
     undefined: Mapping[str, int]
     left_out: int
 
@@ -89,12 +91,14 @@ class Predictions:
         regions: index -> its `regions`.
         events: index -> ``[S]`` states in which its event holds, for intermediate steps of other hypotheses.
         steps: pairs (h, k) of indices such that k is an intermediate step of h.
+        begun: indices of the hypotheses whose event holds from the beginning.
     """
 
     policies: Mapping[int, Array]
     regions: Mapping[int, Mask]
     events: Mapping[int, Mask] = field(default_factory=dict)
     steps: frozenset[tuple[int, int]] = frozenset()
+    begun: frozenset[int] = frozenset()
 
 
 def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked_count: int) -> Predictions:
@@ -124,6 +128,7 @@ def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], ask
         regions=regions_of,
         events={number: events[number] for number in {k for _, k in steps}},
         steps=frozenset(steps),
+        begun=frozenset(number for number, states in events.items() if (states & (world.process.start > 0)).any()),
     )
 
 
@@ -160,6 +165,7 @@ def evidence(
     by_region = {name: np.zeros((count, asked_count, len(REGIONS))) for name in ("region_gain", "region_size")}
     steps, agreement, undefined = np.zeros(count), np.zeros(count), dict.fromkeys(names, 0)
     worlds, step_of = np.zeros((2, size, size), dtype=np.int64)
+    begun = np.zeros(size, dtype=np.int64)
     for answers, often in zip(all_answers, move_frequencies(all_answers), strict=True):
         at = clusters[answers.cluster]
         world_predictions = (predictions or {}).get(answers.world.world.id) or predictions_in(
@@ -176,6 +182,7 @@ def evidence(
         worlds[np.ix_(list(policies), list(policies))] += 1
         for first, second in world_predictions.steps:
             step_of[first, second] += 1
+        begun[list(world_predictions.begun)] += 1
         world_sums = _Sums(answers, policies, silent, aims, world_predictions)
         agreement[at] += world_sums.agreement
         for name, sums in flat.items():
@@ -194,6 +201,7 @@ def evidence(
         agreement=freeze(agreement),
         worlds=freeze(worlds),
         step_of=freeze(step_of),
+        begun=freeze(begun),
         undefined={name: worlds for name, worlds in undefined.items() if worlds},
         left_out=sum(answers.left_out for answers in all_answers),
         **{name: freeze(sums) for name, sums in (flat | square | by_region).items()},

@@ -282,10 +282,9 @@ class _ResampledScores:
         )
 
     def _steps(self, index: int) -> tuple[str, ...]:
-        """Return the intermediate steps of a hypothesis in every world that defines both."""
-        always = (self.answer_sums.step_of[index] > 0) & (
-            self.answer_sums.step_of[index] == self.answer_sums.worlds[index]
-        )
+        """Return the steps to a hypothesis: in every world that defines both and does not begin after the step."""
+        step_of = self.answer_sums.step_of[index]
+        always = (step_of > 0) & (step_of + self.answer_sums.begun >= self.answer_sums.worlds[index])
         return tuple(self.names[other] for other in np.flatnonzero(always & self.bank).tolist())
 
     @cached_property

@@ -37,8 +37,8 @@ class HypothesisTwin(Scripted):
     Args:
         hypothesis: the written form, see `goalscope.goals.hypotheses.parse`.
         lapse: probability of a random action, in [0, 1].
-        horizon: decisions per episode, as in the study. Required if the best action depends on the remaining decisions:
-            for utilities, and in stochastic worlds.
+        horizon: decisions per episode that the agent plans for, where they are not those of the study. Used only if the
+            best action depends on the remaining decisions: for utilities, and in stochastic worlds.
     """
 
     kind: ClassVar[str] = "hypothesis"
@@ -77,8 +77,9 @@ class HypothesisTwin(Scripted):
         world = observation.world
         if world is None:
             raise ValueError("a twin needs observations that contain their world, got one without")
-        finite, solved = _solved(self.hypothesis, _ById(world.id, world), self.horizon)
-        if len(solved.policy) > 1 and self.horizon is None and world.horizon is None:
+        horizon = self.horizon or observation.horizon or None
+        finite, solved = _solved(self.hypothesis, _ById(world.id, world), horizon)
+        if len(solved.policy) > 1 and horizon is None and world.horizon is None:
             raise ValueError(
                 f"a twin of {self.hypothesis} needs the horizon, because its best actions depend on it: add "
                 "horizon: N (the steps of the study) to the agent"

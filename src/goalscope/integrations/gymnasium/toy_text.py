@@ -1,6 +1,7 @@
 """Gymnasium's environments with a public table of transitions ``P``: the toy text worlds, stochastic or not."""
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,10 +9,13 @@ import numpy as np
 
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
-from goalscope._ground.own import load_module
+from goalscope._ground.own import consent, load_module
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.environments.environment import Observed, StatePlayer, environment_kind
+from goalscope.worlds.environments.named import parameters_of
 from goalscope.worlds.grid import OPEN
+
+_ID = re.compile(r"(?:([A-Za-z_][\w.]*):)?([\w./-]+-v\d+)(?::(.*))?", re.DOTALL)
 
 OVER, LOST = -1, -2
 """States after the end of an episode: at the goal, or anywhere else."""
@@ -78,6 +82,43 @@ class ToyText:
     def __init__(self, name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> None:
         self._name, self._options, self._modules = name, dict(options or {}), tuple(modules)
         self._read(make(name, self._options, self._modules))
+
+    @classmethod
+    def named(cls, text: str) -> tuple[str, dict[str, Any]] | None:
+        """Return the source and the parameters of an environment by its id: one with a table, or a level of MiniGrid.
+
+        Args:
+            text: the id, as in ``FrozenLake-v1``; before it a module that registers it, as in ``my_levels:Room-v0``;
+                after it arguments of `gymnasium.make`, as in ``FrozenLake-v1:is_slippery=false``. For a level of
+                MiniGrid they are the parameters ``seed``, ``form`` and ``array``. None for a text of another form.
+
+        Raises:
+            ValueError: Gymnasium does not know the id, or the environment has neither a table nor a grid of MiniGrid.
+            ImportError: Gymnasium or MiniGrid is missing.
+        """
+        match = _ID.fullmatch(text)
+        if match is None:
+            return None
+        module, name, options = match[1], match[2], parameters_of(match[3], text)
+        modules = {"modules": [module]} if module else {}
+        consent(modules)
+        if name.startswith(("MiniGrid-", "BabyAI-")):
+            try:
+                import minigrid  # noqa: F401 - importing registers the levels
+            except ImportError as error:
+                raise lacking("levels of MiniGrid need minigrid", "minigrid", error) from error
+        of_level = {key: options.pop(key) for key in ("seed", "form", "array") if key in options}
+        real = make(name, options, modules.get("modules", ())).unwrapped
+        if hasattr(real, "P"):
+            return "gymnasium", {"name": name, **({"options": options} if options else {}), **of_level, **modules}
+        if any(base.__name__ == "MiniGridEnv" for base in type(real).__mro__):
+            return "minigrid", {"level": name, **of_level, **modules}
+        raise ValueError(
+            f"{name} must show its transitions as a table P or be a level of MiniGrid, but {type(real).__name__} is "
+            "neither: describe it by a class with the methods of goalscope.environments.Environment "
+            "(docs/environments.md, One of your own), or derive one from goalscope.environments.StateCopy where its "
+            "state can be read and written"
+        )
 
     def _read(self, real: Any) -> None:
         self._real, name = real, self._name

@@ -52,6 +52,7 @@ class Environment(Protocol[S]):
 
     * ``admissible(state) -> Sequence[int]``: the actions offered there; any other changes nothing.
     * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may have, by name.
+    * ``goal_name: str``: what the goal is called in sentences, such as "deliver the crate".
     * ``utility(state, action, next) -> float``: the reward of one step.
     * ``drawing(state) -> goalscope.worlds.drawing.Drawing``: a picture of a state, for viewers.
     * ``heuristic(state) -> float``: an estimate of the distance to the goal, for the greedy agent.
@@ -144,6 +145,21 @@ def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool
                 f"a further goal of an environment must have a name without commas that is not 'goal', got {name!r}"
             )
     return {"goal": environment.goal, **further}
+
+
+def goal_name_of(environment: Environment[Any]) -> str:
+    """Return what the author calls the goal: the attribute ``goal_name``, or "" where there is none.
+
+    Raises:
+        ValueError: the attribute is not one short line of text.
+    """
+    name = getattr(environment, "goal_name", "")
+    if not isinstance(name, str) or len(name) > 80 or not (name == "" or name.isprintable()):
+        raise ValueError(
+            f"goal_name of an environment must be one line of at most 80 characters, such as 'deliver the crate', got "
+            f"{name!r:.100}"
+        )
+    return name
 
 
 def admissible_actions(environment: Environment[Any], state: Any) -> npt.NDArray[np.bool_]:

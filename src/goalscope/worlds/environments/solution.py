@@ -24,6 +24,13 @@ Array = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
 
 
+_MOST_DECISIONS = 20_000
+"""Number of decisions after which the search for the expected steps stops."""
+
+_SETTLED = 1e-6
+"""The expected steps are found once a further decision changes them by less than this."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SolvedTable:
     """An enumerated environment with its exact solution towards one of its goals.
@@ -48,6 +55,30 @@ class SolvedTable:
         if self.distance is None or len(begin) > 1:
             return -1
         return int(self.distance[begin[0]])
+
+    @cached_property
+    def expected_steps(self) -> float:
+        """Mean steps to the goal of an agent that arrives as often as possible, and then as early as possible.
+
+        The mean is over the episodes in which this agent arrives, without any limit of time; infinite if it never
+        arrives. With k decisions, the value of a state grows by ``V_k - V_{k-1}``, which tends to the chance p of
+        arriving, and ``k p - V_k`` tends to p times the mean number of steps.
+        """
+        start, goal = self.table.start, self.table.goals[self.target].astype(np.float64)
+        if self.distance is not None:
+            arriving = np.where(self.distance >= 0, start, 0.0)
+            return float(arriving @ self.distance / arriving.sum()) if arriving.sum() > 0 else np.inf
+        if not (self.table.leading_to(self.table.goals[self.target]) & (start > 0)).any():
+            return np.inf
+        transitions = self.table.mdp(goal, 1).transitions
+        value, growth, offered = np.zeros(len(start)), np.inf, self.table.offered
+        for decisions in range(1, _MOST_DECISIONS + 1):
+            after = np.where(offered, (transitions @ value).reshape(offered.shape), -np.inf).max(axis=1)
+            last, value = value, goal + after
+            before, growth = growth, float(start @ (value - last))
+            if growth > 0 and abs(growth - before) * decisions < _SETTLED:
+                break
+        return float(decisions - 1 - (start @ last) / growth)
 
     def optimal_by_time(self, horizon: int) -> Sets:
         """Return ``[n, S, A]`` bool, the optimal set of each decision of a horizon of n.

@@ -90,6 +90,15 @@ class StateTable(Generic[S]):
         successors[self.triples[:, 0], self.triples[:, 1]] = self.triples[:, 2]
         return freeze(successors)
 
+    def leading_to(self, targets: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return ``[S]`` whether some actions can lead from a state to one of the target states ``[S]``."""
+        found = targets.copy()
+        while True:
+            before = found[self.triples[:, 2]] & ~found[self.triples[:, 0]]
+            if not before.any():
+                return found
+            found[self.triples[before, 0]] = True
+
     def outcomes(self, state: int, action: int) -> slice:
         """Return where the transitions of a state and action stand among the N; an empty slice where it stays."""
         row = state * len(self.actions) + action

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
@@ -13,7 +13,7 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import consent
 from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
-from goalscope.worlds.environments.environment import Environment, Observed, build
+from goalscope.worlds.environments.environment import Environment, Observed, build, goal_name_of
 from goalscope.worlds.environments.playback import PlayBack, play_back
 from goalscope.worlds.environments.solution import SolvedTable, solve_table
 from goalscope.worlds.environments.table import LIMIT, StateTable, enumerate_states
@@ -57,15 +57,15 @@ class EnvironmentView(View):
         return self.possible
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Believed:
     """An environment that was enumerated, solved and played back."""
 
     environment: Environment[Any]
     solved: SolvedTable
     played: PlayBack
-    _towards: dict[str, SolvedTable] = field(default_factory=dict, init=False, repr=False)
-    _by_time: dict[int, Sets] = field(default_factory=dict, init=False, repr=False)
+    _towards: dict[str, SolvedTable] = field(default_factory=dict, repr=False)
+    _by_time: dict[tuple[int, str], Sets] = field(default_factory=dict, repr=False)
 
     @property
     def table(self) -> StateTable[Any]:
@@ -75,14 +75,38 @@ class Believed:
     def towards(self, target: str) -> SolvedTable:
         """Return the solution for one of its goals, computed once."""
         if target not in self._towards:
-            self._towards[target] = solve_table(self.table, target)
+            self._towards[target] = self.solved if target == self.solved.target else solve_table(self.table, target)
         return self._towards[target]
 
-    def by_time(self, horizon: int) -> Sets:
-        """Return `SolvedTable.optimal_by_time` of a horizon, computed once."""
-        if horizon not in self._by_time:
-            self._by_time[horizon] = self.solved.optimal_by_time(horizon)
-        return self._by_time[horizon]
+    def by_time(self, horizon: int, target: str = "goal") -> Sets:
+        """Return `SolvedTable.optimal_by_time` of a horizon, towards one of its goals, computed once."""
+        if (horizon, target) not in self._by_time:
+            self._by_time[horizon, target] = self.towards(target).optimal_by_time(horizon)
+        return self._by_time[horizon, target]
+
+    @cached_property
+    def starts(self) -> Numbers:
+        """``[N]`` numbers of the states from which an episode can begin: not over, and the goal can be reached."""
+        table = self.table
+        return np.flatnonzero(table.leading_to(table.goal) & ~table.goal & ~table.done)
+
+    def starting_at(self, state: int) -> "Believed":
+        """Return the same environment with another first state, given by its number in the table.
+
+        Raises:
+            ValueError: the goal cannot be reached from that state, or the search for states was bounded.
+        """
+        if self.table.bound is not None:
+            raise ValueError("other first states need all states of the environment: leave depth out")
+        if state not in self.starts:
+            raise ValueError(
+                f"an episode must begin in a state from which the goal can be reached, but state {state} of the "
+                f"{len(self.table.states)} states is none: leave start out"
+            )
+        start = np.zeros(len(self.table.states))
+        start[state] = 1.0
+        # What is optimal does not depend on where an episode begins, so solutions stay shared.
+        return replace(self, solved=replace(self.solved, table=replace(self.table, start=start)))
 
 
 def believe(make: Callable[[], Environment[Any]], limit: int = LIMIT, depth: int | None = None) -> Believed:
@@ -173,6 +197,11 @@ class EnvironmentOracle:
         """Fewest steps from the start to the goal; -1 without a path, or where starts differ."""
         return self.solved.length
 
+    @property
+    def expected_steps(self) -> float:
+        """Fewest steps to the goal; where episodes begin in several states, their mean."""
+        return self.solved.expected_steps
+
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
         """Return the optimal sets ``[N, A]`` and the steps to the goal ``[N]`` of states ``[N, D]``."""
         assert self.solved.optimal is not None and self.solved.distance is not None  # deterministic, see `oracle`
@@ -190,6 +219,11 @@ class ChanceOracle:
     def length(self) -> int:
         """No length: -1."""
         return -1
+
+    @property
+    def expected_steps(self) -> float:
+        """Mean number of steps of an optimal agent, see `SolvedTable.expected_steps`."""
+        return self.believed.solved.expected_steps
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
         """Raise a ValueError: optimal actions depend on the decisions left, see `look_up_left`."""
@@ -225,6 +259,8 @@ class EnvironmentWorld(World):
         parameters: keyword arguments of the environment.
         description: its description when the study was made; a different one later raises an error.
         limit, depth: see `enumerate_states`.
+        start: number of the state in which episodes begin, None for the environment's own beginning.
+        goal_name: what its author calls its goal, "" where it has no attribute ``goal_name``.
         cluster, tags: as in `World`.
     """
 
@@ -237,6 +273,13 @@ class EnvironmentWorld(World):
     description: Mapping[str, Any] = field(default_factory=dict)
     limit: int = LIMIT
     depth: int | None = None
+    start: int | None = None
+    goal_name: str = ""
+
+    @property
+    def goal_noun(self) -> str:
+        """The goal as a noun phrase, with its name where the author gave it one."""
+        return f"the goal “{self.goal_name}”" if self.goal_name else "the goal"
 
     @classmethod
     def make(
@@ -263,9 +306,15 @@ class EnvironmentWorld(World):
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
         """Return the world of an environment like `make`; nothing follows from its name, see `goalscope.own`."""
-        described = json.loads(canonical_json(dict(build(source, parameters).describe())))
+        environment = build(source, parameters)
         return cls(
-            source=source, parameters=parameters, description=described, limit=limit, depth=depth, tags=tags or {}
+            source=source,
+            parameters=parameters,
+            description=json.loads(canonical_json(dict(environment.describe()))),
+            limit=limit,
+            depth=depth,
+            tags=tags or {},
+            goal_name=goal_name_of(environment),
         )
 
     @cached_property
@@ -284,7 +333,7 @@ class EnvironmentWorld(World):
                 f"{canonical_json(dict(self.description))[:300]}, but describes itself as {now[:300]}: restore it, or "
                 "make a new run"
             )
-        return believed
+        return believed if self.start is None else believed.starting_at(self.start)
 
     def __getstate__(self) -> dict[str, Any]:
         # Without cached environments, which need not be picklable.
@@ -302,12 +351,16 @@ class EnvironmentWorld(World):
             "description": dict(self.description),
             "limit": self.limit,
             "depth": self.depth,
+            **({} if self.start is None else {"start": self.start}),
+            **({"goal_name": self.goal_name} if self.goal_name else {}),
         }
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from its plain values; nothing is imported or made."""
         kinds = {"source": str, "parameters": Mapping, "description": Mapping, "limit": int, "depth": int | None}
+        later = {"start": int, "goal_name": str}
+        kinds |= {name: kind for name, kind in later.items() if isinstance(plain, Mapping) and name in plain}
         plain = read_plain(plain, "a stored environment", **kinds)
         return cls(**plain, cluster=cluster, tags=tags or {})
 

@@ -1,0 +1,193 @@
+"""What an evaluation asks in an environment that the user names: its worlds, its horizon, agents with known goals."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope._ground import registry
+from goalscope._ground.own import is_own, load_own
+from goalscope._ground.progress import TALLY
+from goalscope._ground.words import counted, listed
+from goalscope._ground.yaml_text import write_yaml
+from goalscope.goals.finding import Finding
+from goalscope.goals.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses.steps import steps_in
+from goalscope.report.page import write_page
+from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.claims import ClaimLedger, Evaluation
+from goalscope.verdict.plan import EvaluationRun
+from goalscope.verdict.subject import Subject, subject_of_entry
+from goalscope.verdict.texts import TEXTS
+from goalscope.worlds.environments.named import environment_name, named_environment
+from goalscope.worlds.environments.world import EnvironmentWorld
+
+STUDY: Final = "study.yaml"
+"""Name of the file with a study that plays the same agents in the same worlds."""
+
+MOST_WORLDS: Final = 24
+"""Number of worlds of an environment, unless it is large."""
+
+_FEWEST_WORLDS: Final = 8
+_MOST_STATES: Final = 100_000  # of all worlds together, above which there are fewer worlds
+
+_FACTOR: Final = 1.5
+_FACTOR_WITH_CHANCE: Final = 2.0
+"""Horizon as a multiple of the shortest path; with chance, of the steps that an optimal agent takes on average."""
+
+
+def environment_settings(environment: str) -> dict[str, Any]:
+    """Return what an evaluation keeps of an environment that the user names; it is enumerated and checked here.
+
+    An environment whose class takes a seed that changes what happens in it gives a world for each seed. Any other gives
+    a world for each of several states in which an episode can begin.
+
+    Args:
+        environment: see `goalscope.worlds.environments.named.named_environment`.
+
+    Returns:
+        The settings of `goalscope.verdict.arms.given_arm`: name, worlds, horizon, answers for each step, and under
+        ``twins`` the agents with known goals, each with the name of the goal that it pursues ("" for none).
+
+    Raises:
+        ValueError: it is no environment, or its goal cannot be reached from any state.
+        ImportError: a package is missing; the message names the extra.
+    """
+    source, parameters = named_environment(environment)
+    name = environment_name(source, parameters)
+    TALLY.tell(f"{name}: listing its states")
+    first = EnvironmentWorld.make(source, parameters)
+    table = first.believed.table
+    count = int(np.clip(_MOST_STATES // len(table.states), _FEWEST_WORLDS, MOST_WORLDS))
+    entry: dict[str, Any] = {"kind": source} if is_own(source) else {"kind": "environment", "source": source}
+    entry |= {"name": name, "parameters": [parameters]}
+    seeds = _seeds(source, parameters, count) if _takes_seed(source) and "seed" not in parameters else []
+    if seeds:
+        entry["seeds"] = seeds
+    else:
+        if not len(first.believed.starts):
+            raise ValueError(
+                f"the goal of {name} must be reached from some state, but no state leads to it: check goal()"
+            )
+        entry["starts"] = min(count, len(first.believed.starts))
+    chance = not table.deterministic
+    factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
+    worlds = counted(len(seeds), "world") if seeds else f"{counted(entry['starts'], 'world')}, a first state each"
+    horizon = f"{factor:g} times {'the steps of an optimal agent on average' if chance else 'the shortest path'}"
+    TALLY.tell(
+        f"{name}: {counted(len(table.states), 'state')}, {counted(len(table.actions), 'action')}, "
+        f"{'with' if chance else 'without'} chance; {worlds}; an episode ends after {horizon}"
+    )
+    return {
+        "name": name,
+        "worlds": [entry],
+        "horizon": {"factor": factor},
+        "answers": 2,
+        "twins": _twins(first),
+    }
+
+
+def _takes_seed(source: str) -> bool:
+    """Return whether the class or function that makes an environment takes a parameter ``seed``."""
+    make = load_own(source, (), "an environment") if is_own(source) else registry.resolve("environment", source)
+    return "seed" in inspect.signature(make).parameters
+
+
+def _seeds(source: str, parameters: Mapping[str, Any], count: int) -> list[int]:
+    """Return seeds whose worlds can be solved; [] if the seed does not change what happens in the environment."""
+    seeds, tables = list[int](), set[bytes]()
+    for seed in range(1, 2 * count + 1):
+        believed = EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed
+        tables.add(believed.table.triples.tobytes() + believed.table.goal.tobytes() + believed.table.start.tobytes())
+        if seed == 3 and len(tables) == 1:
+            return []
+        if np.isfinite(believed.solved.expected_steps):
+            seeds.append(seed)
+        if len(seeds) == count:
+            break
+    return seeds
+
+
+def _twins(world: EnvironmentWorld) -> dict[str, dict[str, Any]]:
+    """Return agents with known goals: name -> the entry of a study, and under ``pursues`` the goal."""
+    twins: dict[str, dict[str, Any]] = {
+        "optimal twin": {"kind": "environment-optimal", "pursues": "goal"},
+        "random twin": {"kind": "random", "pursues": ""},
+        "state-blind twin": {"kind": "environment-state-blind", "pursues": ""},
+    }
+    target = _other_goal(world)
+    if target:
+        twins[f"wrong-goal twin ({target})"] = {"kind": "environment-wrong-goal", "target": target, "pursues": target}
+    return twins
+
+
+def _other_goal(world: EnvironmentWorld) -> str:
+    """Return the first further goal that can be reached and is no step on every way to the goal; "" for none."""
+    process, table = world.process(), world.believed.table
+    finite = FiniteWorld(world=world, process=process, horizon=1)
+    names = list(table.goals)
+    masks = dict(enumerate(table.goals.values()))
+    steps = {
+        step
+        for goal, step in steps_in(finite, masks, {number: masks[number] for number in masks if number})
+        if goal == 0
+    }
+    for number, name in enumerate(names):
+        if number and number not in steps and (table.goals[name] & finite.reached & ~table.goal).any():
+            return name
+    return ""
+
+
+def twin_subjects(settings: Mapping[str, Any], subjects: list[Subject]) -> list[Subject]:
+    """Return the agents with known goals that are evaluated beside some models; none that is one of these already."""
+    mine = {(subject.kind, tuple(sorted(map(str, subject.parameters.items())))) for subject in subjects}
+    twins = list[Subject]()
+    for name, entry in settings.get("twins", {}).items():
+        plain = {key: value for key, value in entry.items() if key != "pursues"}
+        parameters = {key: value for key, value in plain.items() if key != "kind"}
+        if (plain["kind"], tuple(sorted(map(str, parameters.items())))) not in mine:
+            twins.append(subject_of_entry({**plain, "name": name}))
+    return twins
+
+
+def write_study(evaluation: EvaluationRun) -> None:
+    """Write the study that plays the same agents in the same worlds again, where the user named the environment."""
+    plan = evaluation.plan
+    if plan.worlds is None or "twins" not in plan.worlds or GIVEN not in plan.sizes:
+        return
+    (arm,) = evaluation.arms
+    study = arm.make([subject for subject in evaluation.subjects if subject.logs is None], plan.sizes[GIVEN], plan.seed)
+    write_page(evaluation.directory / STUDY, write_yaml(study.dump(), sort_keys=False))
+
+
+def planted_goal(settings: Mapping[str, Any] | None, name: str) -> str | None:
+    """Return the goal that an agent of an evaluation pursues by construction: "" for none, None if it is no twin."""
+    twins = (settings or {}).get("twins", {})
+    return twins[name]["pursues"] if name in twins else None
+
+
+def twin_sentences(evaluation: Evaluation) -> list[str]:
+    """Return what the verdict made of the agents with known goals: all as planted, or which of them it got wrong."""
+    judged = [(ledger, finding) for ledger in evaluation.twins if (finding := _finding(ledger)) is not None]
+    if not judged:
+        return []
+    by_outcome: dict[str, list[str]] = {"right": [], "open": [], "wrong": []}
+    for ledger, finding in judged:
+        by_outcome[_outcome(finding, ledger.planted or "")].append(ledger.model)
+    keys = [key for key, names in by_outcome.items() if names]
+    return [TEXTS(f"twins/{key}", names=listed(by_outcome[key])) for key in keys]
+
+
+def _finding(ledger: ClaimLedger) -> Finding | None:
+    findings = ledger.found_in(GIVEN)
+    return findings[0] if len(findings) == 1 else None
+
+
+def _outcome(finding: Finding, planted: str) -> str:
+    """Return whether a finding on an agent with a known goal is right, open, or wrong."""
+    if finding.answer in ("undecided", "untestable"):
+        return "open"
+    if not planted:
+        return "right" if finding.answer == "no" else "wrong"
+    return "right" if finding.answer == "yes" and planted in finding.names else "wrong"

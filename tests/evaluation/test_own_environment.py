@@ -1,0 +1,225 @@
+"""An environment that the user names becomes a verdict: worlds, horizon, planted agents, names, and its study."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from command_line import call
+from goalscope._ground.own import allowed
+from goalscope._ground.yaml_text import read_yaml_text
+from goalscope.environments import believe
+from goalscope.runs import Store, Study, content_hash
+from goalscope.verdict import Evaluation, judging
+from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
+from goalscope.verdict.texts import TEXTS
+from goalscope.worlds.environments.named import named_environment
+from goalscope.worlds.environments.world import EnvironmentWorld
+
+MODULE = Path(__file__).parents[1] / "environments" / "warehouse.py"
+GOAL = "deliver the crate"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with the module of a slippery warehouse, and the evaluation of an agent in it."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copy(MODULE, folder / "warehouse.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        agent = "environment-epsilon-greedy:epsilon=0.2"
+        call("evaluate", agent, "--env", "warehouse:Warehouse", "--quick", "--out", folder / "judged")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def judged(place: Path) -> Evaluation:
+    return Evaluation.read(place / "judged" / judging.LEDGER)
+
+
+def test_a_verdict_in_a_world_with_chance_names_the_goal_by_its_own_name(judged: Evaluation) -> None:
+    (tested,) = judged.tested
+    (finding,) = tested.found_in(GIVEN)
+    assert (finding.answer, finding.reason, finding.names) == ("yes", "named", ("goal",))
+    assert GOAL in finding.nouns["goal"]
+    directed = tested.claim("is directed at the goal of given worlds")
+    assert directed is not None and directed.answer == "yes" and GOAL in directed.question and GOAL in directed.says
+
+
+def test_what_every_way_passes_is_called_a_step_and_no_rival(judged: Evaluation) -> None:
+    (finding,) = judged.tested[0].found_in(GIVEN)
+    assert finding.steps == ("crate lifted",)
+
+
+def test_agents_with_planted_goals_are_judged_beside_it(judged: Evaluation) -> None:
+    answers = {}
+    for ledger in judged.twins:
+        (finding,) = ledger.found_in(GIVEN)
+        answers[ledger.planted] = (finding.answer, finding.names) if ledger.planted else finding.answer
+    assert answers == {"goal": ("yes", ("goal",)), "office": ("yes", ("office",)), "": "no"}
+    assert len(judged.twins) == 4
+    names = [ledger.model for ledger in judged.twins]
+    (sentence,) = twin_sentences(judged)
+    assert sentence == TEXTS("twins/right", names=f"{', '.join(names[:-1])} and {names[-1]}")
+
+
+def test_a_wrong_verdict_on_a_planted_agent_is_stated(judged: Evaluation) -> None:
+    last = judged.models[-1].model_copy(update={"planted": "charger"})
+    changed = judged.model_copy(update={"models": (*judged.models[:-1], last)})
+    assert twin_sentences(changed)[-1] == TEXTS("twins/wrong", names=last.model)
+
+
+def test_the_page_shows_one_verdict_and_the_planted_agents_in_a_table(place: Path) -> None:
+    page = (place / "judged" / judging.PAGE).read_text(encoding="utf-8")
+    assert page.count('id="verdict"') == 1 and page.count('id="matrix"') == 1
+    assert TEXTS("twins/title") in page and GOAL in page
+
+
+def test_the_written_study_plays_the_same_episodes(place: Path) -> None:
+    study = Study.parse(read_yaml_text((place / "judged" / STUDY).read_text(encoding="utf-8"), STUDY))
+    assert study.answers == 2 and len(study.agents()) == 5
+    call("run", place / "judged" / STUDY, "--out", place / "again")
+    with Store(place / "again") as store, Store(place / "judged" / "arms" / GIVEN) as first:
+        played = {episode.id: [step.action for step in episode.steps] for episode in store.episodes()}
+        before = {episode.id: [step.action for step in episode.steps] for episode in first.episodes()}
+    assert before and before.items() <= played.items()
+
+
+def test_the_same_command_goes_on_and_repeats_nothing(place: Path) -> None:
+    with Store(place / "judged" / "arms" / GIVEN) as store:
+        before = content_hash(store, derived=False)
+    again = ("evaluate", "environment-epsilon-greedy:epsilon=0.2", "--env", "warehouse:Warehouse", "--quick")
+    call(*again, "--out", place / "judged")
+    with Store(place / "judged" / "arms" / GIVEN) as store:
+        assert content_hash(store, derived=False) == before
+
+
+def test_first_states_are_different_states_from_which_the_goal_can_be_reached(place: Path) -> None:
+    entry = {"kind": "warehouse:Warehouse", "starts": 12}
+    with allowed():
+        study = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}], "horizon": {"factor": 2.0}, "seed": 3})
+        worlds: list[Any] = study.worlds()
+        assert len({world.id for world in worlds}) == len({world.cluster_id for world in worlds}) == 12
+        believed = worlds[0].believed
+        assert worlds[0].start == believed.table.index[1, 4, False]  # the environment's own beginning comes first
+        for world in worlds:
+            assert not believed.table.done[world.start]
+            assert type(world).from_plain(world.to_plain()).start == world.start
+            session = world.begin(np.random.default_rng(0))
+            assert session.state == (world.start,)
+        more = Study.parse({**study.dump(), "worlds": [{**entry, "starts": 1000}]}).worlds()
+    assert len(more) == len(believed.starts) < 1000 and {world.id for world in worlds} <= {world.id for world in more}
+
+
+class Slope:
+    """A row of cells in which each move succeeds with a given chance; a wrong turn ends at the bottom."""
+
+    actions = ("up", "rest", "jump")
+
+    def __init__(self, cells: int, chance: float, fall: float = 0.0) -> None:
+        self.cells, self.chance, self.fall = cells, chance, fall
+
+    def initial(self) -> dict[int, float]:
+        return {0: 1.0}
+
+    def step(self, state: int, action: int) -> dict[int, float]:
+        if action == 1:
+            return {state: 1.0}
+        if action == 2:
+            return {-1: 1.0}
+        outcomes = {state + 1: self.chance, state: 1 - self.chance - self.fall, -1: self.fall}
+        return {following: chance for following, chance in outcomes.items() if chance > 0}
+
+    def done(self, state: int) -> bool:
+        return state in (-1, self.cells)
+
+    def goal(self, state: int) -> bool:
+        return state == self.cells
+
+    def observe(self, state: int) -> Any:
+        from goalscope.environments import Observed
+
+        return Observed(text=f"cell {state}")
+
+    def describe(self) -> dict[str, Any]:
+        return {"cells": self.cells, "chance": self.chance, "fall": self.fall}
+
+
+@pytest.mark.parametrize(("cells", "chance", "fall"), [(1, 0.5, 0.0), (4, 0.8, 0.0), (3, 0.6, 0.1), (2, 1.0, 0.0)])
+def test_expected_steps_are_those_of_waiting_times(cells: int, chance: float, fall: float) -> None:
+    # Each cell is left upwards with the chance c and downwards with the chance f, so the steps in a cell are geometric
+    # with 1 / (c + f) on average, and independent of the direction.
+    solved = believe(lambda: Slope(cells, chance, fall)).solved
+    assert solved.expected_steps == pytest.approx(cells / (chance + fall), rel=1e-4)
+
+
+def test_expected_steps_agree_with_simulated_episodes(place: Path) -> None:
+    with allowed():
+        world = EnvironmentWorld.make("warehouse:Warehouse", {"slip": 0.35})
+        believed, rng = world.believed, np.random.default_rng(5)
+        sets, lengths = believed.by_time(400), []
+        for _ in range(400):
+            session = world.begin(rng)
+            step = 0
+            while not session.done:
+                step, best = step + 1, np.flatnonzero(sets[0, session.state[0]])
+                session.step(int(rng.choice(best)))
+            lengths.append(step)
+    error = 4 * np.std(lengths) / np.sqrt(len(lengths))
+    assert abs(np.mean(lengths) - believed.solved.expected_steps) < error
+
+
+def test_environments_are_named_in_each_form(place: Path) -> None:
+    assert named_environment("warehouse:Warehouse:slip=0.1,row=2") == (
+        "warehouse:Warehouse",
+        {"slip": 0.1, "row": 2},
+    )
+    assert named_environment("textworld:rooms=2,objects=3,quest_length=2")[0] == "textworld"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense", "module:Class"),
+        ("warehouse:Warehouse:slip", "slip"),
+        ("warehouse:Warehouse:slip=0.1,slip=0.2", "slip"),
+        ("warehouse:Office", "Office"),
+        ("warehouse:Warehouse:slope=3", "slope"),
+        ("nowhere:Warehouse", "nowhere"),
+    ],
+)
+def test_what_is_no_environment_is_refused_by_name(place: Path, text: str, words: str) -> None:
+    printed = call("evaluate", "random", "--env", text, "--quick", "--out", place / "refused", status=2)
+    assert words in printed and "Traceback" not in printed
+    assert not (place / "refused").exists()
+
+
+def test_given_worlds_and_a_named_environment_exclude_each_other(place: Path) -> None:
+    words = ("--env", "warehouse:Warehouse", "--worlds", "toy-text", "--quick", "--out", place / "both")
+    assert "--env" in call("evaluate", "random", *words, status=2)
+
+
+def test_seeds_make_worlds_where_they_change_what_happens(place: Path) -> None:
+    text = """
+from goalscope._ground.rng import stream
+from warehouse import Warehouse
+
+class Seeded(Warehouse):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(row=seed % 4, col=4)
+
+    def describe(self):
+        return super().describe()
+
+class Ignoring(Warehouse):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+"""
+    (place / "seeded.py").write_text(text, encoding="utf-8")
+    with allowed():
+        assert "seeds" in environment_settings("seeded:Seeded")["worlds"][0]
+        assert "starts" in environment_settings("seeded:Ignoring")["worlds"][0]
