@@ -1,6 +1,6 @@
 """All states of an environment and what every action does in each: breadth-first from where episodes begin."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -183,7 +183,13 @@ class _Search(Generic[S]):
         return self.index[state]
 
 
-def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: int | None = None) -> StateTable[S]:
+def enumerate_states(
+    environment: Environment[S],
+    limit: int = LIMIT,
+    *,
+    depth: int | None = None,
+    found: Callable[[int], None] | None = None,
+) -> StateTable[S]:
     """Enumerate all states that episodes can come to, breadth-first.
 
     Args:
@@ -191,6 +197,7 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
         limit: maximum number of states, >= 1.
         depth: steps from the beginning up to which is searched, None for all. What is computed for a horizon of at
             most this many decisions is exact; `solve_table` tells which optimal sets are.
+        found: called with the number of states found, again and again during the search.
 
     Raises:
         ValueError: more states than ``limit``; what the environment returns is no distribution, or no state can be
@@ -217,6 +224,8 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
             for action in np.flatnonzero(offered[-1]).tolist():
                 _expand(search, index, action, actions)
         index += 1
+        if found is not None:
+            found(len(search.states))
     note_rounding("the chances that initial() and step() return", search.rounded)
     start = np.zeros(len(search.states))
     for number, chance in beginning:
