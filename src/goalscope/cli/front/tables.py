@@ -24,12 +24,12 @@ def table(
 ) -> Believed:
     """Write an environment to a file as a finite decision process: plain arrays, for other tools and for goalscope.
 
-    All states are enumerated, and the result is compared with episodes that are played in the environment itself.
+    All states are enumerated, and the result is compared with episodes that are played in the environment itself. In
+    Python, ``env`` may also be a class or function that makes the environment.
 
     Args:
         env (ENV): module:Class of a file in the working directory (parameters follow as :key=value,...), a registered
-            kind of environments with its parameters, the id of a Gymnasium environment, or a file that this command
-            wrote. In Python also a function that makes the environment.
+            kind of environments with its parameters, the id of a Gymnasium environment, or a file of arrays.
         out (FILE): the .npz file to write.
         limit: maximum number of states.
 

@@ -269,6 +269,7 @@ def integers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 def _start(start: npt.NDArray[Any], states: int) -> Array:
     if start.ndim:
+        check_shape("start", start, "S", {"S": states})
         return start
     number = integer("start", start)
     if not 0 <= number < states:
