@@ -13,7 +13,8 @@ from goalscope.worlds.environments.world import Believed
 def show_table(believed: Believed, *, out: Path) -> None:
     """Write an environment as a table of states, actions, transitions and goals, for other tools and for goalscope.
 
-    NumPy reads the file without goalscope. `goalscope evaluate --env`, studies and `goalscope meg` read it, too.
+    NumPy reads the file without goalscope. Studies, `goalscope meg`, and --worlds of `separate` and `design` read it,
+    too.
 
     Examples:
         goalscope table world.npz --out copy.npz
