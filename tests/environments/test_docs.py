@@ -69,7 +69,7 @@ def test_the_search_of_the_page_counts_down_to_the_goal(capsys: pytest.CaptureFi
 def block(word: str) -> str:
     """Return the only block of Python of the page that has a word."""
     (code,) = (code for code in PYTHON if word in code)
-    return code
+    return str(code)
 
 
 def test_the_tables_of_the_page_are_read_by_others_and_back(

@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(content: dict[str, Any], name: str = "world.npz") -> str:
-    np.savez(name, **{key: np.asarray(value) for key, value in content.items()})
+    arrays: Any = {key: np.asarray(value) for key, value in content.items()}
+    np.savez(name, **arrays)
     return name
 
 
@@ -76,11 +78,12 @@ def test_there_and_back(make: Any) -> None:
     again = goalscope.table("world.npz", "again.npz")
     check_equal(first.table, again.table)
     assert again.table.states == tuple(range(len(first.table.states)))
+    environment: Any = again.environment
     assert Path("world.npz").read_bytes() == Path("again.npz").read_bytes()
     for number, state in enumerate(first.table.states):
         assert again.environment.observe(number).text == first.environment.observe(state).text
-        assert again.environment.name_state(number) == repr(state)
-    assert again.environment.discount == getattr(first.environment, "discount", 1.0)
+        assert environment.name_state(number) == repr(state)
+    assert environment.discount == getattr(first.environment, "discount", 1.0)
     described = again.environment.describe()
     assert json.loads(described["description"]) == first.environment.describe()
     assert described["name"] == first.environment.describe().get("name", type(first.environment).__name__)
@@ -255,7 +258,7 @@ def packed(name: str, descr: str, shape: str, octets: bytes = b"", **options: An
 
 
 def test_hostile_files_are_refused_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = {
+    make: dict[str, Callable[[], str]] = {
         "a huge shape": lambda: packed("start", "<f8", "(1000000000000,)", b"\0" * 16),
         "a shape beyond 64 bits": lambda: packed("start", "<f8", f"({2**40}, {2**40})"),
         "texts without width": lambda: packed("states", "<U0", "(1000000000000,)"),
@@ -387,11 +390,11 @@ def test_episodes_that_end_early_stay_where_they_end(discount: float) -> None:
         "trajectory_actions": [[1, 1], [1, 1, 0, 1], [1, 1, 1]],
     }
     plain = {key: np.asarray(value).tolist() for key, value in process.items()}
-    padded = {
+    padded: dict[str, Any] = {
         "trajectory_states": [[0, 1, 2, -1, -1], [0, 0, 1, 1, 2], [0, 1, 1, 2, -1]],
         "trajectory_actions": [[1, 1, -1, -1], [1, 1, 0, 1], [1, 1, 1, -1]],
     }
-    filled = {
+    filled: dict[str, Any] = {
         "trajectory_states": np.where(np.array(padded["trajectory_states"]) < 0, 0, padded["trajectory_states"]),
         "trajectory_actions": np.where(np.array(padded["trajectory_actions"]) < 0, 0, padded["trajectory_actions"]),
         "trajectory_lengths": [2, 4, 3],

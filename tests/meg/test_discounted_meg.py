@@ -39,7 +39,7 @@ def unrolled(mdp: TabularMDP, policy: np.ndarray) -> tuple[TabularMDP, np.ndarra
     by_state = np.full(((n + 1) * count, 2), 0.5)
     for t in range(n + 1):
         here, after = slice(t * count, (t + 1) * count), slice(min(t + 1, n) * count, (min(t + 1, n) + 1) * count)
-        table[here, :, after] = mdp.transitions
+        table[here, :, after] = np.asarray(mdp.transitions)
         if t < n:
             utility[here], by_state[here] = mdp.discount**t * mdp.reward, policy[t]
     made = TabularMDP(transitions=table, utility=utility, horizon=n, start=start, terminal_utility=final)
@@ -51,17 +51,17 @@ def literal(mdp: TabularMDP, policy: np.ndarray, beta: float, utility: np.ndarra
 
     def value(t: int, state: int) -> float:  # W
         if t == mdp.horizon:
-            return beta * mdp.discount**t * mdp.final[state]
+            return float(beta * mdp.discount**t * mdp.final[state])
         return float(np.log(np.mean(np.exp([q(t, state, action) for action in (0, 1)]))))
 
     def q(t: int, state: int, action: int) -> float:
         to_come = sum(chance * value(t + 1, after) for after, chance in enumerate(mdp.transitions[state, action]))
-        return beta * mdp.discount**t * utility[state, action] + to_come
+        return float(beta * mdp.discount**t * utility[state, action] + to_come)
 
     def score(t: int, state: int) -> float:
         if t == mdp.horizon:
             return 0.0
-        return sum(
+        total: float = sum(
             policy[t, state, action]
             * (
                 q(t, state, action)
@@ -70,6 +70,7 @@ def literal(mdp: TabularMDP, policy: np.ndarray, beta: float, utility: np.ndarra
             )
             for action in (0, 1)
         )
+        return total
 
     return float(sum(chance * score(0, state) for state, chance in enumerate(mdp.start)))
 

@@ -20,6 +20,7 @@ from goalscope.worlds.planning.process_file import (
     goals_in,
     integer,
     integers,
+    naming,
     process_of,
     read_arrays,
     require,
@@ -159,7 +160,11 @@ def read_meg_file(path: Path, towards: str = "") -> MEGFile:
         ValueError: a field is missing, unknown, of the wrong shape, or does not sum to 1; the message names the field.
         OSError: the file cannot be read.
     """
-    arrays = read_arrays(path)
+    with naming(path):
+        return _described(read_arrays(path), towards)
+
+
+def _described(arrays: Arrays, towards: str) -> MEGFile:
     mdp, gain, towards = _process(arrays, towards)
     *figures, states, actions = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
     descriptions = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}

@@ -20,6 +20,7 @@ from goalscope.worlds.planning.process_file import (
     check_printable,
     digest_of,
     goals_in,
+    naming,
     process_of,
     read_arrays,
     rewards_of,
@@ -52,7 +53,10 @@ class StoredEnvironment:
     """
 
     def __init__(self, file: str) -> None:
-        arrays = read_arrays(Path(file))
+        with naming(Path(file)):
+            self._read(read_arrays(Path(file)), Path(file).stem)
+
+    def _read(self, arrays: Arrays, stem: str) -> None:
         if (count := state_count(arrays)) > MOST_STATES:
             raise ValueError(f"an environment in a file must have at most {MOST_STATES} states, got {count}")
         base = process_of(arrays, np.zeros(count), 1)
@@ -69,7 +73,7 @@ class StoredEnvironment:
             self.utility = self._utility  # environments without rewards have no such method
         self._goals = goals_in(arrays, count) or {"goal": self._rewarded(arrays, base)}
         self.discount = single("discount", arrays["discount"]) if "discount" in arrays else 1.0
-        name = str(arrays["name"]) if "name" in arrays else Path(file).stem
+        name = str(arrays["name"]) if "name" in arrays else stem
         description = str(arrays.get("description", ""))
         self._described = {"name": name, "description": description, "digest": digest_of(arrays)}
 

@@ -9,7 +9,8 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,17 @@ _UNREADABLE = (  # raised by numpy and zipfile for damaged, encrypted, too large
     zlib.error,
     zipfile.BadZipFile,
 )
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Begin the message of each ValueError raised inside with the name of the file, unless it has that name already."""
+    try:
+        yield
+    except ValueError as error:
+        if path.name in str(error):
+            raise
+        raise ValueError(f"{path.name}: {error}") from error
 
 
 def read_arrays(path: Path) -> Arrays:
