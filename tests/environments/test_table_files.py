@@ -211,7 +211,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an empty name": ({**SPARSE, "actions": ["on", " "], "goals": [0, 0, 1]}, ("actions", "' '")),
     "more actions": ({**WALK, "actions": ["a", "b", "c"]}, ("actions", "2", "[3]")),
     "goal names": ({**WALK, "goals": [[0, 0, 1]] * 2, "goal_names": ["x", "x"]}, ("goal_names", "'x'")),
-    "no goal names": ({**WALK, "goals": [[0, 0, 1]] * 2}, ("goal_names",)),
+    "no goal names": ({**WALK, "goals": [[0, 0, 1]] * 2}, ("goal_names", "2")),
     "names alone": ({**WALK, "goal_names": ["x"]}, ("goals",)),
     "goal later": ({**WALK, "goals": [[0, 0, 1]] * 2, "goal_names": ["x", "goal"]}, ("goal_names", "'goal'")),
     "goals": ({**WALK, "goals": [[0, 1]]}, ("goals", "S")),
@@ -219,11 +219,11 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "rewards": ({**WALK, "rewards": [[0.0, 1]]}, ("rewards",)),
     "no goal at all": (without(WALK, "rewards"), ("goals", "rewards")),
     "equal rewards": ({**WALK, "rewards": [1, 1, 1]}, ("goals", "rewards")),
-    "texts": ({**WALK, "states": ["a"]}, ("states", "[3]")),
-    "one text": ({**WALK, "observations": "a"}, ("observations", "[3]")),
+    "texts": ({**WALK, "states": ["a"]}, ("states", "S = 3")),
+    "one text": ({**WALK, "observations": "a"}, ("observations", "S = 3")),
     "numbers as texts": ({**WALK, "states": [1, 2, 3]}, ("states", "texts")),
     "escapes": ({**WALK, "goals": [[0, 0, 1]], "goal_names": ["\x1b[2Jx"]}, ("goal_names", "control")),
-    "done": ({**WALK, "done": [[0, 0, 1]]}, ("done", "[3]")),
+    "done": ({**WALK, "done": [[0, 0, 1]]}, ("done", "S = 3")),
     "nothing offered": ({**WALK, "offered": [[1, 1], [0, 0], [1, 1]]}, ("offered",)),
     "a state beyond": ({**SPARSE, "possible": SPARSE["possible"] + [0, 0, 1], "goals": [0, 0, 1]}, ("below 3",)),
     "how many states": ({**SPARSE, "start": 0, "goals": [[0, 0, 1]]}, ("start [S]",)),
@@ -360,7 +360,7 @@ def test_meg_of_a_table_is_that_of_the_environment() -> None:
 
 
 def test_meg_towards_rewards_that_depend_on_the_next_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = {
+    agent: dict[str, Any] = {
         "horizon": 2,
         "trajectory_states": [[0, 1, 2], [0, 0, 1], [0, 0, 0]],
         "trajectory_actions": [[1, 1], [1, 1], [1, 0]],
@@ -376,6 +376,10 @@ def test_meg_towards_rewards_that_depend_on_the_next_state(monkeypatch: pytest.M
     large = read_meg_file(Path("sparse.npz"))
     np.testing.assert_allclose(large.mdp.reward, dense.mdp.reward)
     assert large.mdp.utility.ndim == 2 and large.returns is not None and large.returns.tolist() == [3, 2, 2]
+    unended = {**agent, "trajectory_states": [row[:2] for row in agent["trajectory_states"]]}
+    write({**SPARSE, "rewards": rewards[WALK["transitions"] > 0], **unended}, "unended.npz")
+    with pytest.raises(ValueError, match="no last state in episode 0"):
+        read_meg_file(Path("unended.npz"))
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.5])
@@ -413,7 +417,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no last state": ({"trajectory_states": [[0, 1]], "trajectory_actions": [[1, 1]]}, "episode 0"),
     "an action after the end": (
         {"trajectory_states": [[0, 1, 2, 2]], "trajectory_actions": [[1, -1, 1]]},
-        "after -1 in episode 0",
+        "got -1 at index [0, 1]",
     ),
     "too long": ({"trajectory_states": [[0, 0, 0, 0, 0]], "trajectory_actions": [[0] * 4]}, "[N, 3]"),
     "lengths beyond": (
@@ -436,6 +440,12 @@ def test_episodes_that_cannot_be_continued_are_refused(fault: str) -> None:
     with pytest.raises(ValueError) as refused:
         read_meg_file(Path("world.npz"))
     assert words in str(refused.value), refused.value
+
+
+def test_the_utility_of_the_last_state_goes_with_a_utility() -> None:
+    write({**WALK, "horizon": 2, "terminal_utility": [0, 0, 1], "policy": [[0.5, 0.5]] * 3})
+    with pytest.raises(ValueError, match="terminal_utility"):
+        read_meg_file(Path("world.npz"))
 
 
 def test_an_end_where_actions_differ_in_utility_leaves_the_rest_open() -> None:

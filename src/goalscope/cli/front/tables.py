@@ -1,14 +1,12 @@
 """Write environments as tables for other tools."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from goalscope._ground.arguments import Between, Reads, Writes
-from goalscope._ground.own import consent
-from goalscope._ground.progress import QUIET_SECONDS, TALLY, aloud
+from goalscope._ground.progress import TALLY, aloud
 from goalscope.worlds.environments.environment import Environment, build
 from goalscope.worlds.environments.named import named_environment
 from goalscope.worlds.environments.stored import save_table
@@ -40,23 +38,9 @@ def table(
         ValueError: if it has more states, behaves differently from its description, or is no environment.
         OSError: if the file cannot be written.
     """
-
-    if isinstance(env, str):
-        source, parameters = named_environment(env)
-        consent([source, parameters])
-        make: Callable[[], Environment[Any]] = partial(build, source, parameters)
-    else:
-        make = env
-    told = time.monotonic()
-
-    def report(count: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > QUIET_SECONDS:
-            told = time.monotonic()
-            TALLY.tell(f"{count:,} states found")
-
+    make = partial(build, *named_environment(env)) if isinstance(env, str) else env
     with aloud():
-        believed = believe(make, limit, found=report)
+        believed = believe(make, limit, found=lambda count: TALLY.tell(f"{count:,} states found"))
         found = believed.table
         TALLY.tell(
             f"{len(found.states):,} states, {len(found.actions)} actions and {len(found.triples):,} transitions agree "

@@ -183,13 +183,15 @@ def _described(arrays: Arrays, towards: str) -> MEGFile:
     return MEGFile(mdp=mdp, towards=towards, returns=freeze(returns.astype(np.float64)))
 
 
-def _process(arrays: Arrays, towards: str) -> tuple[TabularMDP, Gain, str]:
-    """Return the process, the utilities of its steps, and what the utility is (see `MEGFile`)."""
+def _process(arrays: Arrays, towards: str) -> tuple[TabularMDP, Gain | None, str]:
+    """Return the process, the utilities of steps if the process does not have them, and `MEGFile.towards`."""
     require(arrays, ("horizon", "start"), "a decision process must have horizon, start and utility")
     horizon = integer("horizon", arrays["horizon"])
     if not 1 <= horizon <= LONGEST:
         raise ValueError(f"horizon must be a number of decisions from 1 to {LONGEST}, got {horizon:.12g}")
     utility, rewards = arrays.get("utility"), None
+    if utility is None and "terminal_utility" in arrays:
+        raise ValueError("terminal_utility must go with utility, got no utility: add it, with zeros for none")
     if utility is None or towards:
         goals = goals_in(arrays, state_count(arrays))
         names = [*goals, *(["rewards"] if "rewards" in arrays else [])]
@@ -208,7 +210,7 @@ def _process(arrays: Arrays, towards: str) -> tuple[TabularMDP, Gain, str]:
     terminal = arrays["terminal_utility"].astype(np.float64) if "terminal_utility" in arrays and not towards else None
     discount = single("discount", arrays["discount"]) if "discount" in arrays else 1.0
     mdp = process_of(arrays, utility.astype(np.float64), horizon, terminal_utility=terminal, discount=discount)
-    return mdp, rewards or (lambda *step: mdp.utility[step[: mdp.utility.ndim]]), towards
+    return mdp, rewards, towards
 
 
 def _rewarded(arrays: Arrays) -> tuple[Array, Gain | None]:
@@ -227,7 +229,7 @@ def _rewarded(arrays: Arrays) -> tuple[Array, Gain | None]:
     return expected, look_up
 
 
-def _returns(mdp: TabularMDP, gain: Gain, arrays: Arrays) -> Array:
+def _returns(mdp: TabularMDP, rewards: Gain | None, arrays: Arrays) -> Array:
     """Return the utility of each recorded episode, ``[N]``; every step is checked against the process.
 
     An episode that ends early stays in its last state, which must be absorbing.
@@ -262,7 +264,8 @@ def _returns(mdp: TabularMDP, gain: Gain, arrays: Arrays) -> Array:
             raise ValueError(
                 f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(index)]} at index {index}"
             )
-    late = (ends < 0) & ((lengths < n) | (mdp.utility.ndim == 3) | (mdp.terminal_utility is not None))
+    by_next = mdp.utility.ndim == 3 or mdp.terminal_utility is not None or rewards is not None
+    late = (ends < 0) & ((lengths < n) | by_next)
     if late.any():
         raise ValueError(
             f"trajectory_states must have shape [{count}, {width + 1}] where the utility depends on the state that "
@@ -270,6 +273,7 @@ def _returns(mdp: TabularMDP, gain: Gain, arrays: Arrays) -> Array:
             "state after the last decision"
         )
     _check_possible(mdp, states, actions, taken)
+    gain = rewards or (lambda *step: mdp.utility[step[: mdp.utility.ndim]])
     weights = mdp.discount ** np.arange(n + 1)
     steps = np.nonzero(taken)
     following = states[:, 1:][steps]
@@ -286,15 +290,7 @@ def _lengths(arrays: Arrays, actions: npt.NDArray[np.int64]) -> npt.NDArray[np.i
     """Return ``[N]`` numbers of decisions: those of the file, or those before the padding with -1."""
     count, width = actions.shape
     if "trajectory_lengths" not in arrays:
-        padded = actions == -1
-        lengths = np.where(padded.any(axis=1), padded.argmax(axis=1), width)
-        gaps = (~padded & (np.arange(width) >= lengths[:, None])).any(axis=1)
-        if gaps.any():
-            raise ValueError(
-                f"trajectory_actions must have -1 only after the end of an episode, got an action after -1 in episode "
-                f"{int(gaps.argmax())}"
-            )
-        return np.asarray(lengths, dtype=np.int64)
+        return np.asarray((actions != -1).sum(axis=1), dtype=np.int64)
     lengths = integers("trajectory_lengths", arrays["trajectory_lengths"])
     check_shape("trajectory_lengths", lengths, "N", {"N": count})
     if ((lengths < 0) | (lengths > width)).any():
@@ -307,21 +303,20 @@ def _lengths(arrays: Arrays, actions: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 def _staying(mdp: TabularMDP, gain: Gain, ends: npt.NDArray[Any], episodes: npt.NDArray[Any]) -> Array:
     """Return ``[E]`` the utility of a decision in the last state of episodes that end early."""
-    every = np.arange(mdp.actions)
-    state = ends[:, None]
+    state, every = ends[:, None], np.arange(mdp.actions)
     offered = np.ones((len(ends), mdp.actions), dtype=bool) if mdp.offered is None else mdp.offered[ends]
-    stays = (_chance(mdp, state * mdp.actions + every, np.broadcast_to(state, offered.shape)) > 1 - 1e-9) | ~offered
+    stays = _chance(mdp, state * mdp.actions + every, np.broadcast_to(state, offered.shape)) > 1 - 1e-9
     utility = np.broadcast_to(gain(state, every, state), offered.shape)
-    differ = np.where(offered, utility, -np.inf).max(axis=1) > np.where(offered, utility, np.inf).min(axis=1)
-    for bad, words in ((~stays.all(axis=1), "absorbing"), (differ, "one whose utility is the same for every action")):
-        if bad.any():
-            place = int(bad.argmax())
-            raise ValueError(
-                f"an episode that ends before n = {mdp.horizon} decisions must end in an absorbing state, where the "
-                f"utility of every action is the same, got state {ends[place]} in episode {episodes[place]}, which is "
-                f"not {words}: record all {mdp.horizon} decisions, or lower the horizon"
-            )
-    return np.asarray(np.where(offered, utility, -np.inf).max(axis=1))
+    highest = np.where(offered, utility, -np.inf).max(axis=1)
+    open_ends = (offered & (~stays | (utility != highest[:, None]))).any(axis=1)
+    if open_ends.any():
+        place = int(open_ends.argmax())
+        raise ValueError(
+            f"an episode that ends before n = {mdp.horizon} decisions must end in an absorbing state, where the "
+            f"utility of every action is the same, got state {ends[place]} in episode {episodes[place]}: record all "
+            f"{mdp.horizon} decisions, or lower the horizon"
+        )
+    return np.asarray(highest)
 
 
 def _chance(mdp: TabularMDP, rows: npt.NDArray[Any], target: npt.NDArray[Any]) -> Array:

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from goalscope._ground import registry
-from goalscope._ground.own import is_own
+from goalscope._ground.own import consent, is_own
 
 
 def named_environment(text: str) -> tuple[str, dict[str, Any]]:
@@ -16,4 +16,5 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
     parameters = dict(pair.split("=", 1) for pair in rest.split(",") if pair)
     if not is_own(head) and head not in registry.names("environment"):
         raise ValueError(f"ENV must name an environment, got {text!r:.80}")
+    consent(head)
     return head, {key: yaml.safe_load(value) for key, value in parameters.items()}

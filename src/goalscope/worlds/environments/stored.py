@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_shape
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.ids import canonical_json
 from goalscope.worlds.environments.environment import Observed, environment_kind
@@ -15,9 +16,8 @@ from goalscope.worlds.environments.world import Believed
 from goalscope.worlds.planning import TabularMDP
 from goalscope.worlds.planning.process_file import (
     LARGEST_NPZ,
-    TEXTS,
     Arrays,
-    check_printable,
+    check_field,
     digest_of,
     goals_in,
     naming,
@@ -66,8 +66,7 @@ class StoredEnvironment:
         self.actions = tuple(names.tolist() if names.ndim else (f"action {number}" for number in range(base.actions)))
         self._states = _texts(arrays, "states", [str(number) for number in range(count)])
         self._observations = _texts(arrays, "observations", [f"You are in state {name}." for name in self._states])
-        if self._done.shape != (count,):
-            raise ValueError(f"done must have shape [{count}], got {list(self._done.shape)}")
+        check_shape("done", self._done, "S", {"S": count})
         self._rewards = rewards_of(arrays, base)
         if self._rewards is not None:
             self.utility = self._utility  # environments without rewards have no such method
@@ -145,27 +144,29 @@ class StoredEnvironment:
 
 
 def _texts(arrays: Arrays, field: str, otherwise: list[str]) -> list[str]:
-    texts = arrays[field].tolist() if field in arrays else otherwise
-    if not isinstance(texts, list) or len(texts) != len(otherwise):
-        raise ValueError(
-            f"{field} must have shape [{len(otherwise)}], one text for each state, got {list(arrays[field].shape)}"
-        )
-    return texts
+    if field not in arrays:
+        return otherwise
+    check_shape(field, arrays[field], "S", {"S": len(otherwise)})
+    return list(arrays[field].tolist())
 
 
 def _holds(reached: npt.NDArray[np.bool_], state: int) -> bool:
     return bool(reached[state])
 
 
-def table_arrays(believed: Believed) -> Arrays:
-    """Return an environment as plain arrays, see docs/environments.md.
+def save_table(believed: Believed, file: str | Path) -> Path:
+    """Write an environment to an `.npz` file, which `StoredEnvironment` and `goalscope meg` read, and return its path.
 
     Every state and action has transitions that sum to 1: after the end, and for actions that are not offered, the state
     stays.
 
     Raises:
-        ValueError: not all states were enumerated.
+        ValueError: not all states were enumerated, or the file could not be read back.
+        OSError: the file cannot be written.
     """
+    path = Path(file)
+    if path.suffix != ".npz":
+        raise ValueError(f"a table is written as .npz, got {path.name}: name it {path.stem}.npz")
     table, environment = believed.table, believed.environment
     if table.bound is not None:
         raise ValueError("a table must have all states, but the search was limited by depth: leave depth out")
@@ -194,24 +195,9 @@ def table_arrays(believed: Believed) -> Arrays:
         arrays["rewards"] = np.concatenate([table.reward, np.zeros(len(state))])[order]
     if (discount := getattr(environment, "discount", 1.0)) != 1:
         arrays["discount"] = float(discount)
-    arrays = {name: np.asarray(value) for name, value in arrays.items()}
-    for name in (*TEXTS, "actions"):
-        check_printable(name, arrays[name].ravel().tolist())
-    return arrays
-
-
-def save_table(believed: Believed, file: str | Path) -> Path:
-    """Write an environment to an `.npz` file, which `StoredEnvironment` and `goalscope meg` read, and return its path.
-
-    Raises:
-        ValueError: the file has another ending, or the arrays would be too large to be read back.
-        OSError: the file cannot be written.
-    """
-    path, arrays = Path(file), table_arrays(believed)
-    if path.suffix != ".npz":
-        raise ValueError(f"a table is written as .npz, got {path.name}: name it {path.stem}.npz")
+    arrays = {name: check_field(name, np.asarray(value)) for name, value in arrays.items()}
     if (size := sum(array.nbytes for array in arrays.values())) > LARGEST_NPZ:
         raise ValueError(f"the arrays of a table must take at most {LARGEST_NPZ} bytes, got {size}: shorten the texts")
     with NamedFile(path).writing() as stream:
-        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]  # a keyword of any name holds an array
+        np.savez_compressed(stream, **arrays)
     return path

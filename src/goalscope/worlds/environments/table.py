@@ -17,6 +17,8 @@ from goalscope.worlds.planning import TabularMDP
 LIMIT = 200_000
 """Default maximum number of states of an enumeration."""
 
+_REPORT_EVERY = 5000  # states whose actions were tried
+
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
 
@@ -197,7 +199,7 @@ def enumerate_states(
         limit: maximum number of states, >= 1.
         depth: steps from the beginning up to which is searched, None for all. What is computed for a horizon of at
             most this many decisions is exact; `solve_table` tells which optimal sets are.
-        found: called with the number of states found, again and again during the search.
+        found: called with the number of states found, after every 5,000 states whose actions were tried.
 
     Raises:
         ValueError: more states than ``limit``; what the environment returns is no distribution, or no state can be
@@ -224,7 +226,7 @@ def enumerate_states(
             for action in np.flatnonzero(offered[-1]).tolist():
                 _expand(search, index, action, actions)
         index += 1
-        if found is not None:
+        if found is not None and index % _REPORT_EVERY == 0:
             found(len(search.states))
     note_rounding("the chances that initial() and step() return", search.rounded)
     start = np.zeros(len(search.states))

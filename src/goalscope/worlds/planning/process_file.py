@@ -9,7 +9,7 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -182,19 +182,14 @@ def goals_in(arrays: Mapping[str, Any], states: int) -> dict[str, npt.NDArray[np
     Raises:
         ValueError: the goals have the wrong shape, or no names of their own.
     """
-    if "goals" not in arrays:
-        if "goal_names" in arrays:
-            raise ValueError("goal_names must go with goals [G, S], got no goals: add them, or leave goal_names out")
+    if "goals" not in arrays and "goal_names" not in arrays:
         return {}
-    goals = np.atleast_2d(arrays["goals"])
-    count = check_shape("goals", goals, "G S", {"S": states})["G"]
-    if count > 1 or "goal_names" in arrays:
-        require(arrays, ("goal_names",), f"{count} goals must have names")
-        check_names("goal_names", np.atleast_1d(arrays["goal_names"]), count)
-    names = np.atleast_1d(arrays["goal_names"]).tolist() if "goal_names" in arrays else ["goal"]
+    require(arrays, ("goals",), "goal_names must go with goals [G, S]")
+    goals, names = np.atleast_2d(arrays["goals"]), np.atleast_1d(arrays.get("goal_names", "goal"))
+    check_names("goal_names", names, check_shape("goals", goals, "G S", {"S": states})["G"])
     if "goal" in names[1:]:
         raise ValueError("goal_names must begin with the goal that ends an episode, got 'goal' at a later place")
-    return dict(zip(names, goals, strict=True))
+    return dict(zip(names.tolist(), goals, strict=True))
 
 
 def rewards_of(arrays: Mapping[str, Any], mdp: TabularMDP) -> Any:
@@ -239,13 +234,6 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
         digest.update(f"{name} {array.dtype.kind} {array.shape}\n".encode())
         digest.update("\0".join(array.ravel().tolist()).encode() if name in _NAMED else array.data)
     return digest.hexdigest()
-
-
-def check_printable(field: str, texts: Iterable[str]) -> None:
-    """Raise a ValueError for a text with a control character, which could change what a terminal shows."""
-    for text in texts:
-        if _CONTROL.search(text):
-            raise ValueError(f"{field} must hold texts without control characters, got {text[:80]!a}")
 
 
 def require(arrays: Mapping[str, Any], names: Sequence[str], requirement: str) -> None:
@@ -311,15 +299,12 @@ def _member(name: str, packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError("a compression that numpy does not write")
         with packed.open(member) as stream:
-            version = np.lib.format.read_magic(stream)
-            read_header = {(1, 0): "read_array_header_1_0", (2, 0): "read_array_header_2_0"}.get(version, "")
-            if not read_header:
-                raise ValueError(f"version {version} of the format")
-            shape, _, dtype = getattr(np.lib.format, read_header)(stream)
-            if dtype.hasobject or not dtype.itemsize:
-                raise ValueError("objects in the array")
-            if prod(shape) * dtype.itemsize != member.file_size - stream.tell():
-                raise ValueError(f"a size that does not fit its shape {list(shape)}")
+            is_first = np.lib.format.read_magic(stream) == (1, 0)
+            read_header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read_header(stream)
+            octets = member.file_size - stream.tell()
+            if dtype.hasobject or not dtype.itemsize or prod(shape) * dtype.itemsize != octets:
+                raise ValueError(f"{dtype} {list(shape)} in {octets} bytes")
         with packed.open(member) as stream:
             array = np.lib.format.read_array(stream, allow_pickle=False)
     except _UNREADABLE as error:
@@ -327,7 +312,7 @@ def _member(name: str, packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.
             f"{name} must be a plain array of numbers, or of texts where it holds names, got one that cannot be read "
             f"({error}): save it with numpy.savez and a numeric dtype"
         ) from error
-    return _checked(name, array)
+    return check_field(name, array)
 
 
 def _read_json(path: Path) -> Arrays:
@@ -338,7 +323,7 @@ def _read_json(path: Path) -> Arrays:
             f"{path.name} must be JSON in UTF-8 (larger arrays go into an .npz file), but {error}"
         ) from error
     _check_fields(path, list(content))
-    return {name: _checked(name, _array(name, value)) for name, value in content.items()}
+    return {name: check_field(name, _array(name, value)) for name, value in content.items()}
 
 
 def _array(name: str, value: Any) -> npt.NDArray[Any]:
@@ -357,11 +342,18 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
     return array.astype(np.float64) if array.size == 0 else array
 
 
-def _checked(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def check_field(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array of a field, with whole numbers as int64 and truth values as bool.
+
+    Raises:
+        ValueError: the field holds values of another type, numbers that are not finite, or texts that could change
+            what a terminal shows.
+    """
     if name in TEXTS or (name == "actions" and (array.ndim or array.dtype.kind == "U")):
         if array.dtype.kind != "U" or array.ndim > 1:
             raise ValueError(f"{name} must hold texts, got {array.dtype} {list(array.shape)}")
-        check_printable(name, array.ravel().tolist())
+        if any(_CONTROL.search(text) for text in array.ravel().tolist()):
+            raise ValueError(f"{name} must hold texts without control characters, which could change a terminal")
         return array
     if name in TRUTHS:
         if array.dtype.kind not in "biu" or ((array != 0) & (array != 1)).any():
