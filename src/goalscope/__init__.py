@@ -9,6 +9,7 @@
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
     import_logs(path, out)       recorded trajectories, checked and stored              -> ImportResult
     score(log, ...)              exploration and exploitation errors of a log           -> ScoredLog
+    table(env, out)              an environment as arrays: states, transitions, goals   -> Believed
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
     Study, World, Agent          a study; the seams of worlds and agents
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from goalscope.cli.front.measuring import measure as measure
     from goalscope.cli.front.running import run as run
     from goalscope.cli.front.scoring import score as score
+    from goalscope.cli.front.tables import table as table
     from goalscope.runs.study import Study as Study
     from goalscope.verdict.evaluating import evaluate as evaluate
     from goalscope.verdict.opening import open_results
@@ -61,6 +63,7 @@ _OFFERED: Final = {
     "towards": ("cli.front.goals", "towards"),
     "depends": ("cli.front.depending", "depends"),
     "import_logs": ("cli.front.importing", "import_logs"),
+    "table": ("cli.front.tables", "table"),
     "open": ("verdict.opening", "open_results"),
     "score": ("cli.front.scoring", "score"),
     "Study": ("runs.study", "Study"),

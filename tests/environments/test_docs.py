@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+import goalscope
 from goal_tables import directed
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.environments.environment import build
@@ -63,3 +64,40 @@ def test_the_search_of_the_page_counts_down_to_the_goal(capsys: pytest.CaptureFi
     executed(PYTHON[2])
     distances = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
     assert distances == list(range(22, 0, -1))
+
+
+def block(word: str) -> str:
+    """Return the only block of Python of the page that has a word."""
+    (code,) = (code for code in PYTHON if word in code)
+    return str(code)
+
+
+def test_the_tables_of_the_page_are_read_by_others_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
+    believed = goalscope.table("delivery:Delivery", "delivery.npz")
+    goalscope.table("delivery:Delivery:row=0,col=2", "corner.npz")
+    assert executed(block("csr_matrix"))["P"].shape == (len(believed.table.states) * 5, len(believed.table.states))
+    state, value = capsys.readouterr().out.rsplit(maxsplit=1)
+    assert state == "['(3, 3, False)']" and value == f"[{20 - believed.solved.length}.]"
+    executed(block("walk.npz"))
+    assert capsys.readouterr().out == block("walk.npz").rpartition("# ")[2]
+    (worlds,) = (text for text in YAML if "source: table" in text)
+    agents = [{"kind": "environment-optimal"}]
+    study = Study.parse({"name": "tables", **yaml.safe_load(worlds), "agents": agents, "trajectories": 1})
+    run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        assert {len(one.steps) for one in store.episodes()} >= {believed.solved.length}
+
+
+def test_imitation_learns_from_the_table_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("imitation", reason="imitation is not installed; another test computes with its arrays")
+    monkeypatch.chdir(tmp_path)
+    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
+    goalscope.table("delivery:Delivery", "delivery.npz")
+    executed(block("mce_irl"))
+    assert capsys.readouterr().out.split() == ["(2,", "3,", "True)"]

@@ -11,10 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.goals.meg import file as file_module
 from goalscope.goals.meg.file import meg_of_file, read_meg_file
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning import TabularMDP, process_file
 
 MOUSE: dict[str, Any] = {
     "horizon": 1,
@@ -199,7 +198,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no returns": (gone("policy") | {"returns": []}, "at least one"),
     "an impossible mean": (gone("policy") | {"mean_return": 3}, "must be attainable"),
     "half a trajectory": (gone("policy") | {"trajectory_states": [[0, 0]]}, "got no trajectory_actions"),
-    "an early end": (WALK | {"trajectory_states": [[0, 1]], "trajectory_actions": [[1]]}, "absorbing state"),
+    "an early end": (
+        WALK | {"trajectory_states": [[0, 0]], "trajectory_actions": [[1]]},
+        "must end in an absorbing state, where the utility of every action is the same, got state 0 in episode 0",
+    ),
     "no last state": (
         WALK | {"trajectory_states": [[0, 1, 1]], "trajectory_actions": [[1, 1, 1]]},
         "add the state after",
@@ -272,9 +274,9 @@ def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marked = tmp_path / "marked.json"  # as some editors write it
     marked.write_bytes(b"\xef\xbb\xbf" + json.dumps(MOUSE).encode())
     assert "0.192745" in call(marked)
-    monkeypatch.setattr(file_module, "LARGEST_JSON", 10)
+    monkeypatch.setattr(process_file, "LARGEST_JSON", 10)
     assert "at most 10 bytes" in call(write(tmp_path, MOUSE), status=2)
-    monkeypatch.setattr(file_module, "LARGEST_NPZ", 100)
+    monkeypatch.setattr(process_file, "LARGEST_NPZ", 100)
     assert "at most 100 bytes unpacked" in call(write(tmp_path, MOUSE, "large.npz"), status=2)
 
 

@@ -14,6 +14,7 @@ SEAMS = {
     "cli/front/attributing.py": "worlds in a call from Python",
     "cli/front/dialogue.py": "a shipped study",
     "cli/front/goals.py": "hypotheses of meg",
+    "worlds/environments/named.py": "environments on the command line",
     "cli/front/importing.py": "the reader of an import",
     "goals/hypotheses/written.py": "hypotheses on the command line, and files with some",
     "integrations/inspect_ai/tasks.py": "a shipped study",

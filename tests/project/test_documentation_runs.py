@@ -445,6 +445,8 @@ SCENARIOS = {
             "goalscope --own-code measure runs/delivery",
             "goalscope --own-code meg runs/delivery",
             "goalscope report runs/delivery",
+            "goalscope table delivery:Delivery --out delivery.npz",
+            "goalscope table delivery:Delivery:row=0,col=2 --out corner.npz",
         ),
     ),
     "complete table": Scenario(
@@ -552,6 +554,7 @@ NOT_RUN = {
     "goalscope compare runs/a runs/b runs/c --at 0,1000,4000": _POLICIES,
     'python -c "from stable_baselines3 import PPO; from goalscope.environments import save_policy; '
     "save_policy(PPO.load('room.zip'), 'room.policy')\"": _POLICIES,
+    "goalscope meg mine.npz --hypotheses 'goal,charger'": "tests/environments/test_table_files.py measures such a file",
     "pip install '.[lm,inspect]'": _INSTALLS,
     "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
     "goalscope import logs --out runs/inspect": _INSPECT,

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "separate": ("hypotheses:separate", "Show which hypotheses a set of worlds can tell apart."),
     "design": ("hypotheses:design", "Choose the worlds that best tell hypotheses apart."),
     "attribute": ("attributing:show_attributed", "Find the hypothesis that explains an agent's moves, if any does."),
+    "table": ("tables:show_table", "Write an environment as a table of states and transitions, for other tools."),
     "estimate": ("estimate:estimate", "Estimate what a study costs and, with --power, what it can detect."),
     "import": ("importing:import_path", "Check recorded trajectories, and store them as a run."),
     "measure": ("measuring:measure", "Measure a run, and print estimates with confidence intervals."),

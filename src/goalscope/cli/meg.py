@@ -54,10 +54,10 @@ def meg(
         confidence (C): confidence level of the intervals.
         as_json: print JSON.
         by (TAGS): for runs: also group by these tags, e.g. size,density.
-        hypotheses (NAMES): for runs: goals to test, separated by commas or ';': goal, key, key held, corner top-left,
-            corner top-right, corner bottom-left, corner bottom-right, 'cell ROW COL', 'beside goal', or names of goals
-            that the environments define. Default: goal, key, key held and the four corners if the worlds have them,
-            or the goals of the environments.
+        hypotheses (NAMES): goals to test, separated by commas or ';'. For files: names of goals in the file, or
+            rewards. For runs: goal, key, key held, corner top-left, corner top-right, corner bottom-left, corner
+            bottom-right, 'cell ROW COL', 'beside goal', or names of goals that the environments define. Default: goal,
+            key, key held and the four corners if the worlds have them, or the goals of the environments.
         utility (WHICH): for runs: what is rewarded: steps (each step spent at the goal, the default) or arrival (being
             there at the end).
         invalid (WHICH): for runs: count a turn without a valid move as a step in place (no-op, the default) or as an
@@ -70,6 +70,7 @@ def meg(
     Examples:
         goalscope meg world.json
         goalscope meg world.npz --unknown --json
+        goalscope meg world.npz --hypotheses goal
         goalscope meg runs/demo --by size,density
         goalscope meg runs/demo --hypotheses 'goal,corner top-right'
         goalscope meg runs/inside --beliefs pre:7
@@ -94,20 +95,28 @@ def meg(
         _show_findings(measured)
         say(f"{counted(len(measured.rows), 'row')} stored in {path}")
         return
+    del only_runs["hypotheses"]
     if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", (), [], None)]:
         raise ValueError(f"{', '.join(names)} applies only to runs, but {path} is a file: leave it out")
-    _show_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
-
-
-def _show_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
-    """Print the MEG of the agent that a `.json` or `.npz` file describes (see docs/meg.md)."""
     with passes_reported_to(_pass_reporter()):
-        result = meg_of_file(path, unknown=unknown, confidence=confidence)
-    plain = result.to_plain()
+        results = [
+            meg_of_file(path, unknown=unknown, confidence=confidence, towards=goal) for goal in hypotheses or ("",)
+        ]
     if as_json:
-        say(json.dumps(plain, indent=2, allow_nan=False))
+        goals = {result.towards: result.to_plain() for result in results}
+        say(json.dumps({"goals": goals} if hypotheses else results[0].to_plain(), indent=2, allow_nan=False))
         return
-    title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **plain["process"])
+    for result in results:
+        _show_file(path, result)
+
+
+def _show_file(path: Path, result: FileMEG) -> None:
+    """Print the MEG of the agent that a `.json` or `.npz` file describes (see docs/meg.md)."""
+    mdp, towards = result.mdp, f" towards {result.towards}" if result.towards else ""
+    discount = f", discount {mdp.discount:g}" if mdp.discount < 1 else ""
+    title = (
+        f"MEG{towards} in {path.name}: {mdp.states} states, {mdp.actions} actions, {mdp.horizon} decisions{discount}"
+    )
     _figures(title, _lines(result))
     for note in filter(None, (result.known.note, result.chance)):
         say(f"note: {note}")

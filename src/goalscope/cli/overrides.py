@@ -161,9 +161,13 @@ class StudyOptions(WorldOptions):
 def worlds_of(text: str, options: WorldOptions) -> Study:
     """Return a study with the worlds that a text describes, after applying the options."""
     changes = options.read()
-    if text in study_files.names() or anything_at(text) or text.endswith((".yaml", ".yml")):
+    entries: Any = None
+    if text.endswith(".npz"):
+        entries = {"kind": "environment", "source": "table", "parameters": [{"file": text}]}
+    elif text in study_files.names() or anything_at(text) or text.endswith((".yaml", ".yml")):
         return load_study(text, changes)
-    entries = read_yaml_text(text, "--worlds") if text.lstrip().startswith(("{", "[")) else None
+    elif text.lstrip().startswith(("{", "[")):
+        entries = read_yaml_text(text, "--worlds")
     if entries is None:
         if text not in registry.names("world"):
             return load_study(text, changes)  # its error lists the available studies

@@ -1,10 +1,7 @@
 """MEG of the agent and decision process in a user's file (schema: docs/meg.md)."""
 
 import math
-import zipfile
-import zlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,39 +9,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_finite, check_shape, freeze
-from goalscope._ground.folder import NamedFile
+from goalscope._ground.checks import check_shape, freeze
 from goalscope._ground.progress import TALLY, aloud
-from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.goals.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.goals.meg.unknown import UnknownMEG, meg_unknown
 from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning.process_file import (
+    Arrays,
+    form_of,
+    goals_in,
+    integer,
+    integers,
+    naming,
+    process_of,
+    read_arrays,
+    require,
+    rewards_of,
+    single,
+    state_count,
+)
 
 Array = npt.NDArray[np.float64]
-Arrays = dict[str, npt.NDArray[Any]]
+Gain = Callable[[Any, Any, Any], Array]
+"""Utilities of steps from arrays of states, actions and next states."""
 
-LARGEST_JSON = 64 * 2**20
-"""Maximum size of a JSON file in bytes; larger problems belong in an `.npz` file."""
-LARGEST_NPZ = 2**30
-"""Maximum unpacked size of the arrays of an `.npz` file in bytes."""
 LONGEST = 1_000_000
 """Maximum number of decisions of a process in a file."""
-
-_FIELDS = (
-    *("horizon", "start", "utility", "terminal_utility", "transitions", "next", "possible", "chance", "actions"),
-    *("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions"),
-)
-_UNREADABLE = (  # raised by numpy and zipfile for damaged, encrypted, too large or foreign members
-    ValueError,
-    EOFError,
-    KeyError,
-    OSError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
+_DENSE = 2**22  # entries of a utility [S, A, S] up to which the rewards of transitions become one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,9 +47,11 @@ class MEGFile:
         policy: ``[S, A]`` or ``[n, S, A]``, or None.
         returns: ``[N]`` utilities of whole episodes (given, or computed from trajectories), or None.
         mean_return: an expected utility, or None.
+        towards: name of the goal that is the utility, "rewards", or "" for the utility of the file.
     """
 
     mdp: TabularMDP
+    towards: str = ""
     policy: Array | None = None
     returns: Array | None = None
     mean_return: float | None = None
@@ -82,10 +75,12 @@ class FileMEG:
         mdp: the process.
         known: MEG for the utility in the file.
         unknown: MEG for the best utility over states; None if not requested.
+        towards: see `MEGFile`.
     """
 
     mdp: TabularMDP
     known: KnownMEG
+    towards: str = ""
     unknown: UnknownMEG | None = None
 
     @property
@@ -102,7 +97,9 @@ class FileMEG:
                 "beta": None,
                 "note": "; ".join(filter(None, (self.known.note, self.chance))),
             }
-        process = {"states": mdp.states, "actions": mdp.actions, "horizon": mdp.horizon}
+        process: dict[str, Any] = {"states": mdp.states, "actions": mdp.actions, "horizon": mdp.horizon}
+        process |= {"discount": mdp.discount} if mdp.discount < 1 else {}
+        process |= {"towards": self.towards} if self.towards else {}
         plain: dict[str, Any] = {"process": process, "known": known_figures}
         if self.unknown is not None:
             plain["unknown"] = {name: _plain(getattr(self.unknown, name)) for name in _UNKNOWN}
@@ -112,7 +109,7 @@ class FileMEG:
         return plain
 
 
-def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 0.95) -> FileMEG:
+def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 0.95, towards: str = "") -> FileMEG:
     """Return the MEG of the agent that a `.json` or `.npz` file describes; `goalscope meg FILE` prints it.
 
     Args:
@@ -120,12 +117,14 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
         unknown: also search for the best utility over states (and over the final state if the file has a
             ``terminal_utility``); needs a policy.
         confidence: nominal coverage of the interval of MEG from returns.
+        towards: name of a goal in the file, or "rewards"; "" for the utility of the file, and where it has none, its
+            first goal, and where it has no goal either, its rewards.
 
     Raises:
         ValueError: the file is invalid (see `read_meg_file`), or ``unknown`` was requested without a policy.
         OSError: the file cannot be read.
     """
-    described = read_meg_file(Path(path))
+    described = read_meg_file(Path(path), towards)
     mdp, policy = described.mdp, described.policy
     if unknown and policy is None:
         raise ValueError(
@@ -134,13 +133,13 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
         )
     measured = meg_known(mdp, policy, described.returns, mean_return=described.mean_return, confidence=confidence)
     if not unknown or policy is None:
-        return FileMEG(mdp=mdp, known=measured)
+        return FileMEG(mdp=mdp, known=measured, towards=described.towards)
     if mdp.horizon * mdp.states > _SLOW:
         with aloud():
             TALLY.tell(f"searching for the best utility over {mdp.horizon:,} decisions; this takes minutes")
     # Where the file pays for the last state, the best utility may do so, too: it would otherwise explain less.
     free = meg_unknown(mdp, policy, terminal=mdp.terminal_utility is not None)
-    return FileMEG(mdp=mdp, known=measured, unknown=free)
+    return FileMEG(mdp=mdp, known=measured, unknown=free, towards=described.towards)
 
 
 def _plain(value: Any) -> Any:
@@ -150,15 +149,23 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def read_meg_file(path: Path) -> MEGFile:
+def read_meg_file(path: Path, towards: str = "") -> MEGFile:
     """Read a process and an agent from a JSON or `.npz` file.
+
+    Args:
+        path: the file.
+        towards: see `meg_of_file`.
 
     Raises:
         ValueError: a field is missing, unknown, of the wrong shape, or does not sum to 1; the message names the field.
         OSError: the file cannot be read.
     """
-    arrays = _read_arrays(path)
-    mdp = _process(arrays)
+    with naming(path):
+        return _described(read_arrays(path), towards)
+
+
+def _described(arrays: Arrays, towards: str) -> MEGFile:
+    mdp, gain, towards = _process(arrays, towards)
     *figures, states, actions = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
     descriptions = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}
     sources = [name for name, fields in descriptions.items() if fields & set(arrays)]
@@ -168,235 +175,178 @@ def read_meg_file(path: Path) -> MEGFile:
             f"{'; '.join(sources) or 'none'}"
         )
     if "policy" in arrays:
-        return MEGFile(mdp=mdp, policy=freeze(arrays["policy"]))
+        return MEGFile(mdp=mdp, towards=towards, policy=freeze(arrays["policy"]))
     if "mean_return" in arrays:
-        return MEGFile(mdp=mdp, mean_return=_single("mean_return", arrays["mean_return"]))
-    returns = arrays["returns"] if "returns" in arrays else _returns(mdp, arrays)
+        return MEGFile(mdp=mdp, towards=towards, mean_return=single("mean_return", arrays["mean_return"]))
+    returns = arrays["returns"] if "returns" in arrays else _returns(mdp, gain, arrays)
     check_shape("returns", returns, "N")
-    return MEGFile(mdp=mdp, returns=freeze(returns.astype(np.float64)))
+    return MEGFile(mdp=mdp, towards=towards, returns=freeze(returns.astype(np.float64)))
 
 
-def _process(arrays: Arrays) -> TabularMDP:
-    _require(arrays, ("horizon", "start", "utility"), "a decision process must have horizon, start and utility")
-    horizon = _integer("horizon", arrays["horizon"])
+def _process(arrays: Arrays, towards: str) -> tuple[TabularMDP, Gain | None, str]:
+    """Return the process, the utilities of steps if the process does not have them, and `MEGFile.towards`."""
+    require(arrays, ("horizon", "start"), "a decision process must have horizon, start and utility")
+    horizon = integer("horizon", arrays["horizon"])
     if not 1 <= horizon <= LONGEST:
         raise ValueError(f"horizon must be a number of decisions from 1 to {LONGEST}, got {horizon:.12g}")
-    utility = arrays["utility"]
+    utility, rewards = arrays.get("utility"), None
+    if utility is None and "terminal_utility" in arrays:
+        raise ValueError("terminal_utility must go with utility, got no utility: add it, with zeros for none")
+    if utility is None or towards:
+        goals = goals_in(arrays, state_count(arrays))
+        names = [*goals, *(["rewards"] if "rewards" in arrays else [])]
+        towards = towards or (names[0] if names else "")
+        if towards not in names:
+            wanted = f"no {towards!r:.80}" if towards else "no utility"
+            raise ValueError(
+                f"a decision process must have utility, or goals or rewards, got {wanted}; it has the goals "
+                f"{', '.join(names) or 'none'}"
+            )
+        utility = goals.get(towards)
+        if utility is None:
+            utility, rewards = _rewarded(arrays)
     if not 1 <= utility.ndim <= 3 or 0 in utility.shape:
         raise ValueError(f"utility must have shape [S], [S, A] or [S, A, S], got {list(utility.shape)}")
-    settings: dict[str, Any] = {
-        "utility": utility.astype(np.float64),
-        "horizon": horizon,
-        "start": _start(arrays["start"], len(utility)),
-        "terminal_utility": arrays["terminal_utility"].astype(np.float64) if "terminal_utility" in arrays else None,
-    }
-    forms = [name for name in ("transitions", "next", "possible") if name in arrays]
-    if len(forms) != 1:
-        raise ValueError(
-            "transitions must be given in exactly one form, transitions [S, A, S], next [S, A], or possible [N, 3] "
-            f"with chance [N] and actions; got {', '.join(forms) or 'none'}"
-        )
-    superfluous = [name for name in ("chance", "actions") if name in arrays and forms != ["possible"]]
-    if superfluous:
-        raise ValueError(f"{' and '.join(superfluous)} must go with possible, got {forms[0]}: leave them out")
-    if forms == ["next"]:
-        return TabularMDP.deterministic(_integers("next", arrays["next"]), **settings)
-    if forms == ["transitions"]:
-        probabilities = arrays["transitions"]
-        check_shape("transitions", probabilities, "S A S", {"S": len(utility)})
-        if probabilities.shape[1] == 0:
-            raise ValueError("transitions must hold at least one action, got none")
-        return TabularMDP(transitions=probabilities, **settings)
-    _require(arrays, ("chance", "actions"), "possible must come with chance [N] and actions (their number)")
-    actions, possible = _integer("actions", arrays["actions"]), _integers("possible", arrays["possible"])
-    count = check_shape("possible", possible, "N 3")["N"]
-    states = len(utility)
-    if not 1 <= actions * states <= count:
-        raise ValueError(
-            f"every state and action needs at least one possible transition, got {count} rows for {states} states and "
-            f"actions = {actions}"
-        )
-    return TabularMDP.sparse(possible, arrays["chance"].astype(np.float64), actions=actions, **settings)
+    terminal = arrays["terminal_utility"].astype(np.float64) if "terminal_utility" in arrays and not towards else None
+    discount = single("discount", arrays["discount"]) if "discount" in arrays else 1.0
+    mdp = process_of(arrays, utility.astype(np.float64), horizon, terminal_utility=terminal, discount=discount)
+    return mdp, rewards, towards
 
 
-def _start(start: npt.NDArray[Any], states: int) -> Array:
-    if start.ndim:
-        return start
-    number = _integer("start", start)
-    if not 0 <= number < states:
-        raise ValueError(f"start must be a state from 0 to {states - 1} or [S] chances, got {number:.12g}")
-    return np.asarray(np.eye(1, states, number)[0])
+def _rewarded(arrays: Arrays) -> tuple[Array, Gain | None]:
+    """Return the rewards as a utility, and the rewards of single steps where the utility has only their expectation."""
+    base = process_of(arrays, np.zeros(state_count(arrays)), 1)
+    look_up = rewards_of(arrays, base)
+    if form_of(arrays) != "possible" or arrays["rewards"].ndim != 1:
+        return arrays["rewards"], None
+    state, action, following = integers("possible", arrays["possible"]).T
+    if base.states * base.actions * base.states <= _DENSE:
+        utility = np.zeros((base.states, base.actions, base.states))
+        utility[state, action, following] = arrays["rewards"]
+        return utility, None
+    expected = np.zeros((base.states, base.actions))
+    np.add.at(expected, (state, action), arrays["chance"] * arrays["rewards"])
+    return expected, look_up
 
 
-def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
-    """Return the utility of each recorded episode, ``[N]``; every step is checked against the process."""
+def _returns(mdp: TabularMDP, rewards: Gain | None, arrays: Arrays) -> Array:
+    """Return the utility of each recorded episode, ``[N]``; every step is checked against the process.
+
+    An episode that ends early stays in its last state, which must be absorbing.
+    """
     names = ("trajectory_states", "trajectory_actions")
-    _require(arrays, names, "trajectories must have trajectory_states and trajectory_actions")
-    states, actions = (_integers(name, arrays[name]) for name in names)
+    require(arrays, names, "trajectories must have trajectory_states and trajectory_actions")
+    states, actions = (integers(name, arrays[name]) for name in names)
     n = mdp.horizon
-    if actions.ndim != 2 or actions.shape[1] != n or not len(actions):
+    if actions.ndim != 2 or actions.shape[1] > n or not len(actions):
         raise ValueError(
-            f"trajectory_actions must have shape [N, {n}], all n = {n} decisions of each episode, got "
-            f"{list(actions.shape)}: continue an episode that ended early in its absorbing state"
+            f"trajectory_actions must have shape [N, {n}], the n = {n} decisions of each episode (fewer for episodes "
+            f"that end early in an absorbing state), got {list(actions.shape)}"
         )
-    if states.ndim != 2 or len(states) != len(actions) or states.shape[1] not in (n, n + 1):
+    count, width = actions.shape
+    if states.ndim != 2 or len(states) != count or states.shape[1] not in (width, width + 1):
         raise ValueError(
-            f"trajectory_states must have shape [{len(actions)}, {n + 1}] (or [{len(actions)}, {n}] without the state "
-            f"after the last decision), got {list(states.shape)}"
+            f"trajectory_states must have shape [{count}, {width + 1}] (or [{count}, {width}] without the state after "
+            f"the last decision), got {list(states.shape)}"
         )
-    for name, array, limit in (("states", states, mdp.states), ("actions", actions, mdp.actions)):
-        outside = np.argwhere((array < 0) | (array >= limit))
+    if states.shape[1] == width:
+        states = np.concatenate([states, np.full((count, 1), -1)], axis=1)
+    lengths = _lengths(arrays, actions)
+    taken = np.arange(width) < lengths[:, None]
+    ends = states[np.arange(count), lengths]
+    recorded = np.concatenate([taken, np.zeros((count, 1), dtype=bool)], axis=1)
+    recorded[np.arange(count), lengths] = ends != -1
+    checked = ("states", states, recorded, mdp.states), ("actions", actions, taken, mdp.actions)
+    for name, array, mask, limit in checked:
+        outside = np.argwhere(mask & ((array < 0) | (array >= limit)))
         if len(outside):
             index = outside[0].tolist()
             raise ValueError(
                 f"trajectory_{name} must lie from 0 to {limit - 1}, got {array[tuple(index)]} at index {index}"
             )
-    if states.shape[1] == n:
-        if mdp.utility.ndim == 3 or mdp.terminal_utility is not None:
-            raise ValueError(
-                f"trajectory_states must have shape [{len(actions)}, {n + 1}] where the utility depends on the state "
-                f"that follows, got {list(states.shape)}: add the state after the last decision"
-            )
-        states = np.concatenate([states, np.full((len(states), 1), -1)], axis=1)
-    _check_possible(mdp, states, actions)
-    parts = (states[:, :n], actions, states[:, 1:])
-    gained = mdp.utility[parts[: mdp.utility.ndim]]
-    total: Array = gained.sum(axis=1)
-    return total if mdp.terminal_utility is None else total + mdp.terminal_utility[states[:, n]]
+    by_next = mdp.utility.ndim == 3 or mdp.terminal_utility is not None or rewards is not None
+    late = (ends < 0) & ((lengths < n) | by_next)
+    if late.any():
+        raise ValueError(
+            f"trajectory_states must have shape [{count}, {width + 1}] where the utility depends on the state that "
+            f"follows, or where an episode ends early, got no last state in episode {int(late.argmax())}: add the "
+            "state after the last decision"
+        )
+    _check_possible(mdp, states, actions, taken)
+    gain = rewards or (lambda *step: mdp.utility[step[: mdp.utility.ndim]])
+    weights = mdp.discount ** np.arange(n + 1)
+    steps = np.nonzero(taken)
+    following = states[:, 1:][steps]
+    gained = gain(states[:, :width][steps], actions[steps], following) * weights[steps[1]]
+    total: Array = np.bincount(steps[0], weights=gained, minlength=count).astype(np.float64)
+    early = np.flatnonzero(lengths < n)
+    if len(early):
+        remaining = np.concatenate([[0.0], np.cumsum(weights[:n][::-1])])[n - lengths[early]]
+        total[early] += remaining * _staying(mdp, gain, ends[early], early)
+    return total if mdp.terminal_utility is None else total + weights[n] * mdp.terminal_utility[ends]
 
 
-def _check_possible(mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDArray[Any]) -> None:
+def _lengths(arrays: Arrays, actions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return ``[N]`` numbers of decisions: those of the file, or those before the padding with -1."""
+    count, width = actions.shape
+    if "trajectory_lengths" not in arrays:
+        return np.asarray((actions != -1).sum(axis=1), dtype=np.int64)
+    lengths = integers("trajectory_lengths", arrays["trajectory_lengths"])
+    check_shape("trajectory_lengths", lengths, "N", {"N": count})
+    if ((lengths < 0) | (lengths > width)).any():
+        raise ValueError(
+            f"trajectory_lengths must hold numbers of decisions from 0 to {width}, got {lengths.min()} to "
+            f"{lengths.max()}"
+        )
+    return lengths
+
+
+def _staying(mdp: TabularMDP, gain: Gain, ends: npt.NDArray[Any], episodes: npt.NDArray[Any]) -> Array:
+    """Return ``[E]`` the utility of a decision in the last state of episodes that end early."""
+    state, every = ends[:, None], np.arange(mdp.actions)
+    offered = np.ones((len(ends), mdp.actions), dtype=bool) if mdp.offered is None else mdp.offered[ends]
+    stays = _chance(mdp, state * mdp.actions + every, np.broadcast_to(state, offered.shape)) > 1 - 1e-9
+    utility = np.broadcast_to(gain(state, every, state), offered.shape)
+    highest = np.where(offered, utility, -np.inf).max(axis=1)
+    open_ends = (offered & (~stays | (utility != highest[:, None]))).any(axis=1)
+    if open_ends.any():
+        place = int(open_ends.argmax())
+        raise ValueError(
+            f"an episode that ends before n = {mdp.horizon} decisions must end in an absorbing state, where the "
+            f"utility of every action is the same, got state {ends[place]} in episode {episodes[place]}: record all "
+            f"{mdp.horizon} decisions, or lower the horizon"
+        )
+    return np.asarray(highest)
+
+
+def _chance(mdp: TabularMDP, rows: npt.NDArray[Any], target: npt.NDArray[Any]) -> Array:
+    """Return the probabilities of next states after states and actions, each ``row = s * A + a``."""
+    table = mdp.transitions
+    if not isinstance(table, np.ndarray):
+        return np.asarray(table.tocsr()[rows.reshape(-1), target.reshape(-1)]).reshape(rows.shape)
+    if table.ndim == 2:
+        return np.asarray(table.reshape(-1)[rows] == target, dtype=np.float64)
+    return np.asarray(table.reshape(-1, mdp.states)[rows, target])
+
+
+def _check_possible(
+    mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDArray[Any], taken: npt.NDArray[np.bool_]
+) -> None:
     """Raise a ValueError that names the first step which the process does not allow; -1 is an unrecorded end."""
-    impossible = mdp.start[states[:, 0]] <= 0
+    impossible = (mdp.start[states[:, 0]] <= 0) & (states[:, 0] >= 0)
     if impossible.any():
         episode = int(impossible.argmax())
         raise ValueError(
             f"trajectory_states must begin where start has a chance above 0, got state {states[episode, 0]} in episode "
             f"{episode}: correct the episode or the start"
         )
-    before, after = states[:, :-1], states[:, 1:]
-    flat, recorded = (before * mdp.actions + actions).reshape(-1), after.reshape(-1) >= 0
-    target = np.where(recorded, after.reshape(-1), 0)
-    table = mdp.transitions
-    if not isinstance(table, np.ndarray):
-        chance = np.asarray(table.tocsr()[flat, target]).reshape(-1)
-    elif table.ndim == 2:
-        chance = (table.reshape(-1)[flat] == target).astype(np.float64)
-    else:
-        chance = table.reshape(-1, mdp.states)[flat, target]
-    bad = recorded & (chance <= 0)
+    episodes, steps = np.nonzero(taken & (states[:, 1:] >= 0))
+    before, action, after = states[episodes, steps], actions[episodes, steps], states[episodes, steps + 1]
+    bad = _chance(mdp, before * mdp.actions + action, after) <= 0
     if bad.any():
-        episode, step = divmod(int(bad.argmax()), actions.shape[1])
+        first = int(bad.argmax())
         raise ValueError(
-            f"trajectories must follow the transitions, got state {states[episode, step]}, action "
-            f"{actions[episode, step]}, then state {states[episode, step + 1]}, which has chance 0, in episode "
-            f"{episode} at step {step}: correct the episode or the transitions"
+            f"trajectories must follow the transitions, got state {before[first]}, action {action[first]}, then state "
+            f"{after[first]}, which has chance 0, in episode {episodes[first]} at step {steps[first]}: correct the "
+            "episode or the transitions"
         )
-
-
-def _require(arrays: Arrays, names: Sequence[str], requirement: str) -> None:
-    for name in names:
-        if name not in arrays:
-            raise ValueError(f"{requirement}, got no {name}")
-
-
-def _single(name: str, array: npt.NDArray[Any]) -> float:
-    if array.ndim:
-        raise ValueError(f"{name} must be one number, got an array {list(array.shape)}")
-    return float(array)
-
-
-def _integer(name: str, array: npt.NDArray[Any]) -> int:
-    number = _single(name, array)
-    if number != int(number):
-        raise ValueError(f"{name} must be a whole number, got {number}")
-    return int(number)
-
-
-def _integers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if array.dtype.kind == "i":
-        return array.astype(np.int64)
-    if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
-        raise ValueError(f"{name} must hold whole numbers, got fractions or numbers beyond 2**53")
-    return array.astype(np.int64)
-
-
-def _read_arrays(path: Path) -> Arrays:
-    """Return the arrays of a file, all real and finite."""
-    if path.suffix == ".npz":
-        return _read_npz(path)
-    if path.suffix == ".json":
-        return _read_json(path)
-    raise ValueError(
-        f"a decision process must come as .json or .npz, got {path.name}: name it by its format, "
-        "or give the directory of a run"
-    )
-
-
-def _read_npz(path: Path) -> Arrays:
-    try:
-        with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as packed:
-            members = packed.infolist()
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path.name} is not a valid .npz file: save it again with numpy.savez") from error
-    total = sum(member.file_size for member in members)
-    if total > LARGEST_NPZ:
-        raise ValueError(f"the arrays of {path.name} must take at most {LARGEST_NPZ} bytes unpacked, got {total}")
-    names = [member.filename.removesuffix(".npy") for member in members]
-    _check_names(path, names)
-    arrays: Arrays = {}
-    with NamedFile(path).open_file() as stream, np.load(stream, allow_pickle=False) as file:
-        for name in names:
-            try:
-                array = file[name]
-            except _UNREADABLE as error:
-                raise ValueError(
-                    f"{name} must be a plain array of numbers, got one that cannot be read ({error}): save it with "
-                    "numpy.savez and a numeric dtype"
-                ) from error
-            if not isinstance(array, np.ndarray):
-                raise ValueError(f"{name} must be a plain array of numbers, got other bytes: save it with numpy.savez")
-            arrays[name] = _checked(name, array)
-    return arrays
-
-
-def _read_json(path: Path) -> Arrays:
-    try:
-        content = decode_object(NamedFile(path).load_bytes(LARGEST_JSON), strict=False)
-    except UntrustedError as error:
-        raise ValueError(
-            f"{path.name} must be JSON in UTF-8 (larger arrays go into an .npz file), but {error}"
-        ) from error
-    _check_names(path, list(content))
-    return {name: _checked(name, _array(name, value)) for name, value in content.items()}
-
-
-def _array(name: str, value: Any) -> npt.NDArray[Any]:
-    if not isinstance(value, int | float | list) or isinstance(value, bool):
-        raise ValueError(f"{name} must be a number or nested lists of numbers, got {type(value).__name__}")
-    try:
-        array = np.array(value)
-    except (ValueError, RecursionError, OverflowError) as error:
-        raise ValueError(f"{name} must be a rectangular array, got lists of different lengths or depths") from error
-    return array.astype(np.float64) if array.size == 0 else array
-
-
-def _checked(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if array.dtype.kind not in "iuf":
-        raise ValueError(f"{name} must hold real numbers, got {array.dtype} {list(array.shape)}")
-    if array.dtype.kind == "f":
-        check_finite(name, array)  # single precision is kept: its rounding is allowed for where sums are checked
-    elif array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"{name} must hold numbers below 2**63, got {array.max()}")
-    else:
-        array = array.astype(np.int64)
-    return array
-
-
-def _check_names(path: Path, names: list[str]) -> None:
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        raise ValueError(f"{path.name} must name each field once, got {', '.join(map(repr, repeated[:5]))} repeatedly")
-    unknown = [name for name in names if name not in _FIELDS]
-    if unknown:
-        raise ValueError(f"fields must be among {', '.join(_FIELDS)}, got {', '.join(map(repr, unknown[:5]))}")

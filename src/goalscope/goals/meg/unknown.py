@@ -3,7 +3,8 @@
 ``sup over w of <w, occupancy of the policy> - W(w)`` has the gradient ``occupancy of the policy - occupancy of the
 soft policy``. By duality the supremum is the least divergence from the uniform policy over all policies with the same
 occupancy, so any such policy bounds it from above. Where a process restricts the offered actions, all policies,
-including the uniform one, are over these actions.
+including the uniform one, are over these actions. In a process with a discount, the utilities of decision t count d^t
+times, and so does the occupancy.
 """
 
 import math
@@ -254,8 +255,8 @@ class OccupancyDual:
         """Return W and the soft policy ``[n, A, K]``."""
         self.evaluations += 1
         process, count = self.reached, len(self.reached.kept)
-        offered, utility = process.offered, weights[:count]
-        values = weights[count:].copy() if self.terminal else np.zeros(count)
+        offered, utility, discounts = process.offered, weights[:count], process.weights
+        values = discounts[-1] * weights[count:] if self.terminal else np.zeros(count)
         policy = np.empty((process.horizon, process.actions, count))
         for t in reversed(range(process.horizon)):
             q = process.expect(values[None])[0]
@@ -267,7 +268,7 @@ class OccupancyDual:
             np.exp(q - peak, out=policy[t])
             total = policy[t].sum(axis=0)
             policy[t] /= total
-            values = utility + peak + np.log(total / self._count)
+            values = discounts[t] * utility + peak + np.log(total / self._count)
         return float(values @ process.start), policy
 
     def _forward(self, policy: Array) -> Iterator[tuple[Array, Array]]:
@@ -288,7 +289,8 @@ class OccupancyDual:
 
     def _occupancy_of(self, policy: Array) -> Array:
         """Return ``[M]`` the occupancy of a policy, summed over the n decisions (not n + 1 times)."""
-        *decided, final = (state for state, _ in self._forward(policy))
+        discounted = zip(self._forward(policy), self.reached.weights, strict=True)
+        *decided, final = (weight * state for (state, _), weight in discounted)
         total = np.zeros(len(self.reached.kept))
         for state in decided:
             total += state

@@ -9,8 +9,8 @@ from goalscope._ground.checks import near_miss
 from goalscope._ground.own import consent, is_own
 from goalscope._ground.yaml_text import read_yaml_text
 
-TABLE_FILE: Final = ".npz"
-"""Ending of a file that holds the table of an environment, see `goalscope table`."""
+TABLE_FILES: Final = (".npz", ".json")
+"""Endings of a file that holds the table of an environment, see `goalscope table`."""
 
 _CLASS = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)
 _KIND = re.compile(r"([\w.-]+)(?::(.*))?", re.DOTALL)
@@ -33,7 +33,7 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
     """
     text = text.strip()
     kinds = registry.names("environment")
-    if text.endswith(TABLE_FILE) and "table" in kinds:
+    if text.endswith(TABLE_FILES) and "table" in kinds:
         return "table", {"file": text}
     own = _CLASS.fullmatch(text)
     if own is not None and is_own(own[1]) and own[1].partition(":")[0] not in kinds:

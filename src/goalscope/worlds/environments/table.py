@@ -1,6 +1,6 @@
 """All states of an environment and what every action does in each: breadth-first from where episodes begin."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -16,6 +16,8 @@ from goalscope.worlds.planning import TabularMDP
 
 LIMIT = 200_000
 """Default maximum number of states of an enumeration."""
+
+_REPORT_EVERY = 5000  # states whose actions were tried
 
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
@@ -192,7 +194,13 @@ class _Search(Generic[S]):
         return self.index[state]
 
 
-def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: int | None = None) -> StateTable[S]:
+def enumerate_states(
+    environment: Environment[S],
+    limit: int = LIMIT,
+    *,
+    depth: int | None = None,
+    found: Callable[[int], None] | None = None,
+) -> StateTable[S]:
     """Enumerate all states that episodes can come to, breadth-first.
 
     Args:
@@ -200,6 +208,7 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
         limit: maximum number of states, >= 1.
         depth: steps from the beginning up to which is searched, None for all. What is computed for a horizon of at
             most this many decisions is exact; `solve_table` tells which optimal sets are.
+        found: called with the number of states found, after every 5,000 states whose actions were tried.
 
     Raises:
         ValueError: more states than ``limit``; what the environment returns is no distribution, or no state can be
@@ -226,6 +235,8 @@ def enumerate_states(environment: Environment[S], limit: int = LIMIT, *, depth: 
             for action in np.flatnonzero(offered[-1]).tolist():
                 _expand(search, index, action, actions)
         index += 1
+        if found is not None and index % _REPORT_EVERY == 0:
+            found(len(search.states))
     note_rounding("the chances that initial() and step() return", search.rounded)
     start = np.zeros(len(search.states))
     for number, chance in beginning:

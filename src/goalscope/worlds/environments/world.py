@@ -109,25 +109,34 @@ class Believed:
         return replace(self, solved=replace(self.solved, table=replace(self.table, start=start)))
 
 
-def believe(make: Callable[[], Environment[Any]], limit: int = LIMIT, depth: int | None = None) -> Believed:
+def believe(
+    make: Callable[[], Environment[Any]],
+    limit: int = LIMIT,
+    depth: int | None = None,
+    *,
+    found: Callable[[int], None] | None = None,
+) -> Believed:
     """Enumerate, solve and play back an environment.
 
     Args:
         make: returns a new instance of it.
-        limit, depth: see `enumerate_states`.
+        limit, depth, found: see `enumerate_states`.
 
     Raises:
         Mismatch: its behaviour differs from the enumerated transitions.
         ValueError: it has too many states, or is no environment.
     """
     environment = make()
-    solved = solve_table(enumerate_states(environment, limit, depth=depth))
+    solved = solve_table(enumerate_states(environment, limit, depth=depth, found=found))
     return Believed(environment, solved, play_back(solved, make))
 
 
 @lru_cache(maxsize=256)
-def _believed(source: str, parameters: str, limit: int, depth: int | None) -> Believed:
-    """Return a believed environment, enumerated once for all worlds and stores with its source and parameters."""
+def _believed(source: str, parameters: str, limit: int, depth: int | None, description: str) -> Believed:
+    """Return a believed environment, enumerated once for all worlds and stores with its source and parameters.
+
+    A new description, as of a file that was written again, is enumerated anew.
+    """
     return believe(lambda: build(source, json.loads(parameters)), limit, depth)
 
 
@@ -325,12 +334,13 @@ class EnvironmentWorld(World):
             ValueError: it cannot be made here, its description changed, or its behaviour differs from its transitions.
             ImportError: its package is missing; names the extra.
         """
-        believed = _believed(self.source, canonical_json(dict(self.parameters)), self.limit, self.depth)
+        stored = canonical_json(dict(self.description))
+        believed = _believed(self.source, canonical_json(dict(self.parameters)), self.limit, self.depth, stored)
         now = canonical_json(dict(believed.environment.describe()))
-        if now != canonical_json(dict(self.description)):
+        if now != stored:
             raise ValueError(
                 f"the environment {self.source} must be what it was when the study was made, "
-                f"{canonical_json(dict(self.description))[:300]}, but describes itself as {now[:300]}: restore it, or "
+                f"{stored[:300]}, but describes itself as {now[:300]}: restore it, or "
                 "make a new run"
             )
         return believed if self.start is None else believed.starting_at(self.start)

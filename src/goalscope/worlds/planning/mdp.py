@@ -1,7 +1,8 @@
 """Tabular Markov decision processes with a finite horizon, and their exact solution.
 
 Symbols: S states, A actions, n decisions (the horizon). The utility of a history is the sum over its n decisions of
-R(s), R(s, a) or R(s, a, s'), plus the terminal utility of the state reached after the last one.
+R(s), R(s, a) or R(s, a, s'), plus the terminal utility of the state reached after the last one. With a discount d,
+the utility of decision t (from 0) is multiplied by d^t, and the terminal utility by d^n.
 """
 
 import math
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope._ground.checks import check_finite, check_number, check_shape, check_whole, freeze, refuse_where
 from goalscope._ground.distributions import to_array, to_distributions, to_sparse_distributions
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
@@ -35,10 +36,12 @@ class TabularMDP:
         start: ``[S]`` probabilities of the first state.
         terminal_utility: ``[S]`` utility of the state after the last decision, None for none.
         offered: ``[S, A]`` bool, the actions that policies choose among, at least one in each state; None for all.
+        discount: factor d by which each decision weighs less than the one before, > 0 and <= 1.
         reward: ``[S, A]`` expected utility of one decision, computed from the others.
 
     Raises:
-        ValueError: shapes that disagree, rows that are no distributions, numbers that are not finite, horizon < 1.
+        ValueError: shapes that disagree, rows that are no distributions, numbers that are not finite, horizon < 1,
+            a discount outside of 0 to 1 or so small that the last decisions weigh next to nothing.
     """
 
     transitions: Union[npt.NDArray[Any], "csr_array"]
@@ -47,6 +50,7 @@ class TabularMDP:
     start: npt.NDArray[Any]
     terminal_utility: npt.NDArray[Any] | None = None
     offered: npt.NDArray[np.bool_] | None = None
+    discount: float = 1.0
     reward: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +73,7 @@ class TabularMDP:
             refuse_where(count == 0, count, "offered must hold an action in every state")
             object.__setattr__(self, "offered", None if offered.all() else freeze(offered))
         object.__setattr__(self, "horizon", check_whole("horizon", self.horizon, 1, "decisions"))
+        _check_discount(self.discount, self.horizon)
         object.__setattr__(self, "start", freeze(start))
         object.__setattr__(self, "transitions", transitions)
         object.__setattr__(self, "utility", freeze(utility))
@@ -148,6 +153,10 @@ class TabularMDP:
         """``[S]`` terminal utility, zeros where there is none."""
         return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
 
+    def weight(self, decision: int) -> float:
+        """Return the discount of the utility of a decision, counted from 0; that of the last state for n."""
+        return float(self.discount**decision)
+
     def expect(self, values: Array) -> Array:
         """Return the expected value of the next state, ``[S, A]``, or ``[S, A, K]`` for K columns at once.
 
@@ -187,6 +196,7 @@ class Values:
     optimal: npt.NDArray[np.bool_]
 
 
+_LEAST_WEIGHT = 1e-8  # of the last decision; far above the rounding errors of a utility
 _TIED = 1e-9  # share of the range of all action values within which actions count as tied
 
 
@@ -199,11 +209,12 @@ def value_iteration(mdp: TabularMDP, *, minimise: bool = False) -> Values:
     """
     n, states, actions = mdp.horizon, mdp.states, mdp.actions
     values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))
-    values[n] = mdp.final
+    values[n] = mdp.weight(n) * mdp.final
     for t in reversed(range(n)):
-        action_values[t] = mdp.reward + mdp.expect(values[t + 1])
+        action_values[t] = mdp.weight(t) * mdp.reward + mdp.expect(values[t + 1])
         values[t] = _best(action_values[t], mdp.offered, minimise=minimise)
-    slack = _TIED * float(np.ptp(action_values))
+    # Late decisions differ by as much less as they are discounted.
+    slack = _TIED * float(np.ptp(action_values)) * mdp.discount ** np.arange(n)[:, None, None]
     optimal = np.abs(action_values - values[:n, :, None]) <= slack
     if mdp.offered is not None:
         optimal &= mdp.offered
@@ -223,10 +234,11 @@ def utility_range(mdp: TabularMDP) -> tuple[float, float]:
 
     Unlike `value_iteration` it holds the values of one decision at a time, so the process may be large.
     """
-    low, high = mdp.final, mdp.final
-    for _ in range(mdp.horizon):
-        low = _best(mdp.reward + mdp.expect(low), mdp.offered, minimise=True)
-        high = _best(mdp.reward + mdp.expect(high), mdp.offered, minimise=False)
+    low = high = mdp.weight(mdp.horizon) * mdp.final
+    for t in reversed(range(mdp.horizon)):
+        reward = mdp.weight(t) * mdp.reward
+        low = _best(reward + mdp.expect(low), mdp.offered, minimise=True)
+        high = _best(reward + mdp.expect(high), mdp.offered, minimise=False)
     return float(mdp.start @ low), float(mdp.start @ high)
 
 
@@ -262,9 +274,9 @@ def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
         ValueError: the policy has another shape or is no distribution.
     """
     by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
-    values = mdp.final
+    values = mdp.weight(mdp.horizon) * mdp.final
     for t in reversed(range(mdp.horizon)):
-        values = (by_time[t] * (mdp.reward + mdp.expect(values))).sum(axis=1)
+        values = (by_time[t] * (mdp.weight(t) * mdp.reward + mdp.expect(values))).sum(axis=1)
     return float(mdp.start @ values)
 
 
@@ -323,6 +335,16 @@ def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions:
     array = to_array("policy", policy, booleans=True)
     check_shape("policy", array, "n S A" if array.ndim == 3 else "S A", {"n": horizon, "S": states, "A": actions})
     return np.broadcast_to(to_distributions("policy", array), (horizon, states, actions))
+
+
+def _check_discount(discount: float, horizon: int) -> None:
+    check_number("discount", discount, 0, 1, "factor")
+    if discount**horizon < _LEAST_WEIGHT:
+        longest = int(math.log(_LEAST_WEIGHT) / math.log(discount)) if discount > 0 else 0
+        raise ValueError(
+            f"discount ** horizon must be at least {_LEAST_WEIGHT:g}, got {discount:.12g} ** {horizon}: decisions that "
+            f"weigh less cannot be told from no decisions; set a horizon of at most {longest}"
+        )
 
 
 def _numbers(name: str, values: Any) -> Array:

@@ -37,6 +37,7 @@ class ReachedProcess:
         horizon: number of decisions.
         states: number of states of the whole process.
         offered: ``[A, K]`` bool, the actions that policies choose among; None for all.
+        discount: factor by which each decision weighs less than the one before.
     """
 
     kept: Index
@@ -48,6 +49,12 @@ class ReachedProcess:
     horizon: int
     states: int
     offered: npt.NDArray[np.bool_] | None = None
+    discount: float = 1.0
+
+    @property
+    def weights(self) -> Array:
+        """``[n + 1]`` discount of the utility of each decision, and of that of the last state."""
+        return np.asarray(self.discount ** np.arange(self.horizon + 1))
 
     @property
     def actions(self) -> int:
@@ -117,6 +124,7 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
         horizon=mdp.horizon,
         states=mdp.states,
         offered=None if mdp.offered is None else np.ascontiguousarray(mdp.offered[reachable].T),
+        discount=mdp.discount,
     )
 
 
@@ -126,18 +134,18 @@ def return_range(mdp: TabularMDP) -> tuple[float, float]:
     ``L_t(s) = min over a and s' with P(s' | s, a) > 0 of R(s, a, s') + L_{t+1}(s')``, ``L_n`` the terminal utility;
     likewise the greatest. Expectations of policies lie inside.
     """
-    state, action, following = _possible(mdp)
+    state, action, following = possible_steps(mdp)
     utility = mdp.utility[state, action, following] if mdp.utility.ndim == 3 else mdp.reward[state, action]
     first = np.searchsorted(state, np.arange(mdp.states))
-    lowest, highest = mdp.final, mdp.final
-    for _ in range(mdp.horizon):
-        lowest = np.minimum.reduceat(utility + lowest[following], first)
-        highest = np.maximum.reduceat(utility + highest[following], first)
+    lowest = highest = mdp.weight(mdp.horizon) * mdp.final
+    for t in reversed(range(mdp.horizon)):
+        lowest = np.minimum.reduceat(mdp.weight(t) * utility + lowest[following], first)
+        highest = np.maximum.reduceat(mdp.weight(t) * utility + highest[following], first)
     is_start = mdp.start > 0
     return float(lowest[is_start].min()), float(highest[is_start].max())
 
 
-def _possible(mdp: TabularMDP) -> tuple[Index, Index, Index]:
+def possible_steps(mdp: TabularMDP) -> tuple[Index, Index, Index]:
     """Return state, offered action and next state of each possible transition, ``[N]`` each, by state."""
     table: Any = mdp.transitions
     if not isinstance(table, np.ndarray):

@@ -2,12 +2,13 @@
 
 For a rationality b (in nats per unit of utility), over A actions and n decisions:
 
-    q_t(s, a) = b R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
+    q_t(s, a) = b d^t R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
 
-Where a process restricts the offered actions, A, the mean, and every policy are over these alone.
-The mean, not the sum, makes b = 0 regular. Internally, utility is replaced by the advantage of each action over the
-uniform policy. That changes no policy, and W only by b times the expected utility of the uniform policy. It removes
-large utilities that no action influences from every difference, and makes decisions without consequences exactly 0.
+Here d is the discount of the process, 1 for none. Where a process restricts the offered actions, A, the mean, and every
+policy are over these alone. The mean, not the sum, makes b = 0 regular. Internally, utility is replaced by the
+advantage of each action over the uniform policy. That changes no policy, and W only by b times the expected utility of
+the uniform policy. It removes large utilities that no action influences from every difference, and makes decisions
+without consequences exactly 0.
 """
 
 import math
@@ -70,6 +71,7 @@ class SoftProcess:
         self.reached = reached_process(mdp)
         self.passes = 0
         reward, final, self._unit, shift = _tamed(self.reached)
+        self._weights = self.reached.weights
         self._reward, self._final = reward, final
         offered = self.reached.offered
         self._left_out = None if offered is None else ~offered
@@ -183,9 +185,9 @@ class SoftProcess:
         """Return ``[K]`` first values of the uniform policy, and all advantages where they are few enough to store."""
         n, (actions, states) = self.mdp.horizon, self._reward.shape
         stored = np.empty((n, actions, states)) if n * actions * states <= _KEEP else None
-        value = self._final
+        value = self._weights[n] * self._final
         for t in reversed(range(n)):
-            after = self._reward + self.reached.expect(value[None])[0]
+            after = self._weights[t] * self._reward + self.reached.expect(value[None])[0]
             value = self._mean(after)
             if stored is not None:
                 stored[t] = _advantage(after, value)
@@ -203,9 +205,9 @@ class SoftProcess:
         if self._stored is not None:
             yield from self._stored[::-1]
             return
-        value = self._final
-        for _ in range(self.mdp.horizon):
-            after = self._reward + self.reached.expect(value[None])[0]
+        value = self._weights[-1] * self._final
+        for weight in self._weights[-2::-1]:
+            after = weight * self._reward + self.reached.expect(value[None])[0]
             value = self._mean(after)
             yield _advantage(after, value)
 
@@ -236,11 +238,11 @@ class SoftProcess:
     def _limits(self) -> Iterator[tuple[Array, Array]]:
         """Yield the weights ``[2, A, K]`` of the limit policies (best, worst) and ``[2, K]`` their c, backwards."""
         columns = np.zeros((4, self._reward.shape[1]))  # greatest and least utility to come, and c of each
-        for advantage in self._backward():
+        for advantage, weight in zip(self._backward(), self._weights[-2::-1], strict=True):
             after = self.reached.expect(columns)
             action_values = self._scale * advantage + after[:2]
             best = np.stack(self._ends(action_values))
-            optimal = np.abs(action_values - best[:, None]) <= TIES
+            optimal = np.abs(action_values - best[:, None]) <= TIES * weight
             if self._left_out is not None:
                 optimal &= ~self._left_out
             peak = np.where(optimal, after[2:], -np.inf).max(axis=1)
@@ -293,6 +295,6 @@ def _tamed(reached: ReachedProcess) -> tuple[Array, Array, float, float]:
     unit = math.ldexp(0.5, math.frexp(largest)[1])
     if largest == 0:
         return reached.reward, reached.final, 1.0, 0.0
-    reward, final = reached.reward / unit, reached.final / unit
+    reward, final, weights = reached.reward / unit, reached.final / unit, reached.weights
     typical, last = (float(np.median(part.reshape(-1)[: part.size - 1 + part.size % 2])) for part in (reward, final))
-    return reward - typical, final - last, unit, typical * reached.horizon + last
+    return reward - typical, final - last, unit, typical * float(weights[:-1].sum()) + last * float(weights[-1])

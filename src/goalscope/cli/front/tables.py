@@ -1,0 +1,50 @@
+"""Write environments as tables for other tools."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from goalscope._ground.arguments import Between, Reads, Writes
+from goalscope._ground.progress import TALLY, aloud
+from goalscope.worlds.environments.environment import Environment, build
+from goalscope.worlds.environments.named import named_environment
+from goalscope.worlds.environments.stored import save_table
+from goalscope.worlds.environments.table import LIMIT
+from goalscope.worlds.environments.world import Believed, believe
+
+
+def table(
+    env: Annotated[str | Callable[[], Environment[Any]], Reads("process")],
+    out: Annotated[str | Path, Writes("file")],
+    *,
+    limit: Annotated[int, Between(1, 2_000_000)] = LIMIT,
+) -> Believed:
+    """Write an environment to a file as a finite decision process: plain arrays, for other tools and for goalscope.
+
+    All states are enumerated, and the result is compared with episodes that are played in the environment itself. In
+    Python, ``env`` may also be a class or function that makes the environment.
+
+    Args:
+        env (ENV): module:Class of a file in the working directory (parameters follow as :key=value,...), a registered
+            kind of environments with its parameters, the id of a Gymnasium environment, or a file of arrays.
+        out (FILE): the .npz file to write.
+        limit: maximum number of states.
+
+    Returns:
+        The environment, enumerated, solved and played back.
+
+    Raises:
+        ValueError: if it has more states, behaves differently from its description, or is no environment.
+        OSError: if the file cannot be written.
+    """
+    make = partial(build, *named_environment(env)) if isinstance(env, str) else env
+    with aloud():
+        believed = believe(make, limit, found=lambda count: TALLY.tell(f"{count:,} states found"))
+        found = believed.table
+        TALLY.tell(
+            f"{len(found.states):,} states, {len(found.actions)} actions and {len(found.triples):,} transitions agree "
+            "with episodes in the environment itself"
+        )
+    save_table(believed, out)
+    return believed
