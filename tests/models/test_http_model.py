@@ -177,9 +177,9 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
         ({"caps": {"calls": -1}}, "caps.calls must be"),
         ({"caps": {"euro": 1}}, "caps.euro: unknown key; valid: calls, tokens, usd"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
-        ({"device": "cpu"}, "device belongs to local models"),
+        ({"device": "cpu"}, "device works only for local models"),
         ({"reasoning": "harmony"}, "reasoning must be auto, think, none or"),
-        ({"today": "2025-08-05"}, "today must not be given"),
+        ({"today": "2025-08-05"}, "today works only in mode completions"),
     ],
 )
 def test_wrong_entries_are_named_and_secrets_not_repeated(changes: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -177,17 +177,17 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
     "spaces twice": (
         "byte level",
         entries("tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "  "}, "content": " "}),
-        "must give a prompt back",
+        "must decode to the original prompt",
     ),
     "no line feeds": (
         "byte level",
         entries("tokenizer.json", normalizer={"type": "Strip", "strip_left": True, "strip_right": True}),
-        "must give a prompt back",
+        "must decode to the original prompt",
     ),
     "a decoder of another kind": (
         "byte level",
         entries("tokenizer.json", decoder={"type": "Fuse"}),
-        "must give a prompt back",
+        "must decode to the original prompt",
     ),
     "another token in the configuration": (
         "bundled",
