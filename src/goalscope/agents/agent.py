@@ -68,8 +68,7 @@ class Past:
         """The answer as a conversation shows it, preceded by its reasoning if reasoning is shown.
 
         An empty line separates reasoning and answer. Reasoning is passed as plain text, since no chat format has a
-        field for
-        the reasoning of earlier turns that all servers keep.
+        field for the reasoning of earlier turns that all servers keep.
         """
         return "\n\n".join(part for part in (self.reasoning, self.text) if part)
 
@@ -191,8 +190,7 @@ class Agent(Protocol):
     """Anything that acts.
 
     An agent's answer to an observation must not depend on the other observations in its batch. `journalled` says
-    whether
-    an answer costs money or minutes; each such answer is committed to the store before it is used.
+    whether an answer costs money or minutes; each such answer is committed to the store before it is used.
 
     An agent may have these optional attributes:
 
@@ -257,8 +255,7 @@ def agent_kind(kind: str) -> Callable[[Factory], Factory]:
     """Register how agents of a kind are built, so that studies can name the kind; used as a decorator.
 
     The decorated object is a dataclass, whose fields are the parameters, or a function that receives all parameters as
-    one
-    mapping and returns the agent. All parameters enter the id of a study.
+    one mapping and returns the agent. All parameters enter the id of a study.
 
     Args:
         kind: name of the kind. The attribute `needs` says in which worlds its agents can act, see `Agent`.
@@ -282,9 +279,8 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
 
     Args:
         kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.ChatAgent`;
-            "task-greedy",
-            "task-chat", ... for task maps; a kind of another package; or ``module:Class`` of a file in the working
-            directory.
+            "task-greedy", "task-chat", ... for task maps; a kind of another package; or ``module:Class`` of a file in
+            the working directory.
         parameters: the parameters of that kind; `name` sets the name shown in tables.
 
     Raises:
@@ -304,8 +300,7 @@ def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, A
     """Return the parameters of an agent that can change a result; only these enter the id of a study.
 
     For models, this excludes addresses, waiting times, prices and caps. For all other agents it includes every
-    parameter,
-    whether their kind is registered here or not.
+    parameter, whether their kind is registered here or not.
     """
     if kind not in (CHAT, TASK_CHAT):
         return dict(parameters)

@@ -80,8 +80,7 @@ class ChatAgent:
         history: how its prompts show earlier steps; None for the study's setting.
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template file.
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion". "" for the form that the
-            model's
-            card names; if it names none, "completion" for a base model with local files, else "example".
+            model's card names; if it names none, "completion" for a base model with local files, else "example".
         wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the default wording.
         encoding: how its prompts write a grid, one of `goalscope.worlds.encodings.ENCODINGS`.
         choice: settings for drawing its action by the likelihoods of all answers; None to parse a generated answer.
@@ -281,8 +280,7 @@ class ChatAgent:
         """Return the chat for an observation.
 
         A conversation contains, for each earlier step, the original prompt of that step and the answer to it, so the
-        chat of
-        the next step only appends to this chat.
+        chat of the next step only appends to this chat.
         """
         chat = [Message(role="system", content=self.system)] if self.system else []
         history = observation.history
@@ -367,12 +365,10 @@ class ChatAgent:
 
         Args:
             parameters: ``model`` (a folder, a name on the Hugging Face hub, "theseus", or its name at a server or
-                backend), the
-                attributes of the class that `settings` lists, ``template``, ``name``, ``history``, the fields of
-                `Sampling`,
-                ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
-                `goalscope.agents.choice.Choice`), and
-                ``backend`` with its options (see `goalscope.agents.models.base`).
+                backend), the attributes of the class that `settings` lists, ``template``, ``name``, ``history``, the
+                fields of `Sampling`, ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
+                `goalscope.agents.choice.Choice`), and ``backend`` with its options (see
+                `goalscope.agents.models.base`).
 
         Raises:
             FileNotFoundError: a folder, a strategy or a template does not exist.

@@ -169,8 +169,7 @@ def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperat
     """Return the probabilities ``[A]`` with which actions are drawn.
 
     ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, where l are the log-likelihoods and l0 those of the prior.
-    At
-    T = 0 the first action with the largest value has probability 1.
+    At T = 0 the first action with the largest value has probability 1.
 
     Args:
         logprobs: ``[A]`` log-likelihoods in nats.

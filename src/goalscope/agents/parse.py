@@ -128,13 +128,11 @@ def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] =
     """Parse the action of an answer that should have the form ``{"action": "UP"}``.
 
     The key must be in an object that is not part of another object or array, and whose members are all ``key: value``.
-    The
-    parser tolerates text around the object, additional braces around it, code fences, single quotes or no quotes, a
+    The parser tolerates text around the object, additional braces around it, code fences, single quotes or no quotes, a
     trailing comma, any case, repetitions of the same action, and other keys. It does not tolerate an action outside a
-    JSON
-    object, a word that is not the name of an action, or objects or keys that state different actions. An action inside
-    another value, or inside a quoted text of an object, does not count as stated. If an action inside another value
-    differs from the stated action, the two contradict each other.
+    JSON object, a word that is not the name of an action, or objects or keys that state different actions. An action
+    inside another value, or inside a quoted text of an object, does not count as stated. If an action inside another
+    value differs from the stated action, the two contradict each other.
 
     Args:
         text: the answer part of the reply, of any length and content.
@@ -259,8 +257,7 @@ def _tolerant(text: str) -> _ActionValues:
     """Return the actions inside braces in an answer that need not be valid JSON.
 
     Actions inside a quoted text of an object do not count. A value ends at a comma or a brace, so ``UP or DOWN`` is not
-    an
-    action.
+    an action.
     """
     stated: list[Any] = []
     mentioned: list[tuple[int, Any]] = []

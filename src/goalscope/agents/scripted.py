@@ -90,8 +90,7 @@ class ScriptedAgent(Scripted):
         """Return the action probabilities at each cell of a grid without fog and without an agent, ``[H, W, 4]``.
 
         The result is None if the probabilities depend on more than the cell. A class that overrides ``probabilities``
-        must
-        also override ``table``.
+        must also override ``table``.
         """
         return None
 
@@ -104,8 +103,7 @@ class Optimal(ScriptedAgent):
     """Agent that takes each action on a shortest path to the goal with equal probability.
 
     Under fog, it plans over the cells that it has seen: to the goal if it knows a path, else to the nearest hidden
-    cell,
-    else to the key. This explores sensibly but is not the optimal policy for the whole grid.
+    cell, else to the key. This explores sensibly but is not the optimal policy for the whole grid.
     """
 
     kind: ClassVar[str] = "optimal"
@@ -167,8 +165,7 @@ class KeyLured(ScriptedAgent):
     """Agent that goes to the key while the grid shows one, and then to the goal.
 
     Its path to the key avoids the goal, which would end the episode. If it sees no key, or cannot reach the key on such
-    a
-    path, it acts as `Optimal`.
+    a path, it acts as `Optimal`.
     """
 
     kind: ClassVar[str] = "key-lured"
@@ -199,8 +196,7 @@ class WrongGoal(ScriptedAgent):
     If the target is a wall, the agent goes to the nearest open cell instead (`Grid.corner`, `Grid.nearest`). If the
     resulting cell is the goal's cell, the agent enters it and the episode ends. Otherwise it takes shortest paths that
     avoid the goal; if no such path exists, it goes as near to its cell as it can. To stay, it moves into a wall, the
-    edge
-    or a locked door; if none is adjacent, it steps away and back. Hidden cells count as open until they are seen.
+    edge or a locked door; if none is adjacent, it steps away and back. Hidden cells count as open until they are seen.
 
     Args:
         target: a corner ("top-left", "top-right", "bottom-left", "bottom-right") or a cell (row, col).
@@ -233,10 +229,8 @@ class Forgetful(ScriptedAgent):
 
     Each episode is divided into blocks of `span` steps. A random number for each episode and block decides whether the
     block is forgotten. In forgotten blocks, actions are uniformly random; in all others the agent acts as `Optimal`.
-    Over
-    many episodes, it errs as often in each state as `EpsilonGreedy` with epsilon = probability, but errors at
-    successive
-    steps are not independent.
+    Over many episodes, it errs as often in each state as `EpsilonGreedy` with epsilon = probability, but errors at
+    successive steps are not independent.
 
     Args:
         probability: probability that a block is forgotten, in [0, 1].
@@ -269,8 +263,7 @@ class SideBiased(ScriptedAgent):
     """Agent that acts as `Optimal`, except as `EpsilonGreedy` while the goal is shown in the weak half of the grid.
 
     The goal does not move, so the agent is either optimal or epsilon-greedy for a whole episode. Reflecting the grid
-    swaps
-    the two cases, so the effect of a transform on this agent is known exactly.
+    swaps the two cases, so the effect of a transform on this agent is known exactly.
 
     Args:
         epsilon: probability of a random action while the goal lies in the weak half, in [0, 1].

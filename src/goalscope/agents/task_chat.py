@@ -39,8 +39,7 @@ class TaskChatAgent(ChatAgent):
         memory: whether each observation comes with a summary of all reports so far (the harness).
         template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of your
             own. "" for the form that the model's card names, or "example" if it names none. If the prompt does not
-            explain
-            how each move changes the position, the summary infers it from the moves made so far.
+            explain how each move changes the position, the summary infers it from the moves made so far.
         history: how prompts show earlier steps; by default as a conversation.
         example: whether each observation ends with an example of an answer.
 
@@ -131,8 +130,7 @@ class TaskChatAgent(ChatAgent):
         """Return the prompt text of one step, followed by an example of an answer if the agent uses examples.
 
         With the history "actions", a list of earlier observations and moves precedes the current observation. Only the
-        current
-        step includes the summary.
+        current step includes the summary.
         """
         text = f"OBSERVATION: {view.text}"
         if view is observation.view:

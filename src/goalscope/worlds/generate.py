@@ -286,9 +286,8 @@ def _draw_ends(
     """Draw a start and a different goal uniformly among the open cells that are connected.
 
     The lattice and its carved passages are connected, and so is every opened wall that touches the lattice. Only a
-    pillar
-    (a cell in an even row and column) whose four neighbours are still walls can be cut off. Leaving such pillars out is
-    therefore the same as drawing again until start and goal are connected.
+    pillar (a cell in an even row and column) whose four neighbours are still walls can be cut off. Leaving such pillars
+    out is therefore the same as drawing again until start and goal are connected.
     """
     around = np.zeros_like(open_cells)
     around[:, size:-size] = (

@@ -202,13 +202,11 @@ class Grid:
 
         Args:
             text: a text, a list of lines, or a list of lists of symbols. Labels of rows and columns are optional. Cells
-                are
-                separated by any number of blanks; lines without labels may also have no separators.
+                are separated by any number of blanks; lines without labels may also have no separators.
 
         Raises:
             ValueError: a symbol is unknown, rows differ in length, labels are out of order, or there is a second agent,
-                goal,
-                key or door; the message names the line.
+                goal, key or door; the message names the line.
         """
         rows = _read_cells(text)
         width = len(rows[0][1])
@@ -368,8 +366,7 @@ def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
     """Return first line, last line, left end and right end of a grid in which blanks stand for cells.
 
     The result is None if no blank stands for a cell: the blanks are separators, there are no blanks, the lines have
-    labels,
-    or they differ in length.
+    labels, or they differ in length.
     """
     texts = [line if isinstance(line, str) else "" for line in lines]
     filled = [number for number, line in enumerate(texts) if line.strip()]

@@ -319,8 +319,7 @@ class NamedWorld(GridWorld):
 
     Raises:
         ValueError: G lies on a wall or on the agent, the target is neither named nor G, or the grid has a key, a door
-            or
-            fog.
+            or fog.
     """
 
     kind: ClassVar[str] = "named-place"

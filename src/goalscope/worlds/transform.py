@@ -57,8 +57,7 @@ class Transform:
 
         Raises:
             ValueError: start and goal are to be swapped, but the grid does not show both, or has a locked door (the
-                swap could
-                put the key behind it).
+                swap could put the key behind it).
         """
         objects = grid.objects
         if self.swapped:
@@ -102,8 +101,7 @@ class Transform:
         """Return the path in the transformed grid that visits the same cells.
 
         A path that leads from start to goal without bumping into walls still leads from start to goal: if start and
-        goal are
-        swapped, the path is walked backwards.
+        goal are swapped, the path is walked backwards.
         """
         moved = [self.action(action) for action in actions]
         return tuple(action.opposite for action in reversed(moved)) if self.swapped else tuple(moved)
@@ -128,8 +126,7 @@ class Transform:
         """Return a policy or optimal sets in the transformed grid.
 
         Swapping start and goal moves no cell and turns no action, so it leaves the array unchanged. Optimal sets for
-        the old
-        goal are not optimal for the new goal; solve the swapped grid instead.
+        the old goal are not optimal for the new goal; solve the swapped grid instead.
 
         Args:
             policy: ``[..., H, W, 4]`` by cell, or ``[4]`` for one state.

@@ -155,8 +155,7 @@ def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks
     """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.agents.models._fast.grouped_attention`.
 
     PyTorch's attention, which has no sinks, also returns log Z, the logarithm of the sum of all exp(score). With a sink
-    s,
-    the sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
+    s, the sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
     """
     import torch
 

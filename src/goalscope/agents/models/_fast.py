@@ -3,9 +3,8 @@
 Attention: transformers repeats keys and values for each query head, which takes most of the time of a decode step and,
 for GPT-OSS-20B, eight times the memory traffic. Here, the query heads of a group are rows of one matrix product. Many
 tokens at once in float32 use PyTorch's fused attention, which never stores the scores and is five times faster on a
-CPU.
-Long texts are processed in blocks of rows, each with its own mask, so that memory grows with the length of a text and
-not with its square. A sliding window reads only the columns inside it.
+CPU. Long texts are processed in blocks of rows, each with its own mask, so that memory grows with the length of a text
+and not with its square. A sliding window reads only the columns inside it.
 
 Experts: transformers sorts tokens by expert, which takes about thirty small operations per layer. If few experts are
 left out, computing all experts for every token takes only two matrix products.
@@ -71,8 +70,7 @@ def grouped_attention(
 
     Queries are ``[B, heads, T, width]``, keys and values ``[B, groups, columns, width]``. The mask that is added to the
     scores is ``[B, 1, T, columns]`` or a `LongMask`, and already contains the sliding window. The query heads of one
-    group
-    are adjacent. The sinks of the attention block take part in each softmax and add no value.
+    group are adjacent. The sinks of the attention block take part in each softmax and add no value.
     """
     import torch
 
@@ -120,10 +118,8 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
     """Return the outputs of `torch.nn.functional.scaled_dot_product_attention`, extended by sinks.
 
     A sink is represented by an additional column without a value. Its key is 1 in an additional dimension, in which
-    each
-    query has the sink of its head and all other keys have 0. Dimensions are added in multiples of eight, since odd
-    widths
-    are slow.
+    each query has the sink of its head and all other keys have 0. Dimensions are added in multiples of eight, since odd
+    widths are slow.
     """
     from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -165,8 +161,7 @@ def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
     """Return the output of a mixture of experts ``[N, d]``, with each token computed by all experts.
 
     The experts have weights ``[E, d, 2 f]`` and ``[E, f, d]``. Each token has ``[N, K]`` experts with their weights;
-    all
-    other experts have weight 0.
+    all other experts have weight 0.
     """
     import torch
 

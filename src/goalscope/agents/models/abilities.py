@@ -119,8 +119,7 @@ class TrialRequest(NamedTuple):
         content: the prompt; None for the prompt of the study.
         max_tokens: maximum output tokens.
         parameters: parameters that replace those of the study, or a function that derives them from the earlier answers
-            of
-            the same trial and returns None if no request is needed.
+            of the same trial and returns None if no request is needed.
         exact: whether the request tests a parameter or an endpoint, so that its rejection decides the test. For other
             requests, rejected parameters are recorded and left out.
         kind: "ids" sends token ids as the prompt; "scores" requests the log-probabilities of a prompt's tokens.

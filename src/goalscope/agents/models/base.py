@@ -185,19 +185,16 @@ class Reply:
         parts: the reasoning, answers and tool calls, in the order in which the model wrote them. Only parts of kind
             "answer" can state an action.
         finish: how the reply ended: "stop" (the model ended it), "length" (cut off at the token limit), "called" (it
-            ended
-            in a tool call), "withheld" (the server withheld the answer, for example because of a content filter), or
-            "failed" (the server failed; such a reply never counts as a turn of the model).
+            ended in a tool call), "withheld" (the server withheld the answer, for example because of a content filter),
+            or "failed" (the server failed; such a reply never counts as a turn of the model).
         redraws: how many replies to the same request were discarded before this one.
         error: the server's message about a reply that was withheld or failed, else "".
         prompt_tokens: exact token ids of the prompt, if known.
         output_tokens: exact token ids of the output, if known, including the stop token.
         usage: name -> number of tokens, seconds or USD.
         logprobs: one mapping per output token: ``token`` and ``logprob`` of the token that was drawn, and ``top``, a
-            list
-            of [token, logprob] of the most likely tokens, in nats before temperature is applied. Tokens are ids, or
-            texts
-            if a server returns no ids. None if log-probabilities were not requested.
+            list of [token, logprob] of the most likely tokens, in nats before temperature is applied. Tokens are ids,
+            or texts if a server returns no ids. None if log-probabilities were not requested.
         reconstructed: whether the token ids were reconstructed from the text.
         unsupported: names of settings that the model does not support.
         raw: the whole output as one text, including special tokens; None if unknown.
@@ -205,8 +202,7 @@ class Reply:
 
     Raises:
         ValueError: ``finish`` is unknown, a failed reply has no error, a reply that neither failed nor was withheld has
-            an
-            error, a reply that ended in a tool call contains none, or ``redraws`` is negative.
+            an error, a reply that ended in a tool call contains none, or ``redraws`` is negative.
         TypeError: ``parts`` is not a tuple of `Part`.
     """
 
@@ -281,13 +277,11 @@ class Likelihoods:
     """How likely a model finds each answer of a request.
 
     All answers follow the same tokens: the prompt, the reasoning if there is any, the text that opens the final answer,
-    and
-    the beginning that all answers share, such as ``{"action": "``.
+    and the beginning that all answers share, such as ``{"action": "``.
 
     Attributes:
         logprobs: ``[A]`` log-probability of the rest of each answer after these tokens, in nats at temperature 1,
-            summed
-            over its tokens; empty if no final answer began after the reasoning.
+            summed over its tokens; empty if no final answer began after the reasoning.
         beginning: log-probability of the beginning that all answers share, in nats; 0.0 if they share none.
         prompt_tokens: token ids of the prompt.
         outputs: ``[A]`` token ids of everything after the prompt, up to the end of each answer, without a stop token.
@@ -346,8 +340,7 @@ class Scoring(Model, Protocol):
 
         Raises:
             ValueError: the tokenizer cannot distinguish the answers, the model does not separate its reasoning, or it
-                returns
-                no log-probabilities.
+                returns no log-probabilities.
         """
         ...
 
@@ -356,10 +349,8 @@ def model_backend(name: str) -> Callable[[ModelFactory], ModelFactory]:
     """Register a backend, so that chat agents of studies can name it; used as a decorator.
 
     The decorated function or class is called as ``make(model=..., name=..., **options)``, where ``model`` is the
-    study's
-    name of the model, and ``name`` the name for tables, or None. Its other keyword parameters are options that a study
-    may
-    set. It must return a `goalscope.agents.models.Model`.
+    study's name of the model, and ``name`` the name for tables, or None. Its other keyword parameters are options that
+    a study may set. It must return a `goalscope.agents.models.Model`.
 
     Args:
         name: the backend's name.
@@ -393,8 +384,7 @@ def build_model(
 
     Raises:
         ValueError: the backend or an option is unknown, an option is missing, or a value has the wrong type or is out
-            of
-            range.
+            of range.
         TypeError: the backend does not return a model.
     """
     backend = backend or ("server" if "server" in options else "local")

@@ -77,10 +77,8 @@ def _append_in_place(layer: Any) -> None:
     """Let a layer write new columns into memory allocated in advance, instead of copying all columns for each token.
 
     ``layer.room`` contains the larger tensors whose beginnings are the keys and values; it is empty if there are none.
-    The
-    layer gets a class of its own for this. A function attached to the layer would refer back to it, and this cycle
-    would
-    keep gigabytes of tensors of each batch until the next garbage collection.
+    The layer gets a class of its own for this. A function attached to the layer would refer back to it, and this cycle
+    would keep gigabytes of tensors of each batch until the next garbage collection.
     """
     kind: Any = type(layer)
     layer.room, layer.__class__ = [], _with_room(kind)
@@ -191,10 +189,8 @@ def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> CacheRows:
     """Return a shared prefix as the cache of several rows, each shifted to the right by its own number of columns.
 
     The first ``shift`` columns of a row are dead, and the last ``shift`` tokens of the prefix are dropped; they are
-    computed
-    again with the row's own tokens. Rows of different lengths thus end at the same column. The prefix must have one row
-    and
-    all of its columns in every layer.
+    computed again with the row's own tokens. Rows of different lengths thus end at the same column. The prefix must
+    have one row and all of its columns in every layer.
     """
     length = int(prefix.layers[0].keys.shape[-2])
 

@@ -3,8 +3,7 @@
 A chat template is a program (Jinja). Its sandbox keeps it away from files and from Python, but does not prevent endless
 loops or texts of any length. The process compiles and renders with the same function of transformers that
 `apply_chat_template` calls. It starts with the first template that does not come with the package, and renders all
-later
-ones.
+later ones.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,9 @@
 """The lockstep engine: decode all current requests in one batch with a shared cache.
 
 Finished requests leave the batch and waiting requests enter it. The longest common prefix of the prompts is computed
-once
-and its cache is copied; the same holds for longer beginnings that the prompts of one pass share. The output of a
-request
-depends only on the request, up to rounding in matrix products of different shapes, which `benchmarks/determinism.py`
-measures.
+once and its cache is copied; the same holds for longer beginnings that the prompts of one pass share. The output of a
+request depends only on the request, up to rounding in matrix products of different shapes, which
+`benchmarks/determinism.py` measures.
 """
 
 import inspect
@@ -46,8 +44,7 @@ class Decoding:
         prefill_tokens: maximum number of prompt tokens per forward pass; a single prompt may exceed it.
         margins: whether to store the margin of each draw.
         gradual: whether requests enter one pass at a time, with decoding steps in between, so that the first outputs
-            are
-            complete long before the last prompt is read.
+            are complete long before the last prompt is read.
         around: context around each pass of prompts, e.g. to change activations; equal prompts are then not merged.
         most_shared: maximum number of tokens of the common prefix that are computed once, None for all.
     """
@@ -216,8 +213,7 @@ class _Batch:
         """Return the log-probabilities of the answers to prompts that pass through the model together.
 
         The prompts pass once. Their caches are then copied for each answer, and all answers pass in one batch. Shorter
-        answers
-        are padded on the right, where no later token attends to the padding.
+        answers are padded on the right, where no later token attends to the padding.
         """
         import torch
 
@@ -358,8 +354,7 @@ class _Batch:
         """Divide requests into groups that can pass through the model together without padding tokens.
 
         With a shared prefix of S tokens, the lengths in a group may differ by up to S, since shorter rows compute some
-        tokens of
-        the prefix again. Without a prefix, the lengths must be equal.
+        tokens of the prefix again. Without a prefix, the lengths must be equal.
         """
         groups: list[list[int]] = []
         by_length = sorted(entering, key=lambda index: (-len(self._prompts[index]), list(self._prompts[index])))

@@ -123,8 +123,7 @@ class Dialect:
             ``{"open": ..., "close": ...}``. "auto" finds this in the tokenizer and its chat template; if neither marks
             reasoning, it is "none", with a warning.
         today: the date that chat templates show instead of the real date, ``YYYY-MM-DD``, because prompts must not
-            change
-            from day to day. None for the default date.
+            change from day to day. None for the default date.
         template_options: further variables of the chat template.
         thinking: whether to switch thinking on or off through the chat template's variable for it (`THINKING`); None to
             leave it to the template.

@@ -14,8 +14,7 @@ class Draws(NamedTuple):
     """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: how close each draw was to another token.
 
     At temperature 0, a margin is the gap between the two largest logits (nats). Otherwise it is the smallest change of
-    a
-    cumulative probability that changes the draw.
+    a cumulative probability that changes the draw.
     """
 
     tokens: Any
@@ -26,10 +25,8 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
     """Draw one token per row.
 
     The smallest set of most likely tokens whose probabilities reach ``top_p`` is kept. The uniform number is then
-    looked up
-    in their cumulative probabilities *in the order of the ids*. Between batch shapes, nearly equal probabilities can
-    swap
-    their order through rounding; ordering by id ensures that such swaps do not change a draw.
+    looked up in their cumulative probabilities *in the order of the ids*. Between batch shapes, nearly equal
+    probabilities can swap their order through rounding; ordering by id ensures that such swaps do not change a draw.
 
     Args:
         logits: ``[B, V]`` tensor.

@@ -23,10 +23,8 @@ class EngineModel(Answering):
     """A causal language model in vLLM's engine on this machine.
 
     Outputs depend on the request's random stream through a seed, but vLLM draws them. They therefore differ from those
-    of
-    the backend ``local``, except at temperature 0, and may in rare ties depend on other requests that are computed at
-    the
-    same time. The backend is part of the model's identity.
+    of the backend ``local``, except at temperature 0, and may in rare ties depend on other requests that are computed
+    at the same time. The backend is part of the model's identity.
 
     Args:
         model: a folder as ``save_pretrained`` writes it, or a name on the Hugging Face hub.
@@ -45,8 +43,7 @@ class EngineModel(Answering):
     Raises:
         FileNotFoundError: a path does not exist.
         ValueError: an argument is out of range, the model is a GGUF file, or a bundled model has parts that vLLM does
-            not
-            support.
+            not support.
     """
 
     def __init__(
@@ -214,8 +211,7 @@ class EngineModel(Answering):
         """Return settings that vLLM needs in place of the model's configuration, or None.
 
         vLLM builds the rotary positions of GPT-OSS with YaRN's parameters, and refuses a configuration without them. A
-        factor
-        of 1 leaves frequencies and attention unchanged.
+        factor of 1 leaves frequencies and attention unchanged.
         """
         config = read_json(self._folder / "config.json") if self._folder is not None else {}
         rope = config.get("rope_parameters")

@@ -1,8 +1,7 @@
 """The process of vLLM's engine: start it, send it one order after another, and end it.
 
 Everything that the process writes is treated as data: each answer is checked, and a process that writes anything else
-is
-ended.
+is ended.
 """
 
 import json
@@ -132,8 +131,7 @@ class Engine:
             count: number of calls in the order.
             form: class of the answers.
             take: called once with each answer, and every half second with an empty list; an error that it raises ends
-                the order
-                and the engine.
+                the order and the engine.
 
         Raises:
             RuntimeError: the engine ended, failed, or answered something else.

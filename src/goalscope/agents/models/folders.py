@@ -232,8 +232,7 @@ def read_template_form(folder: Path) -> str | None:
     """Return the form of the prompt templates that a model's card names, or the form for base models, or None.
 
     The card is the file `CARD` in the model's folder. It is not part of a model's identity, because the template itself
-    is
-    part of the agent's identity. A base model is a model without a chat template.
+    is part of the agent's identity. A base model is a model without a chat template.
     """
     if not Folder(folder, links=True).has_file(CARD):
         return None if has_chat_template(folder) else COMPLETION

@@ -40,8 +40,7 @@ def check_cell_tokens(
 
     Raises:
         ValueError: with ``capture``, a cell is not one token (the message names the cell and its tokens); the prompt
-            does
-            not contain the grid; or the tokenizer does not report the positions of its tokens.
+            does not contain the grid; or the tokenizer does not report the positions of its tokens.
     """
     text = model.render([Message(role="user", content=grid_text)], Sampling()) if prompt is None else prompt
     cells = cell_offsets(grid_text, text)

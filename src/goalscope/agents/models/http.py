@@ -66,20 +66,16 @@ class HttpModel:
 
     Nothing is sent before the first reply is requested. URL, key, waiting times, prices and caps are not part of its
     identity. Equal requests mostly give equal answers at temperature 0, but batching and changes to the served model
-    may
-    change them; answers that arrived are stored and never requested again.
+    may change them; answers that arrived are stored and never requested again.
 
     Args:
         model: its name on the server.
         server: the server's address and settings.
         revision: a label that distinguishes this version of the model from others; also the revision of the tokenizer
-            if
-            the tokenizer comes from the hub.
+            if the tokenizer comes from the hub.
         reasoning: how reasoning and answer are separated. In mode chat: "auto" (as the server does it, and by the
-            model's
-            own markers if its text contains them), "think", "none", or the model's tags, ``{"open": ..., "close":
-            ...}``.
-            In mode completions: see `LocalModel`.
+            model's own markers if its text contains them), "think", "none", or the model's tags, ``{"open": ...,
+            "close": ...}``. In mode completions: see `LocalModel`.
         today: the date for a template that is rendered here, ``YYYY-MM-DD`` (mode completions only).
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
         thinking: whether to switch thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking:
@@ -452,8 +448,7 @@ class HttpModel:
             parameters: all other parameters.
             wait: whether to retry temporary failures as a run does; otherwise the request is retried once.
             rejected: mapping that collects rejected parameters and the server's messages; these parameters are left
-                out. None
-                to raise an error instead.
+                out. None to raise an error instead.
 
         Raises:
             NotSentError: the request would exceed a cap.

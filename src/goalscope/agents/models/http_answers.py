@@ -80,8 +80,7 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
     Args:
         body: the response.
         marks: the tags that mark reasoning in the text, or no marks. None if the model's own are unknown; reasoning is
-            then
-            what the server separates, or what marks of known families enclose in the text.
+            then what the server separates, or what marks of known families enclose in the text.
         limit: the token limit of the request; a response with that many tokens was cut off, whatever else it reports.
 
     Raises:
@@ -178,8 +177,7 @@ def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> 
     """Read the log-probabilities of the tokens of some prompts; raise a `GarbledError` if they are malformed.
 
     They are in ``prompt_logprobs``, or precede those of the output if the prompt was echoed. If they are in neither
-    place,
-    the scores are None.
+    place, the scores are None.
     """
     first, _, _, common = _choice(body)
     choices = {choice.get("index", 0): choice for choice in body["choices"] if isinstance(choice, Mapping)}
@@ -242,8 +240,7 @@ def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -
     """Return how a response ended.
 
     Servers have several words for the token limit, and some never report that it was reached. A response that counts as
-    many
-    tokens as allowed was therefore cut off, unless the server names the stop that ended it.
+    many tokens as allowed was therefore cut off, unless the server names the stop that ended it.
     """
     reason = choice.get("finish_reason")
     name = reason.lower().replace("-", "_") if isinstance(reason, str) else ""
@@ -417,9 +414,8 @@ def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[
     """Return the parts of a prefilled text that a server in mode chat continued; ``marks``: think tags by default.
 
     Some servers repeat the beginning and some omit it; some separate reasoning and some do not. All variants are
-    converted to
-    the same form. If a server reasons again after closed reasoning, it has not continued the text, and no action is
-    parsed.
+    converted to the same form. If a server reasons again after closed reasoning, it has not continued the text, and no
+    action is parsed.
     """
     marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning

@@ -1,10 +1,9 @@
 """Strict limits on calls, tokens and USD, with upper bounds on the number of tokens in a prompt.
 
 The maximum cost of a call is reserved before the call is made. A token of a byte-level, byte-fallback, character or
-word
-vocabulary stands for at least one byte of the text that the model reads. This text may be a Unicode normal form of the
-text that was sent, so the longest normal form is counted; some vocabularies also put a blank before it. The number of
-tokens that a chat template adds is unknown, so there is an allowance for each chat and each message.
+word vocabulary stands for at least one byte of the text that the model reads. This text may be a Unicode normal form of
+the text that was sent, so the longest normal form is counted; some vocabularies also put a blank before it. The number
+of tokens that a chat template adds is unknown, so there is an allowance for each chat and each message.
 """
 
 import threading
@@ -69,9 +68,8 @@ class Reservation:
     Attributes:
         requests: number of requests made for the call.
         redraws: how many of these had to be repeated although the server may have generated a reply, because the reply
-            was
-            lost, broken off or unreadable. Requests that the server turned away (e.g. with status 429 or 503) do not
-            count.
+            was lost, broken off or unreadable. Requests that the server turned away (e.g. with status 429 or 503) do
+            not count.
         cost: name -> actual cost; empty while unknown.
         key: the call; None if it belongs to no run.
     """
@@ -95,8 +93,7 @@ class Reservation:
         """Count one request, which is made inside this context; a request of which nothing was sent does not count.
 
         A request whose answer was lost or is malformed counts with its maximum cost; a request that the server rejects
-        costs
-        nothing.
+        costs nothing.
         """
         problem = self._budget.count_call(room=self.requests > 0)
         if problem:
@@ -134,10 +131,8 @@ class Reservation:
         """Return the cost of the call.
 
         Values that the server does not report count with their maximum. So does a report of 0 tokens for a prompt or
-        for an
-        output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum. `DOUBTED`
-        marks the
-        last two cases, and all reports above the maximum.
+        for an output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum.
+        `DOUBTED` marks the last two cases, and all reports above the maximum.
 
         Args:
             prompt: reported prompt tokens, or None.
@@ -214,8 +209,7 @@ class CallBudget:
 
         Args:
             spent: sums of `Reply.usage` by name over all journalled answers, and ``lost``, the number of requests
-                without an
-                answer.
+                without an answer.
             journal: journal of this session's requests, or None.
         """
         with self._changed:

@@ -54,8 +54,7 @@ class LongPrompt:
     """A long prompt with a word at its beginning, which the model is asked to repeat.
 
     The word is different each time, so that no server can take the beginning of the prompt from its cache. The word
-    affects
-    no result.
+    affects no result.
 
     Attributes:
         words: number of words after the word at the beginning.

@@ -151,8 +151,7 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
     """Raise the error that a response of status 200 contains, either next to its choices or inside the first choice.
 
     Codes 4xx are final, except for codes of requests that come too soon. Every other error counts as temporary, also
-    one
-    without a code. If the error comes with choices, part of an answer was generated and may have been charged.
+    one without a code. If the error comes with choices, part of an answer was generated and may have been charged.
     """
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}

@@ -1,11 +1,9 @@
 """Remove API keys from texts that are stored or printed, in all forms in which a server may echo them.
 
 A key is hidden if it appears plain, reversed, percent-encoded, escaped for JSON or HTML, in hexadecimal digits, or
-inside
-base64 of any alignment (``user:key``, ``Bearer key``). In messages, the visible rest of a masked key is hidden as well:
-``sk-...wxyz``, ``abcd****``, or its last characters alone. A key that is a short or ordinary word ("test", "EMPTY") is
-not
-a secret, and hiding it would destroy ordinary text, so it is left unchanged.
+inside base64 of any alignment (``user:key``, ``Bearer key``). In messages, the visible rest of a masked key is hidden
+as well: ``sk-...wxyz``, ``abcd****``, or its last characters alone. A key that is a short or ordinary word ("test",
+"EMPTY") is not a secret, and hiding it would destroy ordinary text, so it is left unchanged.
 """
 
 import json

@@ -62,29 +62,23 @@ class Server(Settings):
         mode: "chat" sends messages; "completions" renders prompts here and sends token ids.
         tokenizer: folder or hub name of the model's tokenizer (completions only); by default the model's own name.
         key_env: environment variable that contains the API key. By default, a key is sent only to api.openai.com: the
-            one
-            in OPENAI_API_KEY.
+            one in OPENAI_API_KEY.
         organization: organisation to which requests are charged, sent as the header OpenAI-Organization; by default
-            none
-            is sent, whatever the environment contains.
+            none is sent, whatever the environment contains.
         project: project to which requests are charged, sent as the header OpenAI-Project; by default none is sent.
         timeout: seconds within which a response must be complete.
         silence: seconds for which the server may send nothing at all while requests are waiting. After that, the server
-            is
-            asked whether it is still running. The run ends unless the server is running and an answer can take that
-            long;
-            see `agents.models.http_watch`. Raise it for a slow server that answers one request at a time.
+            is asked whether it is still running. The run ends unless the server is running and an answer can take that
+            long; see `agents.models.http_watch`. Raise it for a slow server that answers one request at a time.
         requests_per_minute: maximum requests per minute, including retries; None for no limit.
         retries: maximum number of retries after a temporary failure.
         patience: seconds after the first request during which retries are made.
         backoff: longest wait before the first retry, in seconds; it doubles with each retry, up to a minute.
         constrained: how to make the server constrain answers to the JSON object of an action (chat only): "json_schema"
             (OpenAI's ``response_format``), "structured_outputs" or "guided_choice" (the newer and the older parameter
-            of
-            vLLM); None for no constraint.
+            of vLLM); None for no constraint.
         unsupported: "refuse" stops if the server rejects or ignores a parameter; "record" continues without the
-            parameter
-            and records this in each step.
+            parameter and records this in each step.
         preflight: whether to test before the first call that the server supports what the study needs, see
             `goalscope.agents.models.abilities`.
         token_ids: whether to request token ids from the server.

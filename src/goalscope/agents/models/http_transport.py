@@ -224,8 +224,7 @@ class Client:
         """Return an information page of the server and its header ``Server``; None if the page cannot be reached.
 
         The page is requested once and does not count as a call, since nothing is generated. A missing page is returned
-        as
-        empty.
+        as empty.
 
         Args:
             path: path of the page, relative to the server's root if it begins with ``/``, else relative to ``/v1``.

@@ -1,10 +1,9 @@
 """Detect a server that has stopped: requests are waiting, but it sends nothing.
 
 Each request has its own deadline (`server.timeout`), which must be long because a single answer can take long. A
-stopped
-server can be detected much earlier, since it sends nothing on any connection. The watch of a client measures how long a
-server has sent nothing while at least one request was waiting. After `server.silence` seconds, it requests the page of
-models, which costs nothing and which a working server returns at once:
+stopped server can be detected much earlier, since it sends nothing on any connection. The watch of a client measures
+how long a server has sent nothing while at least one request was waiting. After `server.silence` seconds, it requests
+the page of models, which costs nothing and which a working server returns at once:
 
 * No answer: the server has stopped.
 * An answer: the server is running, but its model may hang. The watch then waits only as long as an answer can take.

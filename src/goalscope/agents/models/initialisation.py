@@ -1,10 +1,9 @@
 """Random networks of a model's architecture, which serve as controls for probes.
 
 ``default-init`` is the library's own initialisation for the architecture (mostly with standard deviation .02).
-Attention
-is then nearly uniform, so this is a weak control. ``initial`` is the initialisation that the training of the bundled
-models started from. ``permuted`` permutes the entries within each trained weight tensor, so that each tensor keeps its
-scale.
+Attention is then nearly uniform, so this is a weak control. ``initial`` is the initialisation that the training of the
+bundled models started from. ``permuted`` permutes the entries within each trained weight tensor, so that each tensor
+keeps its scale.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator:
     """Return random parameters of a GPT-OSS model, as at the start of the training of Theseus and Ariadne.
 
     Norms are 1; biases and attention sinks are 0. Embeddings have standard deviation 0.5, matrices 0.5 / sqrt(input
-    width).
-    Matrices that write to the residual stream are also divided by sqrt(2 L).
+    width). Matrices that write to the residual stream are also divided by sqrt(2 L).
 
     Args:
         shapes: name of each parameter in transformers' ``GptOssForCausalLM`` -> its shape.
@@ -77,10 +75,8 @@ def initialise_gpt2(
     """Return random parameters of a GPT-2 model, as at the start of the training of the organisms' language models.
 
     Norms are 1 and biases 0. All other parameters have standard deviation .1; those that write to the residual stream
-    are
-    divided by sqrt(2 L). The positions of the cells of a 7x7 grid start with a code of their place: the sum of a vector
-    for
-    the row and a vector for the column, each with standard deviation .3.
+    are divided by sqrt(2 L). The positions of the cells of a 7x7 grid start with a code of their place: the sum of a
+    vector for the row and a vector for the column, each with standard deviation .3.
 
     Args:
         shapes: name of each parameter in transformers' ``GPT2LMHeadModel`` -> its shape.

@@ -1,11 +1,9 @@
 """Token ids of given answers after one prompt, and the likelihoods of these answers.
 
 The likelihood of an answer is the product of the probabilities of its tokens, each given all tokens before it. An
-answer
-is tokenized together with the text before it, since a token may cross the boundary. The beginning that all answers
-share
-is counted once. Only the tokenizer's own tokenization of a text is scored, so a likelihood is a lower bound for the
-probability that the model writes this text.
+answer is tokenized together with the text before it, since a token may cross the boundary. The beginning that all
+answers share is counted once. Only the tokenizer's own tokenization of a text is scored, so a likelihood is a lower
+bound for the probability that the model writes this text.
 """
 
 from collections.abc import Mapping, Sequence

@@ -46,10 +46,8 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
     """Return a tokenizer and the tokenizer.json that it must agree with; a ValueError says why it cannot be read.
 
     A tokenizer.json is loaded exactly as it is, whatever class the files next to it name. For the class of another
-    model,
-    transformers would build a different tokenizer from the same vocabulary. A file that does not come with the package
-    is
-    first tried in a bounded process.
+    model, transformers would build a different tokenizer from the same vocabulary. A file that does not come with the
+    package is first tried in a bounded process.
 
     Args:
         source: the folder, or the model's name on the hub.

@@ -39,21 +39,18 @@ class LocalModel(Answering):
 
     Nothing is loaded before the model is first needed; describing a model in a folder only needs its files. Outputs are
     bit-identical for the same batch shape, device and number of threads. In float32, different batch shapes give the
-    same
-    tokens whenever the margin of a draw exceeds 1e-4, and likelihoods that differ only in their last bits
+    same tokens whenever the margin of a draw exceeds 1e-4, and likelihoods that differ only in their last bits
     (`benchmarks/determinism.py` measures both).
 
     Args:
         model: a folder as ``save_pretrained`` writes it, a GGUF file or a folder with one (its weights are
-            dequantised),
-            "theseus" for the bundled model, or a name on the Hugging Face hub. Files are read without any network
-            access.
+            dequantised), "theseus" for the bundled model, or a name on the Hugging Face hub. Files are read without any
+            network access.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (float32 on a CPU, the checkpoint's own type elsewhere), "float32", "bfloat16" or "float16".
         revision: commit, tag or branch on the hub; use a commit if results must stay reproducible.
         slots: maximum number of requests decoded at once; None for 64, or for 256 in each of several parallel batches
-            if a
-            small model runs on a CPU.
+            if a small model runs on a CPU.
         reasoning: see `goalscope.agents.models.dialect.Dialect`.
         today: see `goalscope.agents.models.dialect.Dialect`.
         template_options: see `goalscope.agents.models.dialect.Dialect`.
@@ -62,8 +59,8 @@ class LocalModel(Answering):
         device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, as a control; None for the trained weights.
         random_weights: with ``untrained``: "default-init" (the library's initialisation), "initial" (the initialisation
-            of
-            a bundled model's training) or "permuted" (the trained weights, with the entries of each tensor permuted).
+            of a bundled model's training) or "permuted" (the trained weights, with the entries of each tensor
+            permuted).
         name: short name for tables.
 
     Raises:

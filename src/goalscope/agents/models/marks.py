@@ -193,8 +193,7 @@ def split(segments: Sequence[Segment], marks: Marks, *, thinking: bool = False) 
     """Return the parts of an output; ``thinking`` says that its prompt ended inside reasoning.
 
     Several final messages remain separate parts, so that the parser sees contradictory answers. A message to a tool is
-    a
-    call. Text outside every channel counts as reasoning.
+    a call. Text outside every channel counts as reasoning.
     """
     if marks.style == "harmony":
         return _harmony(segments)
@@ -254,12 +253,9 @@ def split_said(text: str) -> tuple[Part, ...] | None:
     """Split a text at markers that a server should have processed but left in; return its parts, or None.
 
     The known markers are harmony channels and think tags. Harmony channels are also recognised if a server stripped
-    their
-    special tokens and left only the names of roles and channels (``analysis...assistantfinal...``); think tags also if
-    only
-    the closing tag is left. The result is None if the text contains no such markers, or if they do not fit together
-    (see
-    `left_over`).
+    their special tokens and left only the names of roles and channels (``analysis...assistantfinal...``); think tags
+    also if only the closing tag is left. The result is None if the text contains no such markers, or if they do not fit
+    together (see `left_over`).
     """
     if any(marker in text for marker in HARMONY_MARKERS):
         # Without channels, the markers do not show what is reasoning and what is the answer.
@@ -288,10 +284,8 @@ def left_over(text: str) -> bool:
     """Return whether an answer still contains marks of any family of models, and is therefore not a plain answer.
 
     Marks are special tokens (``<|...|>``, ``<|...>``), tags whose name refers to thinking, tokens that end a turn, and
-    any
-    other pair of tags around an action unless their name refers to an answer. A tag at the beginning of the text that
-    is
-    never closed, and that is followed by an action and then by more text, is a mark, too.
+    any other pair of tags around an action unless their name refers to an answer. A tag at the beginning of the text
+    that is never closed, and that is followed by an action and then by more text, is a mark, too.
     """
     return first_mark(text) is not None
 
@@ -349,10 +343,8 @@ def find_marks(vocabulary: Mapping[str, int], chat_template: str, render: "Calla
     """Find out how a model marks its reasoning; the result is `NONE` if nothing indicates marks.
 
     The following are tried in order: harmony channels in the vocabulary; what the chat template writes around the
-    reasoning
-    of an earlier answer; think tags; a tag with which prompts open the reasoning; any other pair of tags in the
-    vocabulary or
-    the template's source whose name refers to thinking.
+    reasoning of an earlier answer; think tags; a tag with which prompts open the reasoning; any other pair of tags in
+    the vocabulary or the template's source whose name refers to thinking.
 
     Args:
         vocabulary: the tokenizer's tokens and their ids.

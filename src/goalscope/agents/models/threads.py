@@ -55,8 +55,7 @@ def fitting_threads(model: Any) -> Iterator[bool]:
 
     The operations of a small model take microseconds, so a second thread gains little. If another process occupies the
     second thread's core, the model waits at every operation (we measured 20 times fewer answers per second). Larger
-    models
-    keep PyTorch's number of threads.
+    models keep PyTorch's number of threads.
     """
     small = model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
     with one_thread() if small else nullcontext():
@@ -82,8 +81,7 @@ def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
 
     There are at least two batches if there are enough requests, with at most ``rows`` requests on average; no batch is
     empty. The division depends only on the lengths ``[N]`` of the prompts, so the number of cores changes no output. A
-    worker
-    of a run does not divide its requests, since they are already part of a batch and it has no second core.
+    worker of a run does not divide its requests, since they are already part of a batch and it has no second core.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     single_core = os.environ.get(_SHARE) == "1"
@@ -138,8 +136,7 @@ def decode_on_cores(
     """Return the output of each prompt, in order, with as many threads as suit the model.
 
     A small model on a CPU decodes batches of prompts of similar lengths, one batch per core. ``arrived`` is called from
-    the
-    threads that decode.
+    the threads that decode.
     """
     paced = _in_passes(model, settings)
 

@@ -65,8 +65,7 @@ class EnvironmentOptimal(EnvironmentAgent):
 
     Args:
         horizon: number of decisions per episode, as in the study. Required in environments with chance, where the
-            optimal
-            actions depend on how many decisions are left; ignored in others.
+            optimal actions depend on how many decisions are left; ignored in others.
     """
 
     kind: ClassVar[str] = "optimal"
@@ -212,8 +211,7 @@ class PolicyAgent:
     """Agent that acts by the method ``predict`` of a policy.
 
     A policy that draws its own actions uses random numbers that a resumed run cannot repeat. The agent therefore
-    requests
-    the policy's most probable action, or its probabilities, from which the agent draws the action itself.
+    requests the policy's most probable action, or its probabilities, from which the agent draws the action itself.
 
     Attributes:
         policy: the object with a method ``predict(observations, deterministic)``.

@@ -320,8 +320,7 @@ class PolicyFile(Scripted):
         """Return the probabilities of the actions, ``[A]``; actions that are not offered have probability 0.
 
         The memory is recomputed from the views of the episode so far and from nothing else. An interrupted episode
-        therefore
-        continues exactly as it would have without the interruption.
+        therefore continues exactly as it would have without the interruption.
         """
         view, network = observation.view, read_policy(self.file)
         probabilities, _ = network.step(shown_array(view), _remembered(network, observation))

@@ -65,8 +65,7 @@ class PolicyForm(SealedRecord):
         divided: number by which observations are divided; numbers of words are never divided.
         strides: strides of the convolutional layers, in order.
         pools: for each layer, side of the squares over which max pooling follows, 1 for no pooling; empty if no layer
-            is
-            pooled.
+            is pooled.
         cells: kind of each layer with memory, in order.
         words: how the words of a mission are read; None for a policy that reads none.
         transposed: whether pictures ``[H, W, C]`` become ``[C, H, W]`` before the first layer.
@@ -91,8 +90,7 @@ class Layer(NamedTuple):
     """One layer; a layer with memory also has weights ``[H, k H]`` and biases ``[k H]`` for the memory.
 
     Weights are ``[F, G]``, for a convolution ``[G, F, h, w]``, for a layer with memory ``[F, k H]``; biases are ``[G]``
-    or
-    ``[k H]``.
+    or ``[k H]``.
     """
 
     weights: Array

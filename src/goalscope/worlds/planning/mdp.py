@@ -29,8 +29,7 @@ class TabularMDP:
     Attributes:
         transitions: in one of three forms: ``[S, A, S]`` float64 probabilities; ``[S, A]`` int64 next states of a
             deterministic process (see `deterministic`); or a sparse ``[S * A, S]`` matrix whose row ``s * A + a``
-            contains
-            the probabilities of the next state (see `sparse`).
+            contains the probabilities of the next state (see `sparse`).
         utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision.
         horizon: number n of decisions, >= 1.
         start: ``[S]`` probabilities of the first state.
@@ -282,8 +281,7 @@ def from_grid(
     """Return the deterministic process of a grid whose goal is absorbing.
 
     State ``phase * H * W + row * W + col`` combines a cell with a phase: 0 without the key, 1 with the key, 2 once the
-    door
-    is open. Plain grids have one phase. No transition leads to a wall.
+    door is open. Plain grids have one phase. No transition leads to a wall.
 
     Args:
         grid: a world that shows its agent and its goal.

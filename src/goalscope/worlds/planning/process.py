@@ -33,11 +33,9 @@ class Process:
             after the end of an episode are absorbing.
         start: ``[S]`` probabilities of the first state.
         number: function from recorded states ``[N, D]`` int64 to state indices ``[N]``; None if records do not
-            determine
-            the state, which must then be computed from the actions.
+            determine the state, which must then be computed from the actions.
         goals: name -> ``[S]`` 0 or 1, or a count: the goals that the world itself names; empty for grids, whose goals
-            are
-            named elsewhere.
+            are named elsewhere.
         asked: names of the goals to test as hypotheses by default; if empty, all goals are tested.
         most: maximum horizon in decisions, None for any horizon.
         offered: ``[S, A]`` bool, the offered actions; None for all actions.

@@ -101,8 +101,7 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
     """Restrict a process to its reachable states, in the form with the fastest backups.
 
     A process whose actions all have one outcome is stored as deterministic, even if it was given by probabilities.
-    Other
-    probabilities are normalised, since `TabularMDP` accepts sums that differ slightly from 1.
+    Other probabilities are normalised, since `TabularMDP` accepts sums that differ slightly from 1.
     """
     reachable, decided = _reachable(mdp)
     reward = np.ascontiguousarray(mdp.reward[reachable].T)

@@ -166,8 +166,7 @@ class SoftProcess:
 
         Raises:
             ValueError: the policy has another shape, its rows are not probability distributions, or it takes actions
-                that are
-                not offered.
+                that are not offered.
         """
         by_time = self.reached.policy(policy)
         value = np.zeros((1, len(self.reached.kept)))

@@ -16,8 +16,7 @@ class TaskProcess:
     """The transitions of a task map over all reachable states (cell, achieved nodes).
 
     The agent achieves a node by standing on its cell while all nodes of one of its prerequisite sets are achieved. The
-    goal
-    ends the episode, so states in which it is achieved are absorbing. A blocked move does not change the state.
+    goal ends the episode, so states in which it is achieved are absorbing. A blocked move does not change the state.
 
     Attributes:
         task_map: the map.
@@ -97,8 +96,7 @@ class TaskProcess:
             actions: the moves; None stands for a turn without a move, which changes nothing.
             node: as in `process`.
             horizon: as in `process`. An episode that ended at the goal counts as staying there until the horizon; an
-                episode
-                that stopped earlier counts as standing still.
+                episode that stopped earlier counts as standing still.
         """
         steps = self.task_map.budget if horizon is None else horizon
         utility, state, total = self.achieved(node), 0, 0.0

@@ -56,9 +56,8 @@ class TaskSpec:
         aspect_ratio: width divided by height of the rectangle.
         size: (width, height) in cells; None to derive it from the density.
         corridors: where the corridor to a node begins: at the "start" of the map, as in the paper, or at the carved
-            cell
-            "nearest" to the node, which gives small maps. Maps with "nearest" have no window: if `size` is given, the
-            density has no effect.
+            cell "nearest" to the node, which gives small maps. Maps with "nearest" have no window: if `size` is given,
+            the density has no effect.
         alpha: the budget is ``floor(alpha * |M|)`` actions on a map of |M| cells.
 
     Raises:
@@ -109,8 +108,7 @@ class TaskSpec:
         """(width, height) of the rectangle: the given size, or else derived from density and aspect ratio.
 
         The derived width is ``sqrt(nodes / density * aspect_ratio)``, rounded, and the derived height the least that
-        does not
-        exceed the density.
+        does not exceed the density.
         """
         return self._dense if self.size is None else self.size
 
@@ -314,10 +312,8 @@ def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
     """Draw an acyclic graph whose only sinks are its last nodes, the goals.
 
     Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goals are placed; the goals form the
-    last
-    layer. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
-    dropped.
-    Nodes that nothing depends on are added to the set of the goal, or of a random goal if there are several.
+    last layer. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
+    dropped. Nodes that nothing depends on are added to the set of the goal, or of a random goal if there are several.
     """
     depth: list[int] = []
     layer = 0

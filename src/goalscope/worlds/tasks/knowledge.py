@@ -64,10 +64,8 @@ class AgentKnowledge:
 
     Args:
         axes_told: whether the rules said how each move changes the coordinates (`RULES` does). If not, the first move
-            along
-            an axis reveals the meaning of the move and of its opposite, and neighbouring cells along an axis that was
-            never
-            used are in no set yet.
+            along an axis reveals the meaning of the move and of its opposite, and neighbouring cells along an axis that
+            was never used are in no set yet.
 
     Attributes:
         axes: move -> change of (x, y), for the moves whose meaning is known.

@@ -51,9 +51,8 @@ class TaskMap:
 
     Raises:
         ValueError: cells are not connected; a node lies outside the map, on the start or on another node; a
-            prerequisite is
-            unknown; the graph has a cycle or a sink that is not a goal; or the budget is below one action. The message
-            names the value.
+            prerequisite is unknown; the graph has a cycle or a sink that is not a goal; or the budget is below one
+            action. The message names the value.
     """
 
     cells: Sequence[Cell]
