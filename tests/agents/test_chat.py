@@ -207,7 +207,7 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
         ({}, "parameter model"),
         ({"model": "x", "temprature": 1}, "did you mean temperature?"),
         ({"model": "x", "backend": "locl"}, "did you mean local?"),
-        ({"model": "x", "backend": "server"}, "must be given server"),
+        ({"model": "x", "backend": "server"}, "needs server"),
         ({"model": " "}, "model must be a folder"),
         ({"model": "Theseus"}, "the bundled model is called theseus"),
         ({"model": "thesus"}, "the bundled model is called theseus"),

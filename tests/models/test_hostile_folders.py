@@ -73,7 +73,7 @@ def index(target: str) -> Change:
 
 
 CASES: dict[str, tuple[Change, str]] = {
-    "no JSON": (content("config.json", b"{"), "config.json must be sound JSON, but .*get the files again"),
+    "no JSON": (content("config.json", b"{"), "config.json must be valid JSON, but .*download the files again"),
     "a list": (content("config.json", b"[]"), r"config.json must be .*an object, got \[\]"),
     "deep": (content("config.json", b"[" * 100_000), "config.json must be .*nested at most"),
     "no text": (content("config.json", b"\xff\xfe{}"), "config.json must be .*UTF-8"),
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Change, str]] = {
     "many layers": (entry(num_hidden_layers=10**6), "num_hidden_layers in .* must be from 0 to 4096, got 1000000"),
     "layers below 0": (entry(num_hidden_layers=-1), "num_hidden_layers in .* must be from 0 to 4096, got -1"),
     "nested": (entry(text_config={"a": {"num_experts": 10**9}}), "num_experts in .* must be from 0 to 4096"),
-    "more layers than weights": (entry(num_hidden_layers=3), r"must be complete, 9 are missing \(model.layers.2"),
+    "more layers than weights": (entry(num_hidden_layers=3), r"must be complete, but 9 are missing \(model.layers.2"),
     "a large vocabulary": (entry(vocab_size=10**12), f"embedding has {10**12} rows"),
     "a vocabulary of -1": (entry(vocab_size=-1), "negative dimension -1"),
     "a vocabulary in words": (entry(vocab_size="many"), "must hold a model that .*'vocab_size' expected int"),
@@ -108,7 +108,10 @@ CASES: dict[str, tuple[Change, str]] = {
     "an index of pickled weights": (index("pickled.bin"), "in its own folder, got 'pickled.bin'"),
     "an index of nothing": (index("gone.safetensors"), "in its own folder, got 'gone.safetensors'"),
     "an index without weights": (content(INDEX, b"{}"), "must have weight_map"),
-    "a missing weight": (without_a_weight, r"must be complete, 1 are missing \(model.layers.1.mlp.up_proj.weight\)"),
+    "a missing weight": (
+        without_a_weight,
+        r"must be complete, but 1 are missing \(model.layers.1.mlp.up_proj.weight\)",
+    ),
     "no header": (content(WEIGHTS, b""), "SafetensorError"),
     "a header of 2^60 bytes": (shard({}, length=1 << 60), "SafetensorError.*header too large"),
     "a product that overflows": (

@@ -160,7 +160,7 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"server": {"base_url": "http://me:hunter2@host/v1"}}, "server.base_url must hold no user, password"),
+        ({"server": {"base_url": "http://me:hunter2@host/v1"}}, "server.base_url must not contain a user, password"),
         ({"server": {"base_url": "file:///etc"}}, "server.base_url must be an address"),
         ({"server": {"mode": "telepathy"}}, "server.mode must be 'chat' or 'completions'"),
         ({"server": {"key_env": "sk-hunter2"}}, "server.key_env must be the name of an environment variable"),
@@ -169,7 +169,7 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
         ({"server": {"retries": True}}, "server.retries must be a valid integer"),
         ({"server": {"adress": "x"}}, "server.adress: unknown key"),
         ({"server": {"tokenizer": "x"}}, "server.tokenizer must be left out in mode chat"),
-        ({"server": {"body": {"model": "x"}}}, "server.body must not hold model"),
+        ({"server": {"body": {"model": "x"}}}, "server.body must not contain model"),
         ({"prices": {"input": 1.0, "output": 2.0}}, "prices.date must be given"),
         ({"prices": {"input": 1.0, "output": 2.0, "date": "soon"}}, "prices.date must be a date"),
         ({"prices": {"input": -1.0, "output": 2.0, "date": "2025-01-01"}}, "prices.input must be"),

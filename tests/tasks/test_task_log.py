@@ -105,7 +105,7 @@ def test_broken_lines_are_named_and_the_rest_is_scored(log: Path) -> None:
     assert [line.line for line in scored] == [2 * index + 4 for index in range(len(BROKEN))]
     assert len({line.score.summary for line in scored}) == 1 and scored[0].score.summary.unparsable == 1
     assert ledger.problem_count == len(BROKEN) + 1 == ledger.counts["lines refused"]
-    assert str(ledger.problems[0]).startswith("log.jsonl: line 2 map: the start [0, 0] must hold no node")
+    assert str(ledger.problems[0]).startswith("log.jsonl: line 2 map: node 'A' must not lie on the start [0, 0]")
     for index, (_, words) in enumerate(BROKEN):
         said = str(ledger.problems[index + 1])
         assert f"line {2 * index + 3}" in said and words in said

@@ -321,7 +321,10 @@ def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
     try:
         return _named(kind, agent_class, parameters, takes_name=takes_name)
     except TypeError as error:
-        raise ValueError(f"{kind} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
+        raise ValueError(
+            f"{kind} does not accept the parameters {', '.join(parameters) or 'none'}: {error}. Give it the parameters "
+            "of its constructor"
+        ) from error
 
 
 def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> Built:
@@ -339,7 +342,9 @@ def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> 
         if entry.default is MISSING and entry.default_factory is MISSING and name not in parameters
     ]
     if missing:
-        raise ValueError(f"agent kind {kind!r} must be given {accepted}, missing: {', '.join(missing)}")
+        raise ValueError(
+            f"agent kind {kind!r} takes {accepted}, but {', '.join(missing)} is missing: add it to the agent"
+        )
     if not isinstance(parameters.get("name", ""), str):
         raise ValueError(f"the name of an agent must be a text, got {parameters['name']!r}")
     return _named(kind, agent, parameters, takes_name="name" in parameter_fields)
@@ -355,5 +360,7 @@ def _named(kind: str, agent_class: Callable[..., Built], parameters: Mapping[str
         if name != getattr(agent, "name", ""):
             object.__setattr__(agent, "name", name)  # the agent may be a frozen dataclass
     except AttributeError:
-        raise ValueError(f"agent kind {kind!r} must take a parameter name, or have a name that can be set") from None
+        raise ValueError(
+            f"agent kind {kind!r} must accept a parameter name, or have an attribute name that can be set"
+        ) from None
     return agent

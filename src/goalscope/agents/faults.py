@@ -130,7 +130,7 @@ def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Col
 
 
 def _setting(key: str, value: str, option: bool) -> str:
-    """Return a setting written as an option or as a line of a study."""
+    """Return a setting written as an option of `evaluate` or as a line of a study."""
     if option:
         return f"--set {key}={value}" if value.isalnum() else f"--set '{key}={value}'"
     *outer, inner = key.split(".")

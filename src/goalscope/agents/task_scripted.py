@@ -44,7 +44,7 @@ class ScriptedTaskAgent(Scripted):
 
 @dataclass(frozen=True)
 class TaskOracle(ScriptedTaskAgent):
-    """Agent that knows the whole map and follows a shortest successful walk: the minimum of steps, not of errors."""
+    """Agent that knows the whole map and takes a shortest successful walk: fewest steps, but perhaps with errors."""
 
     kind: ClassVar[str] = "oracle"
     knows_world: ClassVar[bool] = True

@@ -199,7 +199,7 @@ def _build(
 
 
 def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Carve one perfect maze per row of half words by random depth-first search; return open cells ``[B, n * n]``."""
+    """Carve B perfect mazes by random depth-first search from half words ``[B, steps]``; return their open cells."""
     lattice = (size - 1) // 2
     count = len(halves)
     cells = lattice * lattice

@@ -94,7 +94,7 @@ class View(ABC):
 
 
 class Session(ABC):
-    """One episode of a world, which actions move forward."""
+    """One episode of a world; each action moves it one step forward."""
 
     @property
     @abstractmethod

@@ -178,7 +178,7 @@ def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
 def all_experts(model: Any) -> Iterator[None]:
     """Make all experts of a known type of model compute every token inside the context.
 
-    Nothing changes on a GPU, or if a token skips more experts than it uses.
+    Nothing changes on a GPU, or for models whose tokens skip more experts than they use.
     """
     config = model.config
     few = config.model_type in KINDS and config.num_local_experts <= 2 * config.num_experts_per_tok

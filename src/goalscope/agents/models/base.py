@@ -401,7 +401,7 @@ def build_model(
         if parameter.default is parameter.empty and parameter.name not in options
     ]
     if missing:
-        raise ValueError(f"the model backend {backend} must be given {', '.join(missing)}")
+        raise ValueError(f"the model backend {backend} needs {', '.join(missing)}: add it to the agent")
     built = maker(model=model, name=name, **options)
     if not isinstance(built, Model):
         raise TypeError(

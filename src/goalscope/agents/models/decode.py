@@ -386,9 +386,10 @@ class _Batch:
         return rows, logits
 
     def _read(self, read: Sequence[tuple[int, ...]]) -> tuple[Any, CacheRows]:
-        """Return the logits after the last token, and the cache, of rows of equal length after the common prefix.
+        """Compute rows of equal length after the common prefix; return the last logits and the cache.
 
-        A row consists of its number of dead columns and its tokens. Beginnings that rows share are computed once.
+        Each row is a tuple: its number of dead columns, then its tokens. Beginnings that several rows share are
+        computed once.
         """
         dead = [row[0] for row in read]
         together = self._settings.share_prefix and self._settings.around is None

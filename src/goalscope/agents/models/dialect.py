@@ -353,7 +353,7 @@ class Dialect:
         return marks.tail if marks.opened(prompt) else marks.empty
 
     def answer_place(self, prompt: str, tokens: Sequence[int]) -> tuple[list[int], str] | None:
-        """Return where an output's final answer begins: the ids before it, and the text from those ids to it.
+        """Return what precedes an output's final answer: token ids, and the text between these ids and the answer.
 
         Args:
             prompt: the rendered prompt.
@@ -528,8 +528,8 @@ class Dialect:
             return ""
         if name is None and _DEFAULT not in templates:
             raise ValueError(
-                f"{self.name} has several chat templates ({', '.join(sorted(templates))}), none called {_DEFAULT}, "
-                f"so you must choose: {_how_to_choose(templates, self._source)}"
+                f"{self.name} has no chat template called {_DEFAULT}, only {', '.join(sorted(templates))}, so a study "
+                f"must choose: {_how_to_choose(templates, self._source)}"
             )
         if name is not None and name not in templates:
             names = ", ".join(sorted(templates)) or "none"

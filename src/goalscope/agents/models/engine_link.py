@@ -90,6 +90,8 @@ def interpreter() -> str:
 class Engine:
     """A process with a loaded model, which carries out one order at a time.
 
+    An order is a message to the process, such as a list of prompts to complete; each prompt in it is a call.
+
     Raises:
         RuntimeError: the process ended or could not load the model; the message quotes its last messages.
     """

@@ -42,7 +42,7 @@ _OTHERS = re.compile(
 _TOKENIZER = re.compile(
     r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt|vocab\.txt|tokenizer\.model"
 )
-ADVICE: Final = "get the files again from where they come from, and check their digests"
+ADVICE: Final = "download the files again, and check their digests"
 
 _INDEX: Final = "model.safetensors.index.json"
 TEMPLATES: Final = "additional_chat_templates"

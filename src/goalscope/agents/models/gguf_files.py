@@ -170,7 +170,7 @@ class _Cursor:
         return begin
 
     def number(self, form: str) -> Any:
-        """Read a number in a format of `struct`."""
+        """Read a number in a format of Python's module `struct`."""
         return struct.unpack_from(f"<{form}", self.octets, self.skip(struct.calcsize(f"<{form}")))[0]
 
     def text(self) -> bytes:

@@ -116,7 +116,7 @@ class HttpModel:
         server, caps = Server.of(server), Caps.of(caps or {})
         self.prices = None if prices is None else Prices.of(prices)
         if caps.usd is not None and self.prices is None:
-            raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
+            raise ValueError("caps.usd needs prices: add prices: {input: ..., output: ..., date: ...}")
         self.served, self.server, self._revision = model, server, revision
         self._marks = Marks.of(reasoning)
         self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
@@ -324,7 +324,7 @@ class HttpModel:
         )
 
     def _check_prompt(self, request: Request, count: int | None) -> None:
-        """Check that the server read a chat completely if it counts fewer tokens than the chat should have.
+        """If the server counts fewer tokens than a chat should have, check whether it read the chat completely.
 
         Raises:
             ValueError: the server truncates prompts of this length.

@@ -56,8 +56,7 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 
     Returns:
         The transformers tokenizer and its file. The file is None if there is none, or if it comes with the package, in
-        which
-        case no comparison is needed.
+        which case no comparison is needed.
     """
     configuration = check_tokenizer(folder) if folder is not None else {}
     file = _tokenizer_file(source, where, folder)

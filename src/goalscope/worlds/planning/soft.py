@@ -40,7 +40,7 @@ _PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress"
 
 @contextmanager
 def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
-    """Report the progress of each pass to a function: (decisions done, all decisions)."""
+    """Inside the context, report the progress of each pass to a function: (decisions done, all decisions)."""
     token = _PROGRESS.set(progress)
     try:
         yield
