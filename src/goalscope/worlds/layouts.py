@@ -36,9 +36,9 @@ _RING_WALLS = (
 def key_door(*, rng: np.random.Generator) -> Grid:
     """Generate a grid of rooms whose goal lies behind a locked door, with the key on the start's side of the door.
 
-    One doorway of the tree has the door. Start, key and goal lie inside rooms. The start is drawn uniformly from all
-    cells, the key from the other cells on the start's side of the door, the goal from the cells on the far side. A grid
-    whose shortest path is longer than the paper's horizon of 30 steps is drawn again.
+    One doorway of the tree has the door. The start is drawn uniformly from all cells inside rooms, the key from the
+    other such cells on the start's side of the door, and the goal from the cells on the far side. A grid whose shortest
+    path is longer than the paper's horizon of 30 steps is drawn again.
 
     Args:
         rng: source of the random numbers.

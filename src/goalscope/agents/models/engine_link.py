@@ -199,7 +199,7 @@ class Engine:
         raise RuntimeError(f"vLLM could not carry out the request: {_line(answer['error'])}")
 
     def forget(self) -> None:
-        """Never touch the process again, because it belongs to another process."""
+        """Stop using the process, because after a fork it belongs to the parent."""
         self._end.detach()
 
     def _said(self) -> str:

@@ -110,7 +110,7 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
         if any(future.exception() is not None for future in ended):
             pool.shutdown(wait=True, cancel_futures=True)  # the other threads may still report finished results
             problems = [future.exception() for future in begun if not future.cancelled()]
-            # When one batch fails, the others are stopped; report the error that came first.
+            # When one batch fails, the others are stopped; raise the error of the batch that failed.
             raise min(filter(None, problems), key=lambda problem: isinstance(problem, StoppedError))
         return [future.result() for future in begun]
     finally:

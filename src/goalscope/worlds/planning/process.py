@@ -56,7 +56,7 @@ class Process:
 
     @cached_property
     def base(self) -> TabularMDP:
-        """The process with one decision and without utilities, for computing expectations."""
+        """The process with a single decision and without utilities, used to compute expectations."""
         return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
 
     @property

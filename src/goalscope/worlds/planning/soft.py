@@ -5,7 +5,7 @@ For a rationality b (in nats per unit of utility), over A actions and n decision
     q_t(s, a) = b R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
 
 If a process offers only some actions in a state, then A, the mean and every policy cover only these actions.
-Using the mean instead of the sum keeps W finite and zero at b = 0. Internally, each action's utility is replaced by its
+Using the mean instead of the sum makes W zero at b = 0. Internally, each action's utility is replaced by its
 advantage over the uniform policy. This changes no policy, and changes W only by b times the expected utility of the
 uniform policy. Large utilities that no action influences then cancel out of every difference, and decisions without
 consequences have an advantage of exactly 0.
