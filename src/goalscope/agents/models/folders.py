@@ -88,7 +88,7 @@ def model_folder(path_or_name: str | Path) -> Path | None:
         )
     close = get_close_matches(text.lower(), PACKAGED, n=1)
     if close:  # avoids a minute of searching the hub for a misspelled name
-        raise ValueError(f"there is no folder {text!r}; the bundled model is called {close[0]}: write {close[0]}")
+        raise ValueError(f"there is no folder {text!r}; the bundled model is called {close[0]}: correct the name")
     return None
 
 
