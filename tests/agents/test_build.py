@@ -34,7 +34,7 @@ def test_parameters_and_name_arrive() -> None:
     [
         ("greedy", {}, ["epsilon-greedy", "'greedy'"]),
         ("optimal", {"epsilon": 0.1}, ["no parameters", "epsilon"]),
-        ("epsilon-greedy", {}, ["missing: epsilon"]),
+        ("epsilon-greedy", {}, ["epsilon is missing"]),
         ("forgetful", {"probability": 0.1, "length": 3}, ["probability, span", "length"]),
         ("epsilon-greedy", {"epsilon": 1.2}, ["in [0, 1]", "1.2"]),
         ("epsilon-greedy", {"epsilon": True}, ["in [0, 1]", "True"]),

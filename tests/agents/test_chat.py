@@ -105,10 +105,10 @@ def test_a_users_template_is_filled_by_plain_substitution(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("no place", "{{grid}} where it belongs"),
-        ("{{grid}} {{goal}}", "holds {{goal}}"),
-        ("{{ grid }}", "holds {{ grid }}"),
-        ("{{grid}} {{config.__class__}}", "holds {{config.__class__}}"),
+        ("no place", "no placeholder {{grid}}"),
+        ("{{grid}} {{goal}}", "contains {{goal}}"),
+        ("{{ grid }}", "contains {{ grid }}"),
+        ("{{grid}} {{config.__class__}}", "contains {{config.__class__}}"),
     ],
 )
 def test_a_template_with_a_wrong_placeholder_is_refused_by_name(tmp_path: Path, template: str, words: str) -> None:
@@ -204,21 +204,21 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({}, "must be given its model"),
+        ({}, "parameter model"),
         ({"model": "x", "temprature": 1}, "did you mean temperature?"),
         ({"model": "x", "backend": "locl"}, "did you mean local?"),
-        ({"model": "x", "backend": "server"}, "must be given server"),
-        ({"model": " "}, "a model must be named"),
+        ({"model": "x", "backend": "server"}, "needs server"),
+        ({"model": " "}, "model must be a folder"),
         ({"model": "Theseus"}, "the bundled model is called theseus"),
         ({"model": "thesus"}, "the bundled model is called theseus"),
         ({"model": "x", "device": "toaster"}, "device must be auto, cpu, cuda"),
-        ({"model": "x", "untrained": -1}, "must be the seed of the weights"),
+        ({"model": "x", "untrained": -1}, "untrained must be a seed"),
         ({"model": "x", "temperature": 2**2000}, "temperature of a chat agent must be at most"),
         ({"model": "x", "max_tokens": 2**63}, "max_tokens of a chat agent must be at most"),
         ({"model": "x", "server": {"timeout": 2**2000}}, "server.timeout must be a"),
         (
             {"model": "x", "template_options": {"tokenize": True, "messages": []}},
-            "got messages, tokenize, set elsewhere",
+            "got messages, tokenize",
         ),
         ({"model": "x", "temperature": "hot"}, "temperature of a chat agent must be a number, got 'hot'"),
         (

@@ -108,7 +108,7 @@ def test_an_encoding_is_another_agent_with_a_tag_and_a_name() -> None:
 def test_what_an_encoding_does_not_fit_is_refused(tmp_path: Any) -> None:
     with pytest.raises(ValueError, match=r"matrix, coordinates, adjacency.* 'graph'"):
         agent(encoding="graph")
-    with pytest.raises(ValueError, match=r"'adjacency'.*terse"):
+    with pytest.raises(ValueError, match=r"adjacency.*terse"):
         agent(encoding="adjacency", wording="terse")
     own = tmp_path / "own.txt"
     own.write_text("The cells:\n{{grid}}\nYour move?", encoding="utf-8")

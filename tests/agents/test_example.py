@@ -63,7 +63,7 @@ def test_the_actions_of_an_episode_are_balanced_exactly(admissible: tuple[Action
     for episode in map(str, range(40)):
         found = Counter(example_action(episode, step, admissible) for step in range(5, 5 + 12))
         assert found == dict.fromkeys(admissible, 12 // len(admissible))
-    with pytest.raises(ValueError, match="admissible"):
+    with pytest.raises(ValueError, match="valid action"):
         example_action("e", 0, ())
 
 

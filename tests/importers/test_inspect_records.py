@@ -220,7 +220,7 @@ def test_calls_of_tools_are_the_turns_of_a_recorded_episode() -> None:
     [
         ({"turns": []}, r"RecordedEpisode\.actions"),
         ({"turns": [RecordedTurn(action=None)], "actions": ["look"]}, "either an action"),
-        ({"actions": ["a", "a"]}, "actions of different names"),
+        ({"actions": ["a", "a"]}, "at least one action"),
         ({"actions": ["\ud800"]}, "Unicode"),
         ({"agent": "\ud800"}, "surrogates"),
         ({"horizon": 1}, "not be longer than its horizon"),

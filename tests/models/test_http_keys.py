@@ -121,7 +121,7 @@ def test_nothing_that_a_run_stores_or_says_holds_the_key(
         run(asked, tmp_path / "run", arguments=arguments)
         server.behaviour.refusal = (400, {"error": {"message": f"no {echoed} ...{PLAIN[-4:]}", "code": 400}})
         more = study(server.url, template(tmp_path), count=2, trajectories=2, steps=2, server=where)
-        with pytest.raises(ValueError, match="accept") as refused:
+        with pytest.raises(ValueError, match="rejects") as refused:
             run(more, tmp_path / "more")
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     for text in (echoed, PLAIN, PLAIN[-4:]):

@@ -160,7 +160,7 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"server": {"base_url": "http://me:hunter2@host/v1"}}, "server.base_url must hold no user, password"),
+        ({"server": {"base_url": "http://me:hunter2@host/v1"}}, "server.base_url must not contain a user, password"),
         ({"server": {"base_url": "file:///etc"}}, "server.base_url must be an address"),
         ({"server": {"mode": "telepathy"}}, "server.mode must be 'chat' or 'completions'"),
         ({"server": {"key_env": "sk-hunter2"}}, "server.key_env must be the name of an environment variable"),
@@ -169,7 +169,7 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
         ({"server": {"retries": True}}, "server.retries must be a valid integer"),
         ({"server": {"adress": "x"}}, "server.adress: unknown key"),
         ({"server": {"tokenizer": "x"}}, "server.tokenizer must be left out in mode chat"),
-        ({"server": {"body": {"model": "x"}}}, "server.body must not hold model"),
+        ({"server": {"body": {"model": "x"}}}, "server.body must not contain model"),
         ({"prices": {"input": 1.0, "output": 2.0}}, "prices.date must be given"),
         ({"prices": {"input": 1.0, "output": 2.0, "date": "soon"}}, "prices.date must be a date"),
         ({"prices": {"input": -1.0, "output": 2.0, "date": "2025-01-01"}}, "prices.input must be"),
@@ -177,9 +177,9 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
         ({"caps": {"calls": -1}}, "caps.calls must be"),
         ({"caps": {"euro": 1}}, "caps.euro: unknown key; valid: calls, tokens, usd"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
-        ({"device": "cpu"}, "device belongs to local models"),
+        ({"device": "cpu"}, "device works only for local models"),
         ({"reasoning": "harmony"}, "reasoning must be auto, think, none or"),
-        ({"today": "2025-08-05"}, "today must not be given"),
+        ({"today": "2025-08-05"}, "today works only in mode completions"),
     ],
 )
 def test_wrong_entries_are_named_and_secrets_not_repeated(changes: dict[str, Any], said: str, tmp_path: Path) -> None:

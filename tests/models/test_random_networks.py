@@ -70,7 +70,7 @@ def test_each_kind_and_seed_is_a_model_of_its_own_and_the_default_keeps_its_id()
     ("given", "fact"),
     [
         ({"untrained": 0, "random_weights": "shuffled"}, "default-init, initial, permuted"),
-        ({"random_weights": "permuted"}, "give untrained"),
+        ({"random_weights": "permuted"}, "set untrained"),
     ],
 )
 def test_what_is_no_random_network_is_refused(given: dict[str, Any], fact: str) -> None:

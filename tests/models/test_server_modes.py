@@ -23,9 +23,9 @@ WAITING: dict[str, Any] = {"timeout": 20.0, "retries": 3, "backoff": 0.001, "pat
 LASTING = {  # modes whose failures do not pass, and the sentence of the server or of goalscope that the error quotes
     "lmstudio200": r"There is no such endpoint here \(POST /chat/completions\)",
     "error200 lasts": "The upstream cluster is being drained",
-    "content_dict": "the content of a message is no text",
-    "latin1": "no JSON",
-    "sse": "no JSON",
+    "content_dict": "the content of a message is not a text",
+    "latin1": "not JSON",
+    "sse": "not JSON",
 }
 STOPPING = {  # modes that end the run at once, and the server's sentence
     "error200_400": "No endpoint was found that can serve this request",

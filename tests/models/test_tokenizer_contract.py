@@ -177,31 +177,35 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
     "spaces twice": (
         "byte level",
         entries("tokenizer.json", normalizer={"type": "Replace", "pattern": {"String": "  "}, "content": " "}),
-        "must give a prompt back",
+        "must decode to the original prompt",
     ),
     "no line feeds": (
         "byte level",
         entries("tokenizer.json", normalizer={"type": "Strip", "strip_left": True, "strip_right": True}),
-        "must give a prompt back",
+        "must decode to the original prompt",
     ),
     "a decoder of another kind": (
         "byte level",
         entries("tokenizer.json", decoder={"type": "Fuse"}),
-        "must give a prompt back",
+        "must decode to the original prompt",
     ),
     "another token in the configuration": (
         "bundled",
         config(added_tokens_decoder={"600": added("0 1")}),
-        r"512 \('0 1'\) in place of",
+        r"512 \('0 1'\) instead of",
     ),
     "special tokens that are not listed": ("bundled", entries("tokenizer.json", added_tokens=[]), r"'<\|return\|>'"),
     "an end of another model": ("bundled", config(eos_token="<|im_end|>"), r"eos_token \('<\|im_end\|>'\) .* is 512"),
     "an end out of range": (
         "bundled",
         entries("generation_config.json", eos_token_id=[5, 128009]),
-        "eos_token_id of .* is 128009, which is none",
+        "eos_token_id of .* is 128009, which belongs to another",
     ),
-    "a negative end": ("byte level", entries("generation_config.json", eos_token_id=-1), "is -1, which is none"),
+    "a negative end": (
+        "byte level",
+        entries("generation_config.json", eos_token_id=-1),
+        "is -1, which belongs to another",
+    ),
     "an end that is text": ("byte level", entries("generation_config.json", eos_token_id=50), "eos_token_id .* is 50"),
     "an end that is text in config.json": (
         "byte level",
@@ -209,7 +213,7 @@ REFUSED: dict[str, tuple[str, Change, str]] = {
         "eos_token_id .* is 50",
     ),
     "too few rows": ("bundled", entries("config.json", vocab_size=100), "must have ids below 100"),
-    "many more rows": ("bundled", entries("config.json", vocab_size=128256), "512 tokens, .* 128256 rows"),
+    "many more rows": ("bundled", entries("config.json", vocab_size=128256), "512 tokens and .* 128256 rows"),
     "no tokenizer": ("bundled", entries("tokenizer.json", model=None), "tokenizer.json cannot be read"),
 }
 
@@ -324,7 +328,7 @@ CHOICES: dict[str, tuple[Change, tuple[str, ...]]] = {
 def test_templates_without_a_default_are_chosen_by_name(name: str, tmp_path: Path) -> None:
     change, names = CHOICES[name]
     folder = made(tmp_path, "byte level", change)
-    with pytest.raises(ValueError, match=f"{', '.join(names)} .*chat_template={names[0]}"):
+    with pytest.raises(ValueError, match=f"{', '.join(names)}, .*chat_template={names[0]}"):
         ids(folder)
     with pytest.raises(ValueError, match=f"{', '.join(names)}; got 'other'"):
         ids(folder, chat_template="other")

@@ -89,7 +89,7 @@ def test_the_backend_is_part_of_the_identity_and_the_weights_are_those_of_the_lo
 
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [("refuses", "no such architecture"), ("dies", "out of everything"), ("nonsense", "another form")],
+    [("refuses", "no such architecture"), ("dies", "out of everything"), ("nonsense", "unexpected answer")],
 )
 def test_an_engine_that_fails_is_named_with_its_reason(
     folder: Path, stand_in: pytest.MonkeyPatch, fault: str, said: str

@@ -226,9 +226,9 @@ def test_a_planner_that_ignores_the_door_is_wrong_where_ours_is_right() -> None:
 
 
 def test_planning_says_what_it_lacks() -> None:
-    with pytest.raises(ValueError, match=r"its goal \(G\)"):
+    with pytest.raises(ValueError, match="its goal"):
         distances(Grid.parse("A_"))
-    with pytest.raises(ValueError, match=r"its agent \(A\)"):
+    with pytest.raises(ValueError, match="its agent"):
         shortest_length(Grid.parse("_G"))
     with pytest.raises(ValueError, match=r"wall.*\(0, 1\)"):
         optimal_actions(Grid.parse("A#G"), (0, 1))

@@ -155,8 +155,8 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
     with pytest.raises(ValueError, match="--untrained 4 --random-weights initial"):
         load_activations(directory, site="post", layer=1, untrained=4, random_weights="initial")
     for arguments, message in (
-        (["--random-weights", "permuted"], "give untrained"),
-        (["--random-weights", "permuted", "--layers", "all"], "give untrained"),
+        (["--random-weights", "permuted"], "set untrained"),
+        (["--random-weights", "permuted", "--layers", "all"], "set untrained"),
         (["--layers", "x"], "--layers must be numbers >= 0 of blocks"),
         (["--sites", "here"], "a site must be one of"),
         (["--layers", "8"], "in 0..7"),

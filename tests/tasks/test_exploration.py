@@ -207,8 +207,8 @@ def test_entering_a_new_cell_while_the_goal_is_pending_is_a_detour_without_error
 @pytest.mark.parametrize(
     ("actions", "words"),
     [
-        (["left", "left", *["right"] * 4, "left"], "after action 6 achieved the goal"),
-        ([None] * 16, "after action 15 used up the budget"),
+        (["left", "left", *["right"] * 4, "left"], "action 6, which achieved the goal"),
+        ([None] * 16, "action 15, which used up the budget"),
         ([3], "an action must be one of up, down, left, right"),
     ],
 )

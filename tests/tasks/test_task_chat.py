@@ -247,8 +247,8 @@ def test_prompt_and_strategy_can_be_files_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "bare.txt").write_text("{{rules}} Go.")
     for given, words in (
         ({"template": str(tmp_path / "odd.txt")}, "budget"),
-        ({"template": str(tmp_path / "bare.txt"), "strategy": "balance"}, "place for the strategy"),
-        ({"template": str(tmp_path / "bare.txt"), "memory": True}, "place for the summary"),
+        ({"template": str(tmp_path / "bare.txt"), "strategy": "balance"}, "placeholder {{strategy}}"),
+        ({"template": str(tmp_path / "bare.txt"), "memory": True}, "placeholder {{summary}}"),
         ({"template": str(tmp_path / "none.txt")}, "no such file"),
         ({"strategy": "bold"}, "exploitation"),
     ):
@@ -301,7 +301,7 @@ def test_a_study_builds_every_arm_and_refuses_what_it_does_not_know() -> None:
         "T",
     )
     for given, words in (
-        ({"model": "theseus", "task": "grid"}, "takes no task"),
+        ({"model": "theseus", "task": "grid"}, "no parameter task"),
         ({"model": "theseus", "memory": 1}, "true or false"),
         ({"model": "theseus", "mood": "good"}, "mood"),
         ({}, "model"),

@@ -35,14 +35,14 @@ def broken(**changes: Any) -> dict[str, Any]:
 A, G = GOOD["nodes"]["A"], GOOD["nodes"]["G"]
 # line -> what must be said about it
 BROKEN: list[tuple[Any, str]] = [
-    (broken(nodes={"A": A, "G": {"cell": [3, 0], "options": [["Z"]]}}), "unknown 'Z'"),
-    (broken(nodes={"A": A, "G": {"cell": [9, 9], "options": [["A"]]}}), "outside of it"),
-    (broken(nodes={"A": A, "G": G, "H": {"cell": [2, 0], "options": [["A"]]}}), "a map has one goal"),
-    (broken(goal=["A", "G"]), "must be the only node that nothing depends on"),
-    (broken(nodes={"A": {"cell": [0, 0], "options": [["G"]]}, "G": G}), "must hold no cycle"),
+    (broken(nodes={"A": A, "G": {"cell": [3, 0], "options": [["Z"]]}}), "'Z'"),
+    (broken(nodes={"A": A, "G": {"cell": [9, 9], "options": [["A"]]}}), "[9, 9]"),
+    (broken(nodes={"A": A, "G": G, "H": {"cell": [2, 0], "options": [["A"]]}}), "'G', 'H'"),
+    (broken(goal=["A", "G"]), "goal ['A', 'G']"),
+    (broken(nodes={"A": {"cell": [0, 0], "options": [["G"]]}, "G": G}), "cycle"),
     (broken(cells=[[0, 0], [1, 0], [3, 0]]), "connected"),
-    ({"map": GOOD, "actions": ["left", "right", "right", "right", "left"]}, "after action 4 achieved the goal"),
-    ({"map": GOOD, "actions": [None] * 13}, "after action 12 used up the budget"),
+    ({"map": GOOD, "actions": ["left", "right", "right", "right", "left"]}, "action 4, which achieved the goal"),
+    ({"map": GOOD, "actions": [None] * 13}, "action 12, which used up the budget"),
     ({"map": GOOD, "actions": ["left", 3]}, "actions[1]"),
     ({"map": GOOD, "actions": "left"}, "actions: must be a valid list"),
     ({"map": GOOD}, "declare"),
@@ -61,8 +61,8 @@ BROKEN: list[tuple[Any, str]] = [
     (broken(cells=[[0, 0], [True, 0], [2, 0], [3, 0]]), "whole numbers"),
     (broken(cells=[[0, 0], [1, 0], [2.0, 0], [3, 0]]), "whole numbers"),
     (broken(cells=[[0, 0]]), "2 to 250000 cells"),
-    (broken(start=[3, 0]), "must hold no node; got node 'G'"),
-    (broken(nodes={"A": {"cell": [0, 5], "options": []}, "G": G}), "node 'A' must stand on a cell of the map"),
+    (broken(start=[3, 0]), "node 'G' must not lie on the start [3, 0]"),
+    (broken(nodes={"A": {"cell": [0, 5], "options": []}, "G": G}), "node 'A' must lie on one of the map's cells"),
     (
         broken(
             cells=[[0, 0], [1, 0], [2, 0], [3, 0], [9, 9]], nodes={"A": A, "G": {"cell": [9, 9], "options": [["A"]]}}
@@ -105,7 +105,7 @@ def test_broken_lines_are_named_and_the_rest_is_scored(log: Path) -> None:
     assert [line.line for line in scored] == [2 * index + 4 for index in range(len(BROKEN))]
     assert len({line.score.summary for line in scored}) == 1 and scored[0].score.summary.unparsable == 1
     assert ledger.problem_count == len(BROKEN) + 1 == ledger.counts["lines refused"]
-    assert str(ledger.problems[0]).startswith("log.jsonl: line 2 map: the start [0, 0] must hold no node")
+    assert str(ledger.problems[0]).startswith("log.jsonl: line 2 map: node 'A' must not lie on the start [0, 0]")
     for index, (_, words) in enumerate(BROKEN):
         said = str(ledger.problems[index + 1])
         assert f"line {2 * index + 3}" in said and words in said

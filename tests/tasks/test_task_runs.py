@@ -206,7 +206,7 @@ def test_cooking_maps_come_with_twins_and_starts_in_one_cluster() -> None:
         ({"horizon": {"steps": 5}}, ["no horizon", "alpha"]),
         ({"agents": [{"kind": "optimal"}]}, ["needs to see a grid", "'optimal'", "agents[0]"]),
         ({"agents": [{"kind": "task-greed"}]}, ["task-greedy", "'task-greed'"]),
-        ({"agents": [{"kind": "task-noisy-greedy"}]}, ["missing: epsilon"]),
+        ({"agents": [{"kind": "task-noisy-greedy"}]}, ["epsilon is missing"]),
         ({"agents": [{"kind": "task-oracle", "task_map": {}}]}, ["no parameters", "task_map"]),
         ({"worlds": [{"kind": "task-map", "presets": ["low-smal"], "count": 1}]}, ["did you mean low-small"]),
         ({"worlds": [{"kind": "task-map", "presets": [], "count": 1}]}, ["at least one"]),

@@ -222,7 +222,7 @@ def test_a_configuration_that_tells_something_else_is_refused(told: object, tmp_
         (("--tasks", "--goal", "key", "--fog-share", "0.1"), "--goal, --fog-share must come without --tasks"),
         (("--device", "auto"), "--device must name the device"),
         (("--device", "tpu"), "device must be"),
-        (("--device", "cuda:99"), "must be in this machine"),
+        (("--device", "cuda:99"), "has no device 'cuda:99'"),
         (("--only-export",), "an export needs a checkpoint"),
         (("--goal", "cheese"), "invalid choice"),
         (("--stepps", "3"), "unrecognized arguments"),

@@ -102,7 +102,7 @@ def test_what_is_no_such_world_is_refused(change: dict[str, Any]) -> None:
 
 def test_keys_doors_and_fog_have_no_named_place() -> None:
     for world in ({"grid": GRID.at(key=(2, 1))}, {"grid": GRID, "fog_radius": 2}):
-        with pytest.raises(ValueError, match="fog, key and door"):
+        with pytest.raises(ValueError, match="fog, key or door"):
             NamedWorld(**world)
 
 

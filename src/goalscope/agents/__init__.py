@@ -1,4 +1,4 @@
-"""Agents: anything that answers observations with turns."""
+"""Agents: everything that answers observations with turns, from scripted rules to language models."""
 
 from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id, agent_kind, build_agent
 from goalscope.agents.chat import ChatAgent

@@ -1,4 +1,4 @@
-"""Interface of agents: observations in, turns out; agents are built from a study's kind and parameters."""
+"""The interface of agents: an agent maps observations to turns, and is built from a study's kind and parameters."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -26,23 +26,23 @@ Built = TypeVar("Built")
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 TASK_PREFIX: Final = "task-"
-"""Prefix of the kinds of agents for task maps: task-greedy, task-oracle, ..., task-chat."""
+"""Prefix of the names of agent kinds for task maps: task-greedy, task-oracle, ..., task-chat."""
 
 CHAT: Final = "chat"
 TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
 
 ANSWERED_BY: Final = "answered_by"
-"""Extra value of a turn: the name that a server gives the model that answered."""
+"""Key in the extra values of a turn: the server's name for the model that answered."""
 
 REDRAWS: Final = "redraws"
-"""Extra value of a turn: how many replies to the same request were discarded before the one that it holds."""
+"""Key in the extra values of a turn: how many replies to the same request were discarded before the reply used."""
 
 WITHHELD: Final = "withheld by the server"
-"""Failure name of a turn whose answer the server kept back: it is no failure of the model to keep to the form."""
+"""Name of the failure of a turn whose answer the server withheld; the model is not to blame for it."""
 
 History = Literal["none", "actions", "conversation", "reasoning"]
-"""What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
-own answers included; the conversation with the reasoning that it wrote before each answer."""
+"""What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation,
+including its own answers; or the conversation with the reasoning that it wrote before each answer."""
 
 HISTORIES: Final[tuple[str, ...]] = get_args(History)
 
@@ -52,10 +52,10 @@ class Past:
     """An earlier step of an episode, as shown to the agent.
 
     Attributes:
-        view: what was seen then.
-        action: what it did, None where the turn held no action.
-        text: its answer, None where answers are not handed over or there was none.
-        reasoning: its written reasoning, None where reasoning is not handed over or there was none.
+        view: what the agent saw.
+        action: what it did, None if its turn contained no valid action.
+        text: its answer, None if there was none or answers are not shown.
+        reasoning: the reasoning that it wrote, None if there was none or reasoning is not shown.
     """
 
     view: View
@@ -65,10 +65,10 @@ class Past:
 
     @property
     def answer(self) -> str:
-        """The answer as it stands in a conversation, after its reasoning where that is shown.
+        """The answer as a conversation shows it, preceded by its reasoning if reasoning is shown.
 
-        Reasoning and answer are separated by an empty line. No chat format has a field for the reasoning of earlier
-        turns that all servers keep, so it is passed as plain text.
+        An empty line separates reasoning and answer. Reasoning is passed as plain text, since no chat format has a
+        field for the reasoning of earlier turns that all servers keep.
         """
         return "\n\n".join(part for part in (self.reasoning, self.text) if part)
 
@@ -78,15 +78,15 @@ class Observation:
     """What an agent is shown before it acts.
 
     Attributes:
-        view: what can be seen now.
-        step: number of the step, 0-based.
-        attempt: 0, or the number of the retry after a turn that held no action.
+        view: what the agent can see now.
+        step: 0-based index of the step.
+        attempt: 0, or the number of the retry after turns without a valid action.
         episode_id: content id of the episode.
         seed: root seed of the study.
-        history: the earlier steps of the episode where they are handed over, else empty.
-        history_as: how they are to be shown.
-        world: the whole world, told to an agent that says `knows_world` (an oracle) and to no other.
-        horizon: maximum number of actions of the episode, told to the agents that are told the world; 0 for others.
+        history: the earlier steps of the episode if they are shown, else empty.
+        history_as: the form in which they are shown.
+        world: the whole world, for agents whose attribute `knows_world` is True (oracles); None for all others.
+        horizon: maximum number of actions of the episode, for the same agents; 0 for all others.
         shared_examples: see `World.shared_examples`.
     """
 
@@ -103,47 +103,47 @@ class Observation:
 
     @property
     def example_id(self) -> str:
-        """The id by which the examples in the prompt are chosen."""
+        """The id that selects the examples in the prompt."""
         return self.shared_examples or self.episode_id
 
     def seen(self, kind: type[ViewType]) -> ViewType:
-        """Return the view; a TypeError where it is of another class."""
+        """Return the view; raise a TypeError if it is not of the given class."""
         if not isinstance(self.view, kind):
-            raise TypeError(f"this agent must be shown {kind.shows}, got {self.view.shows}: choose another agent")
+            raise TypeError(f"this agent needs to see {kind.shows}, got {self.view.shows}: choose another agent")
         return self.view
 
     @property
     def grid(self) -> Grid:
-        """The grid as it can be seen now: the agent at its cell, fog where it has not looked."""
+        """The grid as the agent can see it now: the agent at its cell, with fog over unseen cells."""
         return self.seen(GridView).grid
 
     @property
     def carrying_key(self) -> bool:
-        """Whether the agent holds the key of a grid."""
+        """Whether the agent has the key of a grid."""
         return self.seen(GridView).carrying_key
 
     @property
     def memory(self) -> AgentKnowledge:
-        """All that was told so far of a task map; read it while acting and keep no reference."""
+        """Everything that was reported so far about a task map; read it while acting and keep no reference."""
         return self.seen(TaskView).memory
 
     @property
     def report(self) -> Report:
-        """What is told now of a task map."""
+        """The current report on a task map."""
         return self.seen(TaskView).report
 
     def rng(self, *names: str | int) -> np.random.Generator:
-        """Return the random stream of this turn; it does not depend on the order of work."""
+        """Return the random stream of this turn, which does not depend on the order of work."""
         return stream(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
     def uniform(self, *names: str | int) -> float:
-        """Return one uniform number in [0, 1) of this turn, independent of its stream and much faster."""
+        """Return one uniform number in [0, 1) for this turn, independent of its random stream and much faster."""
         return uniform(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
     def draw(self, chances: Sequence[float]) -> int:
-        """Return an index drawn with the given probabilities, by the random number of this turn."""
+        """Draw an index with the given probabilities, using the random number of this turn."""
         cumulative = list(accumulate(chances))
-        target = self.uniform() * cumulative[-1]  # the sum may miss 1 by a rounding error
+        target = self.uniform() * cumulative[-1]  # the sum may differ from 1 by a rounding error
         return min(bisect_right(cumulative, target), len(cumulative) - 1)
 
 
@@ -152,13 +152,14 @@ class Turn:
     """An agent's answer.
 
     Attributes:
-        action: index of the action in the names of the view, None where the answer holds none that can be used.
-        failure: the name of what is wrong with the answer, None where there is an action.
+        action: index of the action in the names of the view; None if the answer contains no valid action.
+        failure: name of what is wrong with the answer; None if there is an action.
         text: the final answer.
-        reasoning: the written reasoning.
-        prompt_tokens, output_tokens: exact token ids where they are known.
-        usage: tokens, seconds, USD: numbers by name.
-        extra: plain values to keep with the step.
+        reasoning: the reasoning that the agent wrote.
+        prompt_tokens: exact token ids of the prompt, if known.
+        output_tokens: exact token ids of the output, if known.
+        usage: name -> number of tokens, seconds or USD.
+        extra: plain values to store with the step.
     """
 
     action: int | None
@@ -173,9 +174,7 @@ class Turn:
     def __post_init__(self) -> None:
         check_usage(self.usage)
         if (self.action is None) == (self.failure is None):
-            raise ValueError(
-                f"a turn must hold either an action or the name of a failure, got {self.action=} and {self.failure=}"
-            )
+            raise ValueError(f"a turn must have either an action or a failure, got {self.action=} and {self.failure=}")
 
 
 def check_usage(usage: Mapping[str, Any]) -> None:
@@ -183,7 +182,7 @@ def check_usage(usage: Mapping[str, Any]) -> None:
     for name, value in usage.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"usage {name!r} must be a number, got {type(value).__name__}")
-        if not -MOST_USAGE <= value <= MOST_USAGE:  # neither NaN nor infinity is in between
+        if not -MOST_USAGE <= value <= MOST_USAGE:  # this also refuses NaN and infinity
             shown_value = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
             raise ValueError(f"usage {name!r} must be a finite number of at most 2**53, got {shown_value}")
 
@@ -192,14 +191,18 @@ def check_usage(usage: Mapping[str, Any]) -> None:
 class Agent(Protocol):
     """Anything that acts.
 
-    An agent's answer to an observation must not depend on the other observations of its batch. `journalled` says
-    whether an answer is worth money or minutes: each such answer is committed to the store before it is used.
-    An agent may have an attribute `tags`, plain values by name, which each of its episodes then carries; an attribute
-    `needs`, the class of views that it acts on (any view without it); and an attribute `knows_world`, which is True
-    where its observations are to hold the world itself. One that acts by the words of its instruction may say so by an
-    attribute `reads`, True, and then takes the name of their wording as its parameter `wording`. One that follows from
-    all worlds of a study may have a method `in_worlds`, which is given a function that returns them, and returns the
-    agent that acts there.
+    An agent's answer to an observation must not depend on the other observations in its batch. `journalled` says
+    whether an answer costs money or minutes; each such answer is committed to the store before it is used.
+
+    An agent may have these optional attributes:
+
+    * `tags`: plain values by name, which each of its episodes then carries.
+    * `needs`: the class of views that it acts on; any view by default.
+    * `knows_world`: True if its observations must include the world itself.
+    * `reads`: True if it acts by the words of its instruction; its parameter `wording` then takes the name of the
+    wording.
+    * `in_worlds`: a method for agents that depend on all worlds of a study. It receives a function that returns these
+      worlds, and returns the agent that acts in them.
     """
 
     @property
@@ -213,35 +216,35 @@ class Agent(Protocol):
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return all that determines the agent's behaviour as plain values; the agent's id is their hash."""
+        """Return everything that determines the agent's behaviour as plain values; the agent's id is their hash."""
         ...
 
     def act(self, observations: Sequence[Observation]) -> Sequence[Turn]:
         """Answer each observation, in order.
 
         Raises:
-            Exception: whatever the model behind it raises; the runner stops cleanly and can resume.
+            Exception: whatever the underlying model raises; the runner stops cleanly and can resume.
         """
         ...
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """An agent that states which history it is shown."""
+    """An agent that specifies which history it is shown."""
 
     @property
     def history(self) -> History | None:
-        """Form of earlier steps in its prompts; None for the study's setting."""
+        """How its prompts show earlier steps; None for the study's setting."""
         ...
 
 
 def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
-    """Raise a ValueError for an agent that needs to see something else than views of a class; place: in the study."""
+    """Raise a ValueError if an agent needs other views than the given class; ``place``: its location in the study."""
     needs: type[View] = getattr(agent, "needs", View)
     if not issubclass(view, needs):
         raise ValueError(
             f"an agent must fit the worlds of its study, but {agent.name!r}{f' at {place}' if place else ''} needs to "
-            f"see {needs.shows} and these show {view.shows}: choose another agent, or make it a study of its own"
+            f"see {needs.shows}, and these show {view.shows}: choose another agent, or put it into a study of its own"
         )
 
 
@@ -251,16 +254,16 @@ def agent_id(agent: Agent) -> str:
 
 
 def agent_kind(kind: str) -> Callable[[Factory], Factory]:
-    """Return a decorator that registers how the agents of a kind are built; studies then name the kind.
+    """Register how agents of a kind are built, so that studies can name the kind; used as a decorator.
 
-    It stands above a dataclass, whose fields are the parameters, or above a function that is given all parameters as
+    The decorated object is a dataclass, whose fields are the parameters, or a function that receives all parameters as
     one mapping and returns the agent. All parameters enter the id of a study.
 
     Args:
-        kind: the kind. In which worlds its agents act, their attribute `needs` says, see `Agent`.
+        kind: name of the kind. The attribute `needs` says in which worlds its agents can act, see `Agent`.
 
     Raises:
-        ValueError: a name that is taken.
+        ValueError: the name is taken.
     """
 
     def add(maker: Factory) -> Factory:
@@ -274,17 +277,17 @@ def agent_kind(kind: str) -> Callable[[Factory], Factory]:
 
 
 def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
-    """Build an agent.
+    """Build an agent from its kind and parameters.
 
     Args:
         kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.ChatAgent`;
             "task-greedy", "task-chat", ... for task maps; a kind of another package; or ``module:Class`` of a file in
             the working directory.
-        parameters: the parameters of that kind; `name` overrides the name that tables show.
+        parameters: the parameters of that kind; `name` sets the name shown in tables.
 
     Raises:
-        ValueError: an unknown kind, an unknown or missing parameter, or a value out of its range.
-        TypeError: the result of the kind is no agent.
+        ValueError: the kind is unknown, a parameter is unknown or missing, or a value is out of range.
+        TypeError: the kind does not build an agent.
     """
     agent = _own(kind, parameters) if is_own(kind) else registry.resolve("agent", kind)(parameters)
     if not isinstance(agent, Agent):
@@ -296,10 +299,10 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
 
 
 def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an agent that can change a result; only they enter the id of a study.
+    """Return the parameters of an agent that can change a result; only these enter the id of a study.
 
-    Of models, no address, waiting time, price or cap; of all other agents, whether their kind is registered here or
-    not, every parameter.
+    For models, this excludes addresses, waiting times, prices and caps. For all other agents it includes every
+    parameter, whether their kind is registered here or not.
     """
     if kind not in (CHAT, TASK_CHAT):
         return dict(parameters)
@@ -311,7 +314,7 @@ def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, A
 
 
 def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
-    """Build an agent of a class in the working directory from its keyword arguments."""
+    """Build an agent from a class in the working directory and its keyword arguments."""
     agent_class = load_own(kind, ("act", "describe"), "an agent")
     if is_dataclass(agent_class):
         return _construct(kind, agent_class, parameters)
@@ -320,37 +323,46 @@ def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
     try:
         return _named(kind, agent_class, parameters, takes_name=takes_name)
     except TypeError as error:
-        raise ValueError(f"{kind} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
+        raise ValueError(
+            f"{kind} does not accept the parameters {', '.join(parameters) or 'none'}: {error}. Give it the parameters "
+            "of its constructor"
+        ) from error
 
 
 def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> Built:
-    """Build an agent from the values of the fields of its dataclass."""
+    """Build an agent from the values of its dataclass fields."""
     parameter_fields = {entry.name: entry for entry in fields(agent)}  # type: ignore[arg-type]
     accepted = ", ".join(name for name in parameter_fields if name != "name") or "no parameters"
     unknown = sorted(set(parameters) - set(parameter_fields) - {"name"})
     if unknown:
-        raise ValueError(f"agent kind {kind!r} takes {accepted} (and an optional name), got {', '.join(unknown)}")
+        raise ValueError(
+            f"agent kind {kind!r} takes {accepted} (and an optional name), got the unknown {', '.join(unknown)}"
+        )
     missing = [
         name
         for name, entry in parameter_fields.items()
         if entry.default is MISSING and entry.default_factory is MISSING and name not in parameters
     ]
     if missing:
-        raise ValueError(f"agent kind {kind!r} must be given {accepted}, missing: {', '.join(missing)}")
+        raise ValueError(
+            f"agent kind {kind!r} takes {accepted}, but {', '.join(missing)} is missing: add it to the agent"
+        )
     if not isinstance(parameters.get("name", ""), str):
         raise ValueError(f"the name of an agent must be a text, got {parameters['name']!r}")
     return _named(kind, agent, parameters, takes_name="name" in parameter_fields)
 
 
 def _named(kind: str, agent_class: Callable[..., Built], parameters: Mapping[str, Any], *, takes_name: bool) -> Built:
-    """Build an agent; one whose class takes no name is called by the given one, its own, or its kind."""
+    """Build an agent. If its class takes no name, set the given name, or else its own name or its kind."""
     if takes_name:
         return agent_class(**parameters)
     agent = agent_class(**{key: value for key, value in parameters.items() if key != "name"})
     name = parameters.get("name") or getattr(agent, "name", "") or kind
     try:
         if name != getattr(agent, "name", ""):
-            object.__setattr__(agent, "name", name)  # its dataclass may be frozen
+            object.__setattr__(agent, "name", name)  # the agent may be a frozen dataclass
     except AttributeError:
-        raise ValueError(f"agent kind {kind!r} must take a parameter name, or have a name that can be set") from None
+        raise ValueError(
+            f"agent kind {kind!r} must accept a parameter name, or have an attribute name that can be set"
+        ) from None
     return agent

@@ -1,6 +1,6 @@
 """Chat agents: a language model, its prompts for observations, and the parsing of its answers.
 
-Of a prompt, only the text of a view depends on the kind of world: see `ChatAgent.step_text`.
+Only the text of a view in a prompt depends on the kind of world, see `ChatAgent.step_text`.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ from goalscope.worlds.world import View
 _TEXTS: Final = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
 
 CALLED: Final = "call of a tool"
-"""Failure name of a reply that ended in a call of a tool, which is never an action."""
+"""Name of the failure of a reply that ended in a tool call, which never counts as an action."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,20 +75,22 @@ class ChatAgent:
 
     Attributes:
         model: the language model.
-        sampling: how its outputs are drawn.
-        name: short name, as tables show it; the model's name by default.
-        history: form of earlier steps in its prompts; None for the study's setting.
+        sampling: settings for drawing its outputs.
+        name: short name for tables; the model's name by default.
+        history: how its prompts show earlier steps; None for the study's setting.
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template file.
-        template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one in the model's
-            card, "completion" for a base model with local files, else "example".
-        wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the usual one.
+        template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion". "" for the form that the
+            model's card names; if it names none, "completion" for a base model with local files, else "example".
+        wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the default wording.
         encoding: how its prompts write a grid, one of `goalscope.worlds.encodings.ENCODINGS`.
-        choice: how its action is drawn by the likelihoods of all answers; None where it is parsed from the answer.
+        choice: settings for drawing its action by the likelihoods of all answers; None to parse a generated answer.
         text: the template.
-        system: the system prompt, "" for none.
+        system: the system prompt, or "".
 
     Raises:
-        FileNotFoundError, ValueError: see `read_template`; an unknown history; or a model without likelihoods.
+        FileNotFoundError: `read_template` does not find the template.
+        ValueError: `read_template` refuses the template, the history is unknown, or the model returns no likelihoods
+            although ``choice`` needs them.
     """
 
     model: Model
@@ -105,7 +107,7 @@ class ChatAgent:
 
     journalled: ClassVar[bool] = True
     settings: ClassVar[Mapping[str, type]] = {"task": str, "wording": str, "encoding": str}
-    """Parameters of a study that are specific to this class, and their types."""
+    """Parameters of a study that are specific to this class -> type of the value."""
 
     def __post_init__(self) -> None:
         if self.history is not None and self.history not in HISTORIES:
@@ -116,68 +118,68 @@ class ChatAgent:
             object.__setattr__(self, name, value)
 
     def _derived_fields(self) -> dict[str, Any]:
-        """Return the fields that follow from the others."""
+        """Return the fields whose values follow from the other fields."""
         if self.template and self.task not in TASKS:
             raise ValueError(
-                f"the form of a template must be given for a bundled task ({', '.join(TASKS)}), got {self.template!r} "
-                f"for the file {self.task}: leave template out"
+                f"template works only with a bundled task ({', '.join(TASKS)}), got template: {self.template} for the "
+                f"file {self.task}: leave template out"
             )
         text = read_template(self.task, self.template or self._card(), self.wording)
         if check_encoding(self.encoding) == MATRIX:
             return {"text": text, "name": self.name or self._title([])}
         if self.wording or recognised(text):
             raise ValueError(
-                f"an encoding must stand beside the usual words or a template of one's own, got {self.encoding!r} "
-                f"beside {self.wording or 'a printed prompt'}, which speaks of a matrix: leave one of them out"
+                f"encoding: {self.encoding} cannot be combined with {self.wording or 'a printed prompt'}, whose text "
+                "describes a matrix: leave encoding out, or use the default wording or your own template"
             )
         text = encoded_template(text, self.encoding) if TASKS.get(str(self.task), ANY) != ANY else text
         return {"text": text, "name": self.name or self._title([self.encoding])}
 
     def _title(self, labels: Sequence[str]) -> str:
-        """Return the default name: the model's, and in brackets the settings that distinguish agents of that model."""
+        """Return the default name: the model's name, and in brackets the settings that differ from the defaults."""
         details = [*labels, *([self.choice.title] if self.choice is not None else [])]
         return f"{self.model.name} ({', '.join(details)})" if details else self.model.name
 
     @property
     def card_form(self) -> str | None:
-        """Form of the bundled templates for the model's card or kind, None where neither names one."""
+        """Form of the bundled templates that the model's card or kind suggests; None if neither suggests one."""
         # A model behind a server has a card if its tokenizer is in a local folder.
         sources = (self.model, getattr(self.model, "dialect", None))
         return next((form for source in sources if (form := getattr(source, "template", None)) is not None), None)
 
     @property
     def form(self) -> str:
-        """The form of its bundled template, "" where it has a template of its own."""
+        """Form of the bundled template; "" if the agent has a template of its own."""
         return (self.template or self._card()) if self.task in TASKS else ""
 
     def _card(self) -> str:
-        """Return the form of the bundled templates for the model's card or kind, "example" for chat models."""
+        """Return the form of the bundled templates that the model's card or kind suggests, by default "example"."""
         return self.card_form or TEMPLATE_FORMS[0]
 
     @property
     def largest_batch(self) -> int:
-        """Maximum observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
+        """Maximum number of observations per call: 1 if answers arrive one by one, no limit for models in lockstep."""
         return int(getattr(self.model, "largest_batch", sys.maxsize))
 
     @property
     def hands_out(self) -> bool:
-        """Whether answers arrive one by one, or in small groups: behind a server, or of a model that hands them out."""
+        """Whether answers arrive one by one or in small groups, from a server or a model that reports early."""
         return self.largest_batch == 1 or takes_arrived(self._asked)
 
     @property
     def _asked(self) -> Callable[..., Sequence[Any]]:
-        """The method of the model that answers."""
+        """The method of the model that produces answers."""
         return self.model.likelihoods if self.choice is not None else self.model.complete  # type: ignore[attr-defined]
 
     @property
     def concurrency(self) -> int | None:
-        """Number of concurrent calls for the model, None for as many as the run has workers."""
+        """Number of concurrent calls to the model; None for as many as the run has workers."""
         limit = getattr(self.model, "concurrency", None)
         return None if limit is None else int(limit)
 
     @property
     def budget(self) -> CallBudget | None:
-        """Spending and limits of the model, None for models that cost nothing."""
+        """Spending and limits of the model; None for models that cost nothing."""
         budget = getattr(self.model, "budget", None)
         return budget if isinstance(budget, CallBudget) else None
 
@@ -191,30 +193,30 @@ class ChatAgent:
 
     @property
     def needs(self) -> type[View]:
-        """Required type of view: a grid where the template shows one, named where it names a target, else any."""
+        """The required type of view: a named target if the template names one, a grid if it shows one, else any."""
         uses_grid, names = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
         if "aim" in names:
             return NamedView
         return GridView if uses_grid or set(OF_GRIDS) & names else View
 
     def drawn(self, grid: str, worded: str | None = None) -> str:
-        """Return the text of a grid in the symbols of a wording, the agent's by default, and in its encoding."""
+        """Return the text of a grid in the agent's encoding and the symbols of a wording, by default its own."""
         return written(self.encoding, drawn_in(self.wording if worded is None else worded, grid))
 
     def _worded(self, view: View) -> tuple[str, str]:
-        """Return template and wording of one view: the agent's, or those that the view asks for."""
+        """Return template and wording for one view: the agent's own, or those that the view requests."""
         if not isinstance(view, WordedView):
             return self.text, self.wording
         if self.task != "grid" or self.wording or self.encoding != MATRIX:
             raise ValueError(
-                f"the wording can be changed of the usual words of the task grid alone, {self.name} is asked otherwise "
-                f"(task {self.task}, wording {self.wording or 'usual'}, encoding {self.encoding}): leave names, order "
-                "and words out of what is changed"
+                f"the wording can be changed only for agents with task grid in the default wording and encoding, but "
+                f"{self.name} has task {self.task}, wording {self.wording or 'default'} and encoding {self.encoding}: "
+                "leave names, order and words out of the changes"
             )
         return read_template(self.task, self.template or self._card(), view.wording), view.wording
 
     def describe(self) -> Mapping[str, Any]:
-        """Return model, prompt, sampling, parser and its own history; the name changes no answer and is left out."""
+        """Return model, prompt, sampling, parser and history settings, without the name, which changes no answer."""
         history = {} if self.history is None else {"history": self.history}
         return {
             "model": dict(self.model.describe()),
@@ -226,7 +228,7 @@ class ChatAgent:
         }
 
     def _prompt(self) -> dict[str, Any]:
-        """Return the entries of the description on kind and prompt."""
+        """Return the entries of the description for kind and prompt."""
         names = placeholders(self.text)
         rule = {
             **({"example": RULE} if "example" in names else {}),
@@ -239,24 +241,26 @@ class ChatAgent:
         return {"kind": CHAT, **template, **rule, **symbol_entry, **encoding}
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return the prompt text of one step, the present one or an earlier one of a conversation."""
+        """Return the prompt text of one step: of the current step, or of an earlier step of a conversation."""
         template, worded = self._worded(view)
         names = set(placeholders(template))
         as_conversation = observation.history_as in ("conversation", "reasoning")
         if history and not as_conversation and "history" not in names:
             raise ValueError(
-                f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
+                f"this study shows the history, but the template {self.task} has no placeholder {{{{history}}}}: set "
                 "the agent's task to fog, or its history to none or conversation"
             )
         if isinstance(view, GridView) and "view" not in names:
             grid = view.grid
             if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in names:
                 raise ValueError(
-                    f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
-                    "the agent's task to key-door"
+                    f"worlds with a key or a door need a template with the placeholder {{{{carrying_key}}}}, which "
+                    f"{self.task} lacks: set the agent's task to key-door"
                 )
             if grid.fog is not None and self.task in ("grid", "key-door"):
-                raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
+                raise ValueError(
+                    f"the world has fog, which the prompt of task {self.task} does not explain: set the task to fog"
+                )
         values = {
             **view.fields(),
             "view": view.text,
@@ -275,8 +279,8 @@ class ChatAgent:
     def messages(self, observation: Observation) -> tuple[Message, ...]:
         """Return the chat for an observation.
 
-        A conversation holds, for each earlier step, the prompt of that step as it was and the answer to it; the prompt
-        of the next step only adds to it.
+        A conversation contains, for each earlier step, the original prompt of that step and the answer to it, so the
+        chat of the next step only appends to this chat.
         """
         chat = [Message(role="system", content=self.system)] if self.system else []
         history = observation.history
@@ -289,7 +293,7 @@ class ChatAgent:
         return (*chat, Message(role="user", content=text))
 
     def prompt(self, observation: Observation) -> str:
-        """Return the exact text that the model reads; the chat as JSON where only its server renders it."""
+        """Return the exact text that the model reads, or the chat as JSON if only the model's server renders it."""
         messages = self.messages(observation)
         rendered = self.model.render(messages, self.sampling)
         if rendered is not None:
@@ -302,9 +306,9 @@ class ChatAgent:
         return Request(messages=self.messages(observation), key=key, answers=answers_of(observation.view.actions))
 
     def act(self, observations: Sequence[Observation], arrived: Arrived[Turn] = lambda turns: None) -> list[Turn]:
-        """Query the model about each observation and parse its answers, or draw one of them by likelihood.
+        """Query the model about each observation, and parse its answers or draw among them by likelihood.
 
-        ``arrived`` is handed each turn when the answer is there.
+        ``arrived`` is called with each turn as soon as its answer is complete.
         """
         turns: dict[int, Turn] = {}
 
@@ -323,7 +327,7 @@ class ChatAgent:
         return [turns[index] for index in range(len(observations))]
 
     def _choose(self, choice: Choice, observations: Sequence[Observation], take: Arrived[Turn]) -> None:
-        # Each question beside the one without its content, so that both are answered soon one after the other.
+        # Each prompt is followed by its content-free version, so that both are answered shortly after one another.
         questions = [
             batch_size
             for observation in observations
@@ -338,7 +342,7 @@ class ChatAgent:
         )
 
         def drawn(answers: Sequence[tuple[int, Likelihoods]]) -> None:
-            with lock:  # the two may be answered in two threads
+            with lock:  # the two prompts may be answered in different threads
                 scored.update(answers)
                 numbers = sorted({index // batch_size for index, _ in answers})
                 pairs = [
@@ -357,21 +361,22 @@ class ChatAgent:
 
     @classmethod
     def build(cls, parameters: Mapping[str, Any]) -> Self:
-        """Build an agent from the parameters of a study; no weight is read and nothing is sent yet.
+        """Build an agent from the parameters of a study; this reads no weights and sends nothing.
 
         Args:
-            parameters: ``model`` (a folder, a name on the hub, "theseus", or its name at a server or backend),
-                the attributes of the class that `settings` names, ``template``, ``name``, ``history``, the fields of
-                `Sampling`, ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
-                `goalscope.agents.choice.Choice`), ``backend`` and its options, see `goalscope.agents.models.base`.
+            parameters: ``model`` (a folder, a name on the Hugging Face hub, "theseus", or its name at a server or
+                backend), the attributes of the class that `settings` lists, ``template``, ``name``, ``history``, the
+                fields of `Sampling`, ``answer``, ``answer_after``, ``least_mass`` and ``prior_symbol`` (see
+                `goalscope.agents.choice.Choice`), and ``backend`` with its options (see
+                `goalscope.agents.models.base`).
 
         Raises:
-            FileNotFoundError: a folder, a strategy or a template that is not there.
-            ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
+            FileNotFoundError: a folder, a strategy or a template does not exist.
+            ValueError: a parameter is unknown, the model is missing, or a value has the wrong type or is out of range.
         """
         if "model" not in parameters:
             raise ValueError(
-                "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which "
+                "a chat agent needs the parameter model: a folder, a name on the Hugging Face hub, or theseus, which "
                 "comes with the package"
             )
         types = {**_TEXTS, **CHOICE_KEYS, **get_type_hints(Sampling), **cls.settings}
@@ -396,21 +401,21 @@ def example_name(observation: Observation, step: int, view: View) -> str:
 
 
 def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
-    """Return the turn of a reply: its action, or the name of its failure. Only the answer of the reply is parsed.
+    """Return the turn of a reply: its action, or the name of its failure. Only the answer part of the reply is parsed.
 
     Raises:
-        ValueError: a failed reply, which is the server's and no turn of the model.
+        ValueError: the reply failed, which is the server's fault and not a turn of the model.
     """
     action: Any = None
     failure: str | None
     if reply.finish == "failed":
-        raise ValueError(f"a failed reply is no turn of the model; the server says: {reply.error}")
+        raise ValueError(f"a failed reply is not a turn of the model; the server reports: {reply.error}")
     if reply.finish == "withheld":
         failure = WITHHELD
     elif reply.finish == "called":
         failure = CALLED
     elif reply.parts and reply.parts[-1].kind == "reasoning" and (reply.finish == "length" or reply.answer):
-        # It ends inside of its reasoning, which may take back its answer, whatever the server reports as its end.
+        # The reply ends inside its reasoning, which may revoke the answer, however the server reports the end.
         failure = "truncated"
     else:
         parsed = parse_action(reply.answer, truncated=reply.finish == "length", names=names)

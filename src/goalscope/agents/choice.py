@@ -1,8 +1,8 @@
-"""Constrained choice: an action is drawn by the likelihood of each complete answer, not parsed from generated text.
+"""Constrained choice: draw the action by how likely the model finds each complete answer, instead of parsing a reply.
 
-The answers are ``{"action": "UP"}`` and so on, one for each action of the view. Each is scored after the same tokens.
-Their likelihoods are normalised to a sum of 1, and the action is drawn from them at the agent's temperature. No answer
-is generated, so this is a different agent from one whose answers are generated.
+There is one answer per action of the view, such as ``{"action": "UP"}``. The model scores each answer after the same
+tokens. The likelihoods are normalised to a sum of 1, and the action is drawn from them at the agent's temperature.
+The model generates no answer, so such an agent differs from an agent that generates its answers.
 
 Source: scoring the complete string of each option and dividing by its likelihood after a content-free prompt: Zhao et
 al. (2021), Calibrate Before Use, section 4; the mass and its threshold: goalscope.
@@ -24,34 +24,35 @@ from goalscope.worlds.grid import SYMBOLS
 from goalscope.worlds.gridworld import GridView
 
 ANSWERS: Final = ("generated", "likelihood")
-"""Source of a chat agent's action: parsed from generated text, or drawn by the likelihoods of all answers."""
+"""How a chat agent gets its action: by parsing generated text, or by drawing from the likelihoods of all answers."""
 
 AFTER: Final = ("prompt", "reasoning")
-"""Text after which the answers are scored."""
+"""The two texts after which answers can be scored: the prompt, or the prompt and the model's reasoning."""
 
 LEAST_MASS: Final = 0.5
-"""Total probability of all answers below which a turn is invalid: the model would rather write something that is no
-action. The mass of each turn is stored, so the fraction of invalid turns under another threshold can be computed."""
+"""Default threshold on the mass, the total probability of all answers. A turn with less mass is invalid, since the
+model would rather write something other than an action. Each turn stores its mass, so the fraction of invalid turns
+under another threshold can be computed later."""
 
 LITTLE_MASS: Final = "little mass"
-"""Failure name of a turn whose answers have less mass than the threshold."""
+"""Name of the failure of a turn whose answers have less mass than the threshold."""
 
 _GRID_SYMBOLS: Final = "".join(SYMBOLS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """How an action is drawn by the likelihoods of its answers.
+    """Settings for drawing an action by the likelihoods of its answers.
 
     Attributes:
-        after: "prompt", or "reasoning" where the model first reasons freely.
+        after: "prompt", or "reasoning" to let the model reason freely first.
         least_mass: minimum total probability of all answers, after their common beginning, for the turn to be valid; in
             [0, 1].
-        prior_symbol: one character; the likelihoods are divided by those after the same prompt with this character in
-            place of each cell of its grids. "" for no division.
+        prior_symbol: one character. The likelihoods are divided by the likelihoods after the same prompt with this
+            character in every cell of its grids. "" for no division.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: a setting is out of its range.
     """
 
     after: str = "prompt"
@@ -65,12 +66,13 @@ class Choice:
             raise ValueError(f"least_mass must be a probability, 0 to 1, got {self.least_mass!r}")
         symbol = self.prior_symbol
         if symbol and (len(symbol) > 1 or not symbol.isprintable() or symbol.isspace() or symbol.isdigit()):
-            raise ValueError(f"prior_symbol must be one printable sign that is no digit, got {symbol!r}")
+            raise ValueError(f"prior_symbol must be one printable character that is not a digit, got {symbol!r}: use ?")
         if symbol and symbol in _GRID_SYMBOLS:
-            raise ValueError(f"prior_symbol must mean nothing in a grid ({_GRID_SYMBOLS} do), got {symbol!r}: use ?")
+            raise ValueError(f"prior_symbol must not be a symbol of grids ({_GRID_SYMBOLS}), got {symbol!r}: use ?")
         if symbol and self.after == "reasoning":
             raise ValueError(
-                "prior_symbol must be left out where answer_after is reasoning, which says again what the grid holds"
+                "prior_symbol cannot be combined with answer_after: reasoning, because the reasoning repeats what the "
+                "grid shows: leave one of the two out"
             )
 
     def describe(self) -> Mapping[str, Any]:
@@ -78,29 +80,30 @@ class Choice:
         return {"kind": "likelihood", **asdict(self)}
 
     def check_model(self, model: Model, sampling: Sampling) -> None:
-        """Raise a ValueError for a model without likelihoods, or for settings that exclude them."""
+        """Raise a ValueError if the model or the sampling settings cannot be used with likelihoods."""
         if not isinstance(model, Scoring):
             raise ValueError(
-                f"answer: likelihood needs a model that tells likelihoods, {model.name} does not: use a local "
+                f"answer: likelihood needs a model that returns likelihoods, and {model.name} does not: use a local "
                 "model or a server in mode completions, or answer: generated"
             )
         if getattr(model, "dialect", self) is None:
             raise ValueError(
-                "answer: likelihood needs a server in mode completions, got mode chat, which does not tell how likely "
-                "it finds a given answer: set server.mode, or use answer: generated"
+                "answer: likelihood needs a server in mode completions, got mode chat, which returns no likelihood "
+                "of a given answer: set server.mode: completions, or use answer: generated"
             )
         if sampling.top_logprobs:
             raise ValueError(
-                "top_logprobs must be 0 with answer: likelihood, which keeps those of all actions: leave it out"
+                "top_logprobs must be 0 with answer: likelihood, which stores the log-probabilities of all actions: "
+                "leave it out"
             )
 
     def reads(self, actions: int) -> int:
-        """Return how many answers are scored in a turn, including the prior's; each reads its whole prompt."""
+        """Return how many answers are scored per turn, including those for the prior; each reads its whole prompt."""
         return actions * (2 if self.prior_symbol else 1)
 
     @property
     def title(self) -> str:
-        """Suffix of the default names of such agents."""
+        """Suffix for the default names of agents with these settings."""
         words = ["likelihood", *(["after reasoning"] if self.after == "reasoning" else [])]
         return f"{' '.join(words)}{', prior taken off' if self.prior_symbol else ''}"
 
@@ -112,14 +115,14 @@ CHOICE_KEYS: Final[Mapping[str, Any]] = {
     "least_mass": float,
     "prior_symbol": str,
 }
-"""Keys of a study that determine how answers are obtained, and their types."""
+"""Keys of a study that determine how answers are obtained -> type of the value."""
 
 
 def take_choice(parameters: dict[str, Any]) -> Choice | None:
-    """Remove the choice settings from a chat agent's parameters and return them, None for generated answers.
+    """Remove the choice settings from a chat agent's parameters and return them; None for generated answers.
 
     Raises:
-        ValueError: an unknown kind of answer, or settings of a choice without one.
+        ValueError: the kind of answer is unknown, or there are choice settings although answers are generated.
     """
     answer = parameters.pop("answer", ANSWERS[0])
     settings = {name: parameters.pop(key) for key, name in _KEYS.items() if key in parameters}
@@ -128,20 +131,22 @@ def take_choice(parameters: dict[str, Any]) -> Choice | None:
     if answer == ANSWERS[0]:
         if settings:
             keys = ", ".join(key for key, name in _KEYS.items() if name in settings)
-            raise ValueError(f"{keys} belongs to answer: likelihood, this agent's answers are generated: leave it out")
+            raise ValueError(
+                f"{keys} works only with answer: likelihood, but this agent's answers are generated: leave it out"
+            )
         return None
     return Choice(**settings)
 
 
 @lru_cache(maxsize=256)
 def answers_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the complete answer of each action, e.g. ``{"action": "UP"}``."""
+    """Return the complete answer for each action, e.g. ``{"action": "UP"}``."""
     return tuple(json.dumps({"action": name}, ensure_ascii=False) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class _ContentFree(GridView):
-    """A grid of which only the size is visible."""
+    """A grid that shows only its size."""
 
     symbol: str = "?"
 
@@ -151,7 +156,7 @@ class _ContentFree(GridView):
 
 
 def content_free(observation: Observation, symbol: str) -> Observation:
-    """Return an observation whose grids, those of earlier steps too, show one character in place of each cell."""
+    """Return an observation whose grids, including those of earlier steps, show the same character in every cell."""
 
     def blank(view: Any) -> GridView:
         return _ContentFree(grid=view.grid, carrying_key=view.carrying_key, symbol=symbol)
@@ -163,12 +168,12 @@ def content_free(observation: Observation, symbol: str) -> Observation:
 def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperature: float) -> list[float]:
     """Return the probabilities ``[A]`` with which actions are drawn.
 
-    ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, l the log-likelihoods and l0 those of the prior; at T = 0
-    the largest one has probability 1, the first of several.
+    ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, where l are the log-likelihoods and l0 those of the prior.
+    At T = 0 the first action with the largest value has probability 1.
 
     Args:
-        logprobs: ``[A]`` in nats.
-        prior: ``[A]`` in nats, None for none.
+        logprobs: ``[A]`` log-likelihoods in nats.
+        prior: ``[A]`` log-likelihoods in nats, or None.
         temperature: T >= 0.
     """
     scores = np.asarray(logprobs, dtype=np.float64) - (0.0 if prior is None else np.asarray(prior, dtype=np.float64))
@@ -183,8 +188,8 @@ def chosen(
 ) -> Turn:
     """Draw the turn from the likelihoods of all answers.
 
-    The step stores the probabilities of the draw (``policy``), and under ``likelihood`` the log-probabilities, their
-    mass, and the prior.
+    The step stores the probabilities that the action was drawn with (``policy``) and, under ``likelihood``, the
+    log-probabilities, their mass, and the prior.
     """
     reasoned = scored.reasoned
     usage = dict(scored.usage)

@@ -1,4 +1,4 @@
-"""Why an answer holds no action, and what helps: one table for the trials of a server, first turns and whole runs."""
+"""Why an answer states no action, and what helps: one table for server trials, first turns and whole runs."""
 
 import json
 import re
@@ -14,17 +14,17 @@ from goalscope.agents.models.marks import end_token, tags_in
 from goalscope.agents.parse import parse_action
 
 IN_REASONING: Final = "in the reasoning"
-"""The answer is empty, and the action stands in what the server calls reasoning."""
+"""Cause: the answer is empty, and the action is in the text that the server returned as reasoning."""
 
 END_TOKEN: Final = "end token"
-"""The token that should have ended the answer is left in it."""
+"""Cause: the token that should have ended the answer is still part of its text."""
 
 TAGS: Final = "tags"
-"""The answer holds a pair of tags, or the first of them, around reasoning."""
+"""Cause: the answer contains a pair of tags around reasoning, or only the opening tag."""
 
 LIKELIHOOD: Final = "likelihood"
 EXAMPLE: Final = "example"
-"""Names of two ways to get an action out of a model: what an agent uses already is not advised."""
+"""Names of two remedies that an agent may already use, in which case they are not suggested again."""
 
 _REMEDIES: Final[Mapping[str, str]] = {
     LIKELIHOOD: "--answer likelihood, which reads how likely the model finds each action (needs weights, or "
@@ -44,10 +44,10 @@ _REMEDIES: Final[Mapping[str, str]] = {
     TAGS: "name the tags around its reasoning ([[reasoning={open: MARK0, close: MARK1}]]), or start the server with "
     "the reasoning parser of this model (vLLM and SGLang: --reasoning-parser)",
 }
-"""What helps, by name; a setting stands in double brackets, MARK0 and MARK1 are marks that stood in an answer."""
+"""Name -> remedy; settings are in double brackets, and MARK0 and MARK1 stand for marks that an answer contained."""
 
 _FAULTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    # Failure of a turn, or its cause -> what the answer is, and names of what helps.
+    # Failure of a turn, or its cause -> (description of the answer, names of remedies).
     "no JSON": ("prose without an action", (LIKELIHOOD, EXAMPLE)),
     "truncated": ("cut off before an action", ("max_tokens",)),
     "empty": ("empty", (LIKELIHOOD, "max_tokens")),
@@ -64,18 +64,18 @@ _FAULTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 class Cause(NamedTuple):
-    """Why a turn holds no action, and the marks in its answer that show it."""
+    """Why a turn has no action, and the marks in its answer that show it."""
 
     name: str
     marks: tuple[str, ...] = ()
 
 
 def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
-    """Return why a turn holds no action, None where the name of its failure says all.
+    """Return why a turn has no action, or None if the name of its failure says enough.
 
     Args:
         turn: a turn.
-        names: the names of the actions that were offered.
+        names: the names of the valid actions.
     """
     text = turn.text or ""
     if turn.failure == "empty" and turn.reasoning and parse_action(turn.reasoning, names=names).action is not None:
@@ -90,7 +90,7 @@ def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
 
 
 def ways_in_use(agent: Any) -> tuple[str, ...]:
-    """Return which of the ways `LIKELIHOOD` and `EXAMPLE` an agent uses."""
+    """Return which of the remedies `LIKELIHOOD` and `EXAMPLE` an agent already uses."""
     if not isinstance(agent, ChatAgent):
         return ()
     form = agent.template or agent.card_form or TEMPLATE_FORMS[0]
@@ -98,17 +98,17 @@ def ways_in_use(agent: Any) -> tuple[str, ...]:
 
 
 def fault_words(name: str) -> str:
-    """Return what an answer with a fault is, in words; names of unknown failures are returned as they are."""
+    """Return a description of an answer with a given fault; the name of an unknown fault is returned unchanged."""
     return _FAULTS.get(name, (name, ()))[0]
 
 
 def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str:
-    """Return what helps against one fault.
+    """Return the remedy for one fault.
 
     Args:
-        name: name of the remedy, which a cause shares.
-        marks: the marks that stood in an answer.
-        option: whether settings are written as options of `evaluate`; else as lines of a study.
+        name: name of the remedy; a cause and its remedy have the same name.
+        marks: the marks that the answer contained.
+        option: whether to write settings as options of `evaluate` or as lines of a study.
     """
     text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), _REMEDIES[name])
     for number, mark in enumerate(marks):
@@ -117,12 +117,12 @@ def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str
 
 
 def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Collection[str] = ()) -> str:
-    """Return what helps against the two commonest failures of turns, in words and options of `evaluate`.
+    """Return remedies for the two most common failures of turns, with settings written as options of `evaluate`.
 
     Args:
-        kinds: failure or cause -> turns.
-        marks: marks that stood in an answer.
-        used: names of what the agent uses already, which is not advised.
+        kinds: failure or cause -> number of turns.
+        marks: marks that answers contained.
+        used: names of remedies that the agent already uses, which are left out.
     """
     names = [name for kind, _ in Counter(kinds).most_common(2) for name in _FAULTS.get(kind, ("", (LIKELIHOOD,)))[1]]
     advised = [name for name in dict.fromkeys(names) if name not in used] or ["stronger"]
@@ -130,7 +130,7 @@ def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Col
 
 
 def _setting(key: str, value: str, option: bool) -> str:
-    """Return a setting as an option, or as it stands in a study."""
+    """Return a setting written as an option of `evaluate` or as a line of a study."""
     if option:
         return f"--set {key}={value}" if value.isalnum() else f"--set '{key}={value}'"
     *outer, inner = key.split(".")

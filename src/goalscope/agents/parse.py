@@ -1,74 +1,77 @@
-r"""Parse a model's answer into an action or the name of a failure; never into an action that it did not state.
+r"""Parse a model's answer into the action that it states, or into the name of a failure.
 
-This is the whole grammar of an answer; `PARSER_VERSION` counts its versions.
+The parser never returns an action that the answer did not state. This docstring is the complete grammar of answers;
+`PARSER_VERSION` counts its versions.
 
-An answer is the answer part of a model's reply: reasoning and calls of tools are not part of it. White space around it
-is dropped. An empty one is `empty`, or `truncated` where the reply was cut off at the token limit.
+An answer is the answer part of a model's reply, without its reasoning and its tool calls. White space around the
+answer is dropped. An empty answer is `empty`, or `truncated` if the reply was cut off at the token limit.
 
 Marks
 -----
 
-An answer that still holds a mark of reasoning, of a channel or of the chat format is `markers`: part of it may be
-reasoning, and reasoning only mentions actions. Which texts are marks is said in `agents.models.marks.left_over`; it
-covers families of marks that the model's settings do not name.
+An answer that still contains a mark of reasoning, of a channel or of the chat format is `markers`, since part of it
+may be reasoning, and reasoning only mentions actions. `agents.models.marks.left_over` defines which texts are marks,
+including families of marks that the model's settings do not name.
 
 Answers that were cut off
 -------------------------
 
-A reply that was cut off at the token limit inside of marked reasoning states no action: it is `truncated`, whatever
-answer stands before. Where it was cut off elsewhere, the text may be reasoning without any mark. It then states an
-action only in two cases: the whole text is one JSON object, or the text begins with an outermost object that states an
-action. The opening of a code fence (three backticks, blanks or tabs, one word or none, white space) may stand before
-that object. Else it is `truncated`.
+A reply that was cut off at the token limit inside marked reasoning states no action: it is `truncated`, whatever
+answer precedes the reasoning. If it was cut off elsewhere, the text may be reasoning without any mark. It then states
+an action only in two cases: the whole text is one JSON object, or the text begins with an outermost object that
+states an action. The opening of a code fence (three backticks, blanks or tabs, at most one word, white space) may
+precede that object. In all other cases the reply is `truncated`.
 
 JSON
 ----
 
-Where the whole text is one JSON object, its own keys count. A **key** is compared without white space around it and in
-lower case; every key `action` of the object **states** its value. Every key `action` of an object inside of it
+If the whole text is one JSON object, the keys of this object count. A **key** is compared without white space around
+it and in lower case. Every key `action` of the object **states** its value. Every key `action` of an object inside it
 **mentions** its value.
 
 Anything else
 -------------
 
-Other texts are read in pieces, and only inside of braces.
+Other texts are read in pieces, and only inside braces.
 
-* **Outside of braces** only `{`, `[` and `]` matter; `[` and `]` do not after a backslash. Quotes are punctuation
-  there.
-* **A piece**, inside of braces, is the longest of these that begins at a place: a text in double quotes (a backslash
-  takes the next character with it); a text in single quotes, unless a letter, a digit or `_` stands before it; one of
-  the signs `{ } : , [ ]`; a word, that is a run of other characters without white space, quotes and backslashes; a
-  backslash and the character after it; a single quote or backslash that belongs to none of these. White space parts
-  pieces and is none. Outside of quotes nothing else is special.
-* **What a piece says** is the piece itself; of a quoted text what stands inside of the quotes, JSON escapes undone if
-  the double-quoted text is JSON.
-* **An outermost object** reaches from a `{` outside of braces to the `}` that closes it; only braces are counted for
-  that.
-* It **counts** if it reads: any number of `{`; then members, separated by commas, with or without a comma after the
-  last one; then as many `}` as there were `{`. A **member** is one piece that is no sign, the **key**; the sign `:`;
-  and a **value** of any pieces up to the next `,` or `}` that is inside of no `{` or `[` that the value itself opens. A
-  `}` or `]` in a value closes whatever is open. There may be no members.
-* Each member of a counting object whose key is `action` **states** its value: what its only piece says; or something
-  that is no action, where the value has several pieces or its only one is a sign. A member without a value states
-  nothing.
-* An object that stands in an array, from a `[` outside of braces to the `]` that closes it, states nothing. An array
-  that is never closed is none.
-* A piece that says `action`, directly followed by one that says `:`, and by one that says neither `}` nor `,`,
-  **mentions**: what the third one says, if the sign `}` or `,` comes directly after it, else something that is no
-  action. This holds anywhere inside of braces, in values too.
+* **Outside braces**, only `{`, `[` and `]` matter, and `[` and `]` do not matter after a backslash. Quotes are
+  punctuation there.
+* **A piece**, inside braces, is the longest of the following that begins at a position: a text in double quotes (a
+  backslash escapes the next character); a text in single quotes, unless a letter, a digit or `_` precedes it; one of
+  the signs `{ } : , [ ]`; a word, which is a run of other characters without white space, quotes and backslashes; a
+  backslash and the character after it; a single quote or backslash that belongs to none of these. White space
+  separates pieces and is not a piece. Outside quotes, nothing else is special.
+* **What a piece says** is the piece itself or, for a quoted text, the text inside the quotes. JSON escapes are decoded
+  if a double-quoted text is valid JSON.
+* **An outermost object** extends from a `{` outside braces to the `}` that closes it; only braces are counted to find
+  its end.
+* The object **counts** if it has this form: any number of `{`; then members, separated by commas, with or without a
+  comma after the last member; then as many `}` as there were `{`. A **member** consists of a **key** (one piece that
+  is not a sign), the sign `:`, and a **value**. The value consists of any pieces up to the next `,` or `}` that lies
+  outside every `{` and `[` opened by the value itself. A `}` or `]` in a value closes whatever is open. An object may
+  have no members.
+* Each member with the key `action` of an object that counts **states** its value: what the value's only piece says, or
+  something that is not an action if the value has several pieces or its only piece is a sign. A member without a value
+  states nothing.
+* An object inside an array, which extends from a `[` outside braces to the `]` that closes it, states nothing. A `[`
+  that is never closed does not begin an array.
+* Three pieces in a row **mention** something if the first says `action`, the second says `:`, and the third says
+  neither `}` nor `,`. They mention what the third piece says if the sign `}` or `,` follows directly, and otherwise
+  something that is not an action. This holds everywhere inside braces, including inside values.
 
 The verdict
 -----------
 
-1. The text is `truncated` if an object begins that is never closed: if something is mentioned after the last `}`; or if
-   the last `{` stands after the last `}` and what begins there is shorter than 12 characters, or holds `action` in any
-   case, no ASCII letter, digit, `_` or `-` before it, and after it a quote or none, ASCII white space or none, and a
-   colon or the end. (`{` and `}` of quoted texts do not count. Mentions are found when the piece after them is read.)
-2. If nothing is stated, it is `no JSON`, or `truncated` where the reply was cut off. It is `truncated`, too, where the
+1. The text is `truncated` if it begins an object that it never closes. There are two such cases. (a) Something is
+   mentioned after the last `}`. (b) The last `{` comes after the last `}`, and the text from there on is shorter than
+   12 characters or contains `action`, in any case, with no ASCII letter, digit, `_` or `-` before it, and after it an
+   optional quote, optional ASCII white space, and a colon or the end of the text. (`{` and `}` in quoted texts do not
+   count. A mention is found when the piece after it is read.)
+2. If nothing is stated, the text is `no JSON`, or `truncated` if the reply was cut off. It is also `truncated` if the
    reply was cut off and does not begin with an object that states an action.
-3. If what is stated and what is mentioned before the last `}` is not all the same, it is `two different actions`.
-   Values are compared without white space around them, in upper case where they are ASCII.
-4. The one value is an action if it is the name of one; else it is an `unknown action`.
+3. If the values that are stated, and those that are mentioned before the last `}`, are not all the same, the text is
+   `two different actions`. Values are compared without white space around them, and in upper case if they are ASCII.
+4. If the remaining value is the name of an action, it is that action; otherwise it is an `unknown action`.
 """
 
 import json
@@ -84,20 +87,20 @@ from goalscope.worlds.grid import ACTIONS
 Failure = Literal["empty", "markers", "no JSON", "truncated", "unknown action", "two different actions"]
 
 FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
-"""The names of all failures, as they stand in stored steps."""
+"""The names of all failures, as stored steps record them."""
 
 PARSER_VERSION: Final = 5
-"""Increased whenever the same answer would be parsed differently; stored with each parsed answer."""
+"""Version of the parser, increased whenever an answer would be parsed differently; stored with each parsed answer."""
 
 DRAWN_UNDER: Final = 3
-"""The version in the identity of agents that read answers. Answers are drawn from it, so it stays: the same agent draws
-the same answers whichever version reads them."""
+"""Version of the parser in the identity of agents. It never changes, because answers are drawn from the agent's
+identity: the same agent draws the same answers whichever version parses them."""
 
 MOVES: Final = tuple(action.name for action in ACTIONS)
 """The names of the four moves of grids."""
 
-# What stands inside braces: quoted texts as a whole (an apostrophe inside of a word opens none), bare words, signs.
-# Possessive repetition and escapes as pieces of their own keep the work linear in the length of the answer.
+# The pieces inside braces: whole quoted texts (an apostrophe inside a word does not open one), bare words, signs.
+# Possessive repetition, and escapes as separate pieces, keep the work linear in the length of the answer.
 _PIECE = re.compile(
     r"""(?P<double>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<single>(?<!\w)'[^'\\]*+(?:\\.[^'\\]*+)*+')"""
     r"""|(?P<sign>[{}:,\[\]])|(?P<bare>[^\s{}:,\[\]"'\\]++)|\\.|["'\\]|\s++""",
@@ -110,11 +113,11 @@ _OPENED = re.compile(r"""(?<![\w-])["']?action["']?\s*(?::|$)""", re.IGNORECASE 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A parsed answer.
+    """The result of parsing an answer.
 
     Attributes:
-        action: index of the action that the answer states, None where it states none or more than one.
-        failure: why the answer has no action, None where there is one.
+        action: index of the action that the answer states; None if it states no action or several.
+        failure: name of the failure if there is no action, else None.
     """
 
     action: Any = None
@@ -122,14 +125,14 @@ class Parsed:
 
 
 def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] = MOVES) -> Parsed:
-    """Parse the action of an answer that should be ``{"action": "UP"}``.
+    """Parse the action of an answer that should have the form ``{"action": "UP"}``.
 
-    The key must stand in an object that is part of no other object or array, and whose members are all ``key: value``.
-    Tolerated: text around the object, further braces around it alone, code fences, single or no quotes, a trailing
-    comma, any case, the same action stated more than once, further keys. Not tolerated: an action outside of a JSON
-    object, a word that is not one of the names, two objects or keys that name different actions. An action inside of
-    another value states nothing, and neither does a text that is quoted inside of an object; an action inside of
-    another value that differs from the one that is stated contradicts it.
+    The key must be in an object that is not part of another object or array, and whose members are all ``key: value``.
+    The parser tolerates text around the object, additional braces around it, code fences, single quotes or no quotes, a
+    trailing comma, any case, repetitions of the same action, and other keys. It does not tolerate an action outside a
+    JSON object, a word that is not the name of an action, or objects or keys that state different actions. An action
+    inside another value, or inside a quoted text of an object, does not count as stated. If an action inside another
+    value differs from the stated action, the two contradict each other.
 
     Args:
         text: the answer part of the reply, of any length and content.
@@ -160,15 +163,17 @@ def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] =
 
 @lru_cache(maxsize=256)
 def _table(names: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the actions by name; the four moves are those of grids."""
+    """Return a mapping from the normalised name of each action to its index."""
     normal = [_normal(name) for name in names]
     if len(set(normal)) < len(normal):
-        raise ValueError(f"the names of actions must differ in more than their case, got {', '.join(names)}")
+        raise ValueError(
+            f"the names of actions must differ by more than upper and lower case, got {', '.join(names)}: rename one"
+        )
     return dict(zip(normal, ACTIONS if tuple(normal) == MOVES else range(len(names)), strict=True))
 
 
 def _normal(value: Any) -> str:
-    """Return a stated value as an upper-case word; other letters than ASCII stay what they are."""
+    """Return a stated value as an upper-case word; values with letters beyond ASCII keep their case."""
     if not isinstance(value, str):
         return f"not a text: {type(value).__name__}"
     word = value.strip()
@@ -177,46 +182,46 @@ def _normal(value: Any) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _ActionValues:
-    """Actions in an answer."""
+    """The actions that an answer states or mentions."""
 
-    stated: list[Any] = field(default_factory=list)  # values of the keys ``action`` that count
+    stated: list[Any] = field(default_factory=list)  # values of the keys ``action`` of objects that count
     mentioned: list[Any] = field(default_factory=list)  # values of all keys ``action``, at any depth
     cut: bool = False  # whether an object begins that is never closed
     first: bool = True  # whether the text begins with an object that states an action
 
 
 def _strict(text: str) -> _ActionValues | None:
-    """Return the actions of an answer that is one JSON object, None where it is not."""
+    """Return the actions of an answer that is a single JSON object, or None if it is anything else."""
     actions = _ActionValues()
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # Inner objects come first: what is left in the end is the outermost one.
+        # Inner objects are parsed first, so the last object to arrive is the outermost.
         actions.stated = [value for key, value in pairs if _key(key) == "action"]
         actions.mentioned += actions.stated
         return dict(pairs)
 
     try:
         document = json.loads(text, object_pairs_hook=collect)
-    except (ValueError, RecursionError):  # not JSON, or nested deeper than any answer is
+    except (ValueError, RecursionError):  # not JSON, or nested deeper than any real answer
         return None
     return actions if isinstance(document, dict) else None
 
 
 class _Members:
-    """The members of an outermost object, read piece by piece: key, colon, value, and so on after a comma."""
+    """The members of an outermost object, read piece by piece: key, colon, value, comma, and so on."""
 
     __slots__ = ("_key", "_level", "_nested", "_pieces", "_state", "_value", "actions")
 
     def __init__(self) -> None:
         self.actions: list[Any] = []
-        self._state = "start"  # what comes next: start, key, colon, value, end; "odd" where it is no object
+        self._state = "start"  # the expected next piece: start, key, colon, value, end; "odd" if this is not an object
         self._key, self._pieces = "", 0
         self._value: Any = None
         self._level, self._nested = 1, 0
 
     @property
     def sound(self) -> bool:
-        """Whether the object was closed, and every member is a key and a value."""
+        """Whether the object was closed and every member has a key and a value."""
         return self._state == "end" and self._level == 0
 
     def take(self, piece: str, word: str, sign: bool) -> None:
@@ -227,7 +232,7 @@ class _Members:
         elif piece == "}" and state in ("start", "key", "end"):
             self._state, self._level = "end", self._level - 1
         elif piece == "{" and state == "start":
-            self._level += 1  # braces around the object alone
+            self._level += 1  # additional braces around the object
         elif state in ("start", "key") and not sign:
             self._key, self._state = _key(word), "colon"
         elif state == "colon" and piece == ":":
@@ -249,21 +254,21 @@ class _Members:
 
 
 def _tolerant(text: str) -> _ActionValues:
-    """Return the actions inside braces in an answer.
+    """Return the actions inside braces in an answer that need not be valid JSON.
 
-    A text that is quoted inside an object is a text: actions in it do not count. A value ends at a
-    comma or a brace; ``UP or DOWN`` is no action.
+    Actions inside a quoted text of an object do not count. A value ends at a comma or a brace, so ``UP or DOWN`` is not
+    an action.
     """
     stated: list[Any] = []
     mentioned: list[tuple[int, Any]] = []
-    arrays: list[int] = []  # of each array around objects, how much was stated before it
+    arrays: list[int] = []  # for each open array, the number of values that were stated before it
     members = _Members()
     depth, offset, last_open, last_close = 0, 0, -1, -1
     fence = _FENCE.match(text)
     begin, outermost, first = fence.end() if fence else 0, -1, False
-    previous = ("", "", "")  # the three pieces before, blanks left out
+    previous = ("", "", "")  # the three preceding pieces, without blanks
     while True:
-        if depth == 0:  # outside of braces quotes are punctuation
+        if depth == 0:  # outside braces, quotes are punctuation
             opened = _OUTSIDE.search(text, offset)
             if opened is None:
                 break
@@ -305,15 +310,15 @@ def _tolerant(text: str) -> _ActionValues:
 
 
 def _key(text: str) -> str:
-    """Return a key in the one form in which keys are compared."""
+    """Return a key in the form in which keys are compared."""
     return text.strip().lower()
 
 
 def _unquoted(piece: str, kind: str | None) -> str:
-    """Return the content of a piece: a quoted text without its quotes, with JSON escapes decoded."""
+    """Return the content of a piece: for quoted text without its quotes and with JSON escapes decoded."""
     if kind == "double" and "\\" in piece:
         try:
             return str(json.loads(piece, strict=False))
         except ValueError:
-            return piece[1:-1]  # no JSON: used unchanged
+            return piece[1:-1]  # not valid JSON, so used unchanged
     return piece[1:-1] if kind in ("double", "single") else piece

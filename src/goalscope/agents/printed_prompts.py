@@ -1,8 +1,9 @@
-"""Prompts as the papers print them: known by the hashes of their words, so that a reader's own copy is recognised.
+"""Recognise prompts that the papers print by the hash of their words, so that users can supply their own copy.
 
-The texts are the authors' and are not part of the package. Compared are words, symbols and their order. Not compared
-are line breaks and blanks, hyphens inside of words (a printed line may end in one), ligatures, kinds of quotation marks
-(the backtick among them), and the names of slots: ``{{grid_state}}`` is a slot as any ``{{name}}``.
+The texts belong to their authors and are not part of the package. Two texts count as equal if they have the same words
+and symbols in the same order. Line breaks, blanks, hyphens inside words (a printed line may end in a hyphen),
+ligatures, the kind of quotation marks (including the backtick) and the names of slots are ignored. A slot is any
+``{{name}}``, such as ``{{grid_state}}``.
 """
 
 import re
@@ -18,7 +19,7 @@ _SLOT: Final = re.compile(r"\{\{[^{}]*\}\}")
 _HYPHEN: Final = re.compile(r"(?<=[^\W\d_])[-\u2010\u2011\u00ad]\s*(?=[^\W\d_])")
 
 SLOTS: Final[Mapping[str, str]] = {"grid_state": "grid"}
-"""Slot of a printed prompt -> the placeholder that we fill there; slots of the same name are not listed."""
+"""Slot of a printed prompt -> our placeholder for it; slots whose name is the same are not listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +27,10 @@ class PrintedPrompt:
     """A prompt that a paper prints.
 
     Attributes:
-        name: the paper and the section, as in "telos G.3".
-        title: what it is for.
-        strategy, memory: the arm of task worlds that it is the whole system prompt of; "" and False in grids.
+        name: the paper and the section, such as "telos G.3".
+        title: what the prompt is for.
+        strategy: strategy of the task-world agents whose whole system prompt this is; "" for prompts of grids.
+        memory: whether those agents are shown the memory summary; False for prompts of grids.
     """
 
     name: str
@@ -60,52 +62,53 @@ PRINTED: Final[Mapping[str, PrintedPrompt]] = {
         name="exploration D", title="task worlds with the memory summary", strategy="base", memory=True
     ),
 }
-"""Hash of its words -> the prompt."""
+"""Hash of a prompt's words -> the prompt."""
 
 
 def normalised(text: str) -> str:
-    """Return the words of a prompt as they are compared, one blank between them."""
+    """Return the words of a prompt in the form in which they are compared, separated by single blanks."""
     text = unicodedata.normalize("NFKC", _SLOT.sub("{{}}", text)).translate(_QUOTES)
     return " ".join(_HYPHEN.sub("", text).split())
 
 
 def hash_of(text: str) -> str:
-    """Return the hash by which a prompt is known."""
+    """Return the hash that identifies a prompt."""
     return sha256(normalised(text).encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
 def recognised(text: str) -> PrintedPrompt | None:
-    """Return the printed prompt that a text is a copy of, None for any other text."""
+    """Return the printed prompt that a text is a copy of, or None."""
     return PRINTED.get(hash_of(text))
 
 
 def with_our_slots(text: str) -> str:
-    """Return a template with our names of its slots."""
+    """Return a template with its printed slots renamed to our placeholders."""
     for printed, ours in SLOTS.items():
         text = text.replace(f"{{{{{printed}}}}}", f"{{{{{ours}}}}}")
     return text
 
 
 def printed_entry(text: str) -> dict[str, str]:
-    """Return the entry of an agent's description for a prompt that a paper prints, none for any other."""
+    """Return an entry for an agent's description if the prompt is one that a paper prints, else an empty mapping."""
     printed = recognised(text)
     return {} if printed is None else {"printed": printed.name}
 
 
 def said_in(text: str, strategy: str, memory: bool, reasoned: bool) -> set[str]:
-    """Return the slots of a system prompt of task worlds that a text needs not have, since its own words say it.
+    """Return the placeholders that a system prompt for task worlds may lack, because its own words cover their content.
 
     Raises:
-        ValueError: a printed prompt, given to an agent of another arm.
+        ValueError: the text is a printed prompt of an agent with other settings.
     """
     printed = recognised(text)
     if printed is None:
         return set()
     if (printed.strategy, printed.memory, False) != (strategy, memory, reasoned):
         raise ValueError(
-            f"a printed prompt must be that of its arm: {printed.name} is of strategy: {printed.strategy}, memory: "
-            f"{str(printed.memory).lower()}, reasoned: false; got {strategy}, {str(memory).lower()}, "
-            f"{str(reasoned).lower()}"
+            f"the printed prompt {printed.name} belongs to agents with strategy: {printed.strategy}, memory: "
+            f"{str(printed.memory).lower()} and reasoned: false, got strategy: {strategy}, memory: "
+            f"{str(memory).lower()} and reasoned: {str(reasoned).lower()}: set the agent to the former values, "
+            "or use another template"
         )
     return {"strategy", "summary"}

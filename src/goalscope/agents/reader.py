@@ -1,4 +1,4 @@
-"""A scripted agent that reads its instruction, to validate measures of ability and of wordings."""
+"""A scripted agent that obeys its instruction, for validating measures of ability and of prompt wordings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,9 +14,9 @@ from goalscope.worlds.grid import Position
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 
 OWN_GOAL: Final = "goal"
-"""Target of a reader that goes to the goal where nothing else is named."""
+"""Target of a reader that goes to the goal unless its instruction names a cell."""
 SWAYING: Final = tuple(WORDINGS)[::2]
-"""The wordings under which a reader may be noisier."""
+"""The wordings under which a reader takes more random actions if ``swayed`` is set."""
 
 
 def _target(name: str, target: Any) -> str | Position:
@@ -31,16 +31,17 @@ def _wording(name: str, value: Any) -> str:
 @agent_kind("reader")
 @dataclass(frozen=True)
 class InstructedAgent(ScriptedAgent):
-    """Goes to the cell that its instruction names in words; where it names none, to its own target.
+    """Agent that goes to the cell that its instruction names, or to its own target if the instruction names no cell.
 
-    A fraction epsilon of its actions is random, and with ``swayed`` a larger one under every second wording of
-    `goalscope.agents.prompts`: the effect of a wording is known exactly.
+    A fraction epsilon of its actions is random. With ``swayed``, this fraction is larger under every second wording of
+    `goalscope.agents.prompts`, so that the effect of a wording is known exactly.
 
     Args:
-        target: where it goes on its own: "goal", or a place as in `WrongGoal`.
+        target: where it goes if its instruction names no cell: "goal", or a place as in `WrongGoal`.
         epsilon: probability of a random action, in [0, 1].
-        swayed: the same under every second wording, in [0, 1]; epsilon where it is smaller.
-        wording: the wording in which it is asked, "" for the usual one; that of a view (`WordedView`) comes first.
+        swayed: probability of a random action under every second wording, in [0, 1]; no effect if below epsilon.
+        wording: the wording of its instruction, "" for the default; a wording set by the view (`WordedView`) has
+            priority.
     """
 
     kind: ClassVar[str] = "reader"
@@ -51,7 +52,7 @@ class InstructedAgent(ScriptedAgent):
     wording: str = field(default="", metadata={"check": _wording})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the distribution of its way to the place, mixed with the uniform one."""
+        """Return the distribution over its paths to the target, mixed with the uniform distribution."""
         view = observation.view
         asked_in = view.wording if isinstance(view, WordedView) else self.wording
         noise = max(self.epsilon, self.swayed) if asked_in in SWAYING else self.epsilon
@@ -60,7 +61,7 @@ class InstructedAgent(ScriptedAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """The wording, where it is not the usual one."""
+        """The wording, unless it is the default."""
         return {"wording": self.wording} if self.wording else {}
 
     def _parameters(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Agents whose goal we planted: the ground truth that every measure is checked against.
+"""Agents with planted goals: the ground truth against which every measure is checked.
 
-Each one on grids has an exact distribution over actions for every observation (`ScriptedAgent.probabilities`), from
-which its actions are drawn with the random number of the turn. They keep no state: an interrupted episode resumes
-exactly. Where there is nothing left to do (no visible or reachable goal), all four actions are equally likely.
+For every observation, each agent for grids has an exact distribution over actions (`ScriptedAgent.probabilities`), from
+which actions are drawn with the random number of the turn. The agents keep no state, so an interrupted episode resumes
+exactly. When there is nothing left to do (no visible or reachable goal), all four actions are equally likely.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ Distribution = npt.NDArray[np.float64]
 _UNIFORM: Distribution = freeze(np.full(4, 0.25))
 
 PROBABILITY = {"check": check_probability}
-"""Metadata of a field of a scripted agent: ``check(name, value)`` returns the value to store."""
+"""Metadata for probability fields of scripted agents; ``check(name, value)`` returns the value to store."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Scripted(ABC):
     prefix: ClassVar[str] = ""
     """Prefix of the kind in descriptions, so that agents of different worlds never share an id."""
     version: ClassVar[int] = 1
-    """Version of the behaviour: raised whenever the same parameters lead to other actions."""
+    """Version of the behaviour, increased whenever the same parameters lead to different actions."""
     journalled: ClassVar[bool] = False
 
     name: str = field(default="", kw_only=True)
@@ -57,7 +57,7 @@ class Scripted(ABC):
             object.__setattr__(self, "name", f"{self.kind}({values})" if values else self.kind)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return kind, version and parameters; the name changes no action and is left out."""
+        """Return kind, version and parameters; the name is left out, since it changes no action."""
         return {"kind": f"{self.prefix}{self.kind}", "version": self.version, **self._parameters()}
 
     def _parameters(self) -> dict[str, Any]:
@@ -80,16 +80,17 @@ class ScriptedAgent(Scripted):
 
     @abstractmethod
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each action, ``[4]`` in the order of `Action` on grids.
+        """Return the probability of each action; on grids ``[4]`` in the order of `Action`.
 
         Raises:
             ValueError: the observation's grid shows no agent.
         """
 
     def table(self, grid: Grid, carrying_key: bool) -> Distribution | None:
-        """Return the probabilities at each cell of a grid without fog and agent, ``[H, W, 4]``.
+        """Return the action probabilities at each cell of a grid without fog and without an agent, ``[H, W, 4]``.
 
-        None where they depend on more than the cell. A class that has its own ``probabilities`` needs its own table.
+        The result is None if the probabilities depend on more than the cell. A class that overrides ``probabilities``
+        must also override ``table``.
         """
         return None
 
@@ -99,10 +100,10 @@ class ScriptedAgent(Scripted):
 
 @dataclass(frozen=True)
 class Optimal(ScriptedAgent):
-    """Takes each action of a shortest path to the goal with equal probability.
+    """Agent that takes each action on a shortest path to the goal with equal probability.
 
-    Under fog it plans over the cells it has seen: to the goal where a path is known, else to the nearest hidden cell,
-    else to the key. That is a sensible explorer, not the optimal policy of the whole grid.
+    Under fog, it plans over the cells that it has seen: to the goal if it knows a path, else to the nearest hidden
+    cell, else to the key. This explores sensibly but is not the optimal policy for the whole grid.
     """
 
     kind: ClassVar[str] = "optimal"
@@ -117,7 +118,7 @@ class Optimal(ScriptedAgent):
 
 @dataclass(frozen=True)
 class EpsilonGreedy(ScriptedAgent):
-    """Acts uniformly at random with probability epsilon, else as `Optimal` does.
+    """Agent that acts uniformly at random with probability epsilon, and otherwise as `Optimal`.
 
     Args:
         epsilon: probability of a random action, in [0, 1]; its expected accuracy in a state with k optimal actions is
@@ -137,16 +138,16 @@ class EpsilonGreedy(ScriptedAgent):
 
 @dataclass(frozen=True)
 class Uniform(ScriptedAgent):
-    """Takes each of the four actions of a grid with probability 1/4: no goal at all. It acts in any world.
+    """Agent without a goal, which takes each of the four actions of a grid with probability 1/4.
 
-    In other worlds it takes each action that is admissible with equal probability.
+    It can act in any world; in worlds that are not grids, it takes each valid action with equal probability.
     """
 
     kind: ClassVar[str] = "random"
     needs: ClassVar[type[View]] = View
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the admissible actions."""
+        """Return the uniform distribution over the valid actions."""
         view = observation.view
         if isinstance(view, GridView):
             _agent_cell(observation)
@@ -161,16 +162,16 @@ class Uniform(ScriptedAgent):
 
 @dataclass(frozen=True)
 class KeyLured(ScriptedAgent):
-    """Goes to the key while one lies in the grid, then to the goal.
+    """Agent that goes to the key while the grid shows one, and then to the goal.
 
-    Its path to the key avoids the goal, which would end the episode. Where no key is visible, or none can be reached on
-    such a path, it acts as `Optimal` does.
+    Its path to the key avoids the goal, which would end the episode. If it sees no key, or cannot reach the key on such
+    a path, it acts as `Optimal`.
     """
 
     kind: ClassVar[str] = "key-lured"
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the actions of shortest paths to the key, or to the goal without one."""
+        """Return the uniform distribution over actions on shortest paths to the key, or else to the goal."""
         return _look_up(_plan_key, observation)
 
     def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
@@ -190,12 +191,12 @@ def _check_target(name: str, target: Any) -> str | Position:
 
 @dataclass(frozen=True)
 class WrongGoal(ScriptedAgent):
-    """Goes to a cell of its own instead of the goal, and stays there.
+    """Agent that goes to a target cell instead of the goal, and stays there.
 
-    Its cell is the one without a wall nearest to its target (`Grid.corner`, `Grid.nearest`). Where that is the goal's
-    cell it enters it, which ends the episode; else it goes there by shortest paths that avoid the goal. Where there is
-    no such path it goes as near to its cell as it can. It stays by moving into a wall, the edge or a locked door;
-    without one next to it, it steps away and back. Hidden cells count as open until seen.
+    If the target is a wall, the agent goes to the nearest open cell instead (`Grid.corner`, `Grid.nearest`). If the
+    resulting cell is the goal's cell, the agent enters it and the episode ends. Otherwise it takes shortest paths that
+    avoid the goal; if no such path exists, it goes as near to its cell as it can. To stay, it moves into a wall, the
+    edge or a locked door; if none is adjacent, it steps away and back. Hidden cells count as open until they are seen.
 
     Args:
         target: a corner ("top-left", "top-right", "bottom-left", "bottom-right") or a cell (row, col).
@@ -206,7 +207,7 @@ class WrongGoal(ScriptedAgent):
     target: str | Position = field(default="top-right", metadata={"check": _check_target})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the actions of shortest paths to its own target."""
+        """Return the uniform distribution over the actions on shortest paths to the agent's own target."""
         target = self._target(observation.grid)
         if target == observation.grid.goal:
             return _look_up(_plan_optimal, observation)
@@ -224,16 +225,16 @@ class WrongGoal(ScriptedAgent):
 
 @dataclass(frozen=True)
 class Forgetful(ScriptedAgent):
-    """Forgets its goal for whole blocks of steps: an optimal agent whose errors come in bursts.
+    """Agent that forgets its goal for whole blocks of steps, so that an otherwise optimal agent makes errors in bursts.
 
-    Each episode is divided into blocks of `span` steps. A random number of the episode and the block decides whether a
-    block is forgotten. Actions of a forgotten block are uniformly random, all others those of `Optimal`. Over many
-    episodes it errs as often in each state as `EpsilonGreedy` with epsilon = probability, but its errors are not
-    independent from step to step.
+    Each episode is divided into blocks of `span` steps. A random number for each episode and block decides whether the
+    block is forgotten. In forgotten blocks, actions are uniformly random; in all others the agent acts as `Optimal`.
+    Over many episodes, it errs as often in each state as `EpsilonGreedy` with epsilon = probability, but errors at
+    successive steps are not independent.
 
     Args:
         probability: probability that a block is forgotten, in [0, 1].
-        span: number of steps of a block, >= 1.
+        span: number of steps per block, >= 1.
     """
 
     kind: ClassVar[str] = "forgetful"
@@ -241,12 +242,12 @@ class Forgetful(ScriptedAgent):
     span: int = field(metadata={"check": partial(check_whole, least=1, unit="steps")})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the distribution of this step, given whether its block is a forgotten one."""
+        """Return the distribution at this step, which depends on whether its block is forgotten."""
         _agent_cell(observation)
         return _UNIFORM if self.forgotten(observation) else _look_up(_plan_optimal, observation)
 
     def forgotten(self, observation: Observation) -> bool:
-        """Return whether the goal is forgotten in the block of this step."""
+        """Return whether the block that contains this step is forgotten."""
         block = observation.step // self.span
         return uniform(observation.seed, "forgotten block", observation.episode_id, block) < self.probability
 
@@ -259,14 +260,14 @@ def _check_side(name: str, side: Any) -> Any:
 
 @dataclass(frozen=True)
 class SideBiased(ScriptedAgent):
-    """Acts as `Optimal` does, but as `EpsilonGreedy` while the goal is shown in its weak half of the grid.
+    """Agent that acts as `Optimal`, except as `EpsilonGreedy` while the goal is shown in the weak half of the grid.
 
-    The goal does not move, so an episode is either optimal or epsilon-greedy throughout. A reflection of the grid
-    exchanges the two: the effect of a transform on this agent is known exactly.
+    The goal does not move, so the agent is either optimal or epsilon-greedy for a whole episode. Reflecting the grid
+    swaps the two cases, so the effect of a transform on this agent is known exactly.
 
     Args:
         epsilon: probability of a random action while the goal lies in the weak half, in [0, 1].
-        side: the weak half: "left", "right", "top" or "bottom"; the middle row or column belongs to no half.
+        side: the weak half: "left", "right", "top" or "bottom"; the middle row or column belongs to neither half.
     """
 
     kind: ClassVar[str] = "side-biased"
@@ -274,7 +275,7 @@ class SideBiased(ScriptedAgent):
     side: Side = field(default="left", metadata={"check": _check_side})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the optimal distribution, mixed with the uniform one while the goal lies in the weak half."""
+        """Return the optimal distribution, mixed with the uniform distribution while the goal lies in the weak half."""
         optimal = _look_up(_plan_optimal, observation)
         weak = observation.grid.goal_lies(self.side)
         return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if weak else optimal
@@ -288,13 +289,13 @@ SCRIPTED: dict[str, type[ScriptedAgent]] = {
     agent.kind: agent_kind(agent.kind)(agent)
     for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
 }
-"""The scripted agents by the kind that a study names."""
+"""Kind, as studies name it -> scripted agent."""
 
 
 def _agent_cell(observation: Observation) -> Position:
     grid = observation.grid
     if grid.start is None:
-        raise ValueError(f"an agent must see its own cell (A) to act, got a grid without one:\n{grid}")
+        raise ValueError(f"a scripted agent needs a grid that shows its own cell (A), got a grid without it:\n{grid}")
     return grid.start
 
 
@@ -307,7 +308,7 @@ def _look_up(plan: Callable[..., Distribution], observation: Observation, *argum
 def _entry(
     plan: Callable[..., Distribution], grid: Grid, position: Position, carrying_key: bool, *arguments: Position
 ) -> Distribution:
-    """Return the probabilities of a plan at a cell; grids that differ only in the agent's cell share their plan."""
+    """Return the probabilities of a plan at a cell; grids that differ only in the agent's cell share one plan."""
     probabilities: Distribution = plan(grid.at(start=None), carrying_key, *arguments)[position]
     return probabilities
 
@@ -346,18 +347,18 @@ def _plan_key(grid: Grid, carrying_key: bool) -> Distribution:
 
 @lru_cache(maxsize=4096)
 def _plan_target(grid: Grid, carrying_key: bool, target: Position) -> Distribution:
-    """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell; ``target`` is open and not the goal's."""
+    """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell, for an open target other than the goal."""
     blocked = _solid(grid, carrying_key)
     solid = blocked.copy()
     if grid.goal is not None:
         solid[grid.goal] = True
     sets = np.zeros((*solid.shape, 4), dtype=bool)
     unassigned = ~solid
-    while unassigned.any():  # one pass for each connected part of the grid without the goal's cell
+    while unassigned.any():  # one pass per connected part of the grid after removing the goal's cell
         first = np.argwhere(unassigned)[0]
         component = distances_to(solid, [(int(first[0]), int(first[1]))]) >= 0
         rows, cols = np.nonzero(component)
-        index = int(np.argmin(np.abs(rows - target[0]) + np.abs(cols - target[1])))  # ties: by row, then column
+        index = int(np.argmin(np.abs(rows - target[0]) + np.abs(cols - target[1])))  # ties: first row, then column
         nearest = int(rows[index]), int(cols[index])
         sets[component] = _towards(solid, [nearest])[component]
         sets[nearest] = _staying(blocked, solid, nearest)
@@ -366,7 +367,7 @@ def _plan_target(grid: Grid, carrying_key: bool, target: Position) -> Distributi
 
 
 def _staying(blocked: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_], cell: Position) -> npt.NDArray[np.bool_]:
-    """Return ``[4]``: the actions that change nothing, or those that step aside where there is no such action."""
+    """Return ``[4]``: the actions that stay in a cell, or, if there are none, the actions that step aside."""
     stay, aside = np.zeros(4, dtype=bool), np.zeros(4, dtype=bool)
     for action in ACTIONS:
         row, col = cell[0] + action.delta[0], cell[1] + action.delta[1]
@@ -377,7 +378,7 @@ def _staying(blocked: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_], cell:
 
 
 def _solid(grid: Grid, carrying_key: bool) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]``, a copy: walls, and the locked door for an agent without the key."""
+    """Return a new array ``[H, W]`` of the walls, including the locked door for an agent without the key."""
     solid = grid.walls.copy()
     if grid.door is not None and not carrying_key:
         solid[grid.door] = True
@@ -385,16 +386,16 @@ def _solid(grid: Grid, carrying_key: bool) -> npt.NDArray[np.bool_]:
 
 
 def _towards(solid: npt.NDArray[np.bool_], cells: list[Position]) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W, 4]``: the actions that lead nearer to the nearest of some cells."""
+    """Return ``[H, W, 4]``: the actions that lead nearer to the nearest of the given cells."""
     return optimal_batch(distances_to(solid, cells))
 
 
 def _fill_empty(sets: npt.NDArray[np.bool_], fallback: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the sets, those of the fallback where a set is empty."""
+    """Return the sets of actions, with empty sets replaced by those of the fallback."""
     return np.where(sets.any(axis=-1, keepdims=True), sets, fallback)
 
 
 def _normalised(sets: npt.NDArray[np.bool_]) -> Distribution:
-    """Return the uniform distribution over each set ``[..., 4]``, over all four actions where it is empty."""
+    """Return the uniform distribution over each set ``[..., 4]``; empty sets become uniform over all four actions."""
     full = _fill_empty(sets, np.ones(4, dtype=bool))
     return freeze(full / full.sum(axis=-1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Chat agents of task worlds: four strategies, reasoning on or off, with or without the memory summary.
+"""Chat agents for task worlds, with four strategies, with or without reasoning, and with or without a memory summary.
 
 Source: measuring exploration and exploitation errors, Appendices C.3 and D; the wording is our own.
 """
@@ -34,18 +34,18 @@ class TaskChatAgent(ChatAgent):
     """A language model that reads a report at each step and answers with a direction.
 
     Attributes:
-        strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence.
-        reasoned: whether its answer must contain reasoning before the direction.
+        strategy: one of `STRATEGIES`, or the path of a text file with a sentence that states a strategy.
+        reasoned: whether the answer must contain reasoning before the direction.
         memory: whether each observation comes with a summary of all reports so far (the harness).
-        template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of
-            one's own. "" for the form in the model's card, "example" where it has none. Where the prompt does
-            not contain the rules, the summary infers the effect of each move from the moves.
-        history: form of earlier steps in its prompts; the conversation by default.
-        example: whether each observation ends with an example of the answer.
+        template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of your
+            own. "" for the form that the model's card names, or "example" if it names none. If the prompt does not
+            explain how each move changes the position, the summary infers it from the moves made so far.
+        history: how prompts show earlier steps; by default as a conversation.
+        example: whether each observation ends with an example of an answer.
 
     Raises:
-        FileNotFoundError: a strategy that is neither known nor a file, a template that is not there.
-        ValueError: a template with an unknown placeholder, or without a required placeholder.
+        FileNotFoundError: the strategy is neither known nor a file, or the template does not exist.
+        ValueError: the template has an unknown placeholder, or lacks a required placeholder.
     """
 
     strategy: str = "base"
@@ -59,17 +59,18 @@ class TaskChatAgent(ChatAgent):
 
     @classmethod
     def build(cls, parameters: Mapping[str, Any]) -> Self:
-        """Build an agent as `ChatAgent.build` does; it has no task."""
+        """Build an agent as `ChatAgent.build` does, but without the parameter ``task``."""
         if "task" in parameters:
             raise ValueError(
-                "an agent of task worlds takes no task: its prompt is made of strategy, reasoned and memory"
+                "agents of kind task-chat have no parameter task, since strategy, reasoned and memory determine their "
+                "prompt: leave task out"
             )
         return super().build(parameters)
 
     def _derived_fields(self) -> dict[str, Any]:
         bundled = self.template in ("", *TEMPLATE_FORMS)
         form = self.template if self.template and bundled else self._card()
-        form = TEMPLATE_FORMS[0] if form == COMPLETION else form  # base models continue the log of the conversation
+        form = TEMPLATE_FORMS[0] if form == COMPLETION else form  # base models simply continue the log of the episode
         form = "schema" if self._as_paper else form
         path = "" if bundled else self.template
         system = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
@@ -78,12 +79,12 @@ class TaskChatAgent(ChatAgent):
         name = self.name or self._title(details)
         if self.choice is not None and self.reasoned:
             raise ValueError(
-                "reasoned must be false with answer: likelihood, which reads answers that are a JSON object and no "
-                "more: leave it out, or let the model reason before its answer with answer_after: reasoning"
+                "reasoned must be false with answer: likelihood, which scores answers that consist of a JSON object "
+                "only: leave reasoned out, or let the model reason before its answer with answer_after: reasoning"
             )
         if self.choice is not None and self.choice.prior_symbol:
             raise ValueError(
-                "prior_symbol must be left out in task worlds, whose observations show no cells: leave it out"
+                "prior_symbol has no effect in task worlds, because their observations show no grid: leave it out"
             )
         from_prompt = {"axes_told": "rules" in names, "example": form == "example" and "answer" in names}
         return {"system": system, "name": name, **from_prompt}
@@ -98,14 +99,14 @@ class TaskChatAgent(ChatAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Tags of the model, and of the arm: prompt, reasoned, memory, and the wording where it is the paper's."""
+        """Tags of the model and of the agent's settings: prompt, reasoned, memory, and wording (if the paper's)."""
         wording: dict[str, Tag] = {"wording": PAPER} if self._as_paper else {}
         arm: dict[str, Tag] = {"prompt": self._strategy, "reasoned": self.reasoned, "memory": self.memory}
         return {**super().tags, **arm, **wording}
 
     @property
     def needs(self) -> type[View]:
-        """Required type of view: the report of a task map."""
+        """The required type of view: the report of a task map."""
         return TaskView
 
     def _prompt(self) -> dict[str, Any]:
@@ -120,16 +121,16 @@ class TaskChatAgent(ChatAgent):
         }
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the chat for an observation; the rules of the system prompt name the number of goals."""
+        """Return the chat for an observation; the system prompt states the number of goals if there are several."""
         first, *later = super().messages(observation)
         rules = rules_of(observation.memory.turns[-1][1].goals)
         return (replace(first, content=first.content.replace(RULES, rules)), *later)
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return the prompt text of one step, followed by an example of the answer where examples are used.
+        """Return the prompt text of one step, followed by an example of an answer if the agent uses examples.
 
-        With the history "actions", a list of earlier observations and moves precedes the present one. Only the present
-        step has the summary.
+        With the history "actions", a list of earlier observations and moves precedes the current observation. Only the
+        current step includes the summary.
         """
         text = f"OBSERVATION: {view.text}"
         if view is observation.view:
@@ -148,7 +149,7 @@ agent_kind(TASK_CHAT)(TaskChatAgent.build)
 
 
 def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
-    """Return the knowledge from the same reports without the rule that says how a move changes the position."""
+    """Return what the same reports reveal without the rule that says how each move changes the position."""
     knowledge = AgentKnowledge(axes_told=False)
     for action, report in memory.turns:
         knowledge.add(report, action)

@@ -1,7 +1,8 @@
-"""Nine agents of known behaviour for task worlds: ground truth for the errors of exploration and exploitation.
+"""Nine agents with known behaviour in task worlds, which provide ground truth for exploration and exploitation errors.
 
-Eight of them act on their `AgentKnowledge` alone; `TaskOracle` knows the world. None keeps a state of its own.
-Ties go to the cell seen first, then to the order of `Action`. An agent with nothing left to do moves at random.
+Eight of them use only their `AgentKnowledge`; `TaskOracle` knows the world. None keeps a state of its own. Ties between
+cells go to the cell seen first, then to the first move in the order of `Action`. An agent with nothing left to do moves
+at random.
 """
 
 from abc import abstractmethod
@@ -23,27 +24,27 @@ from goalscope.worlds.world import View
 
 @dataclass(frozen=True)
 class ScriptedTaskAgent(Scripted):
-    """An agent of task worlds that follows a rule."""
+    """An agent for task worlds that follows a rule."""
 
     prefix: ClassVar[str] = TASK_PREFIX
     needs: ClassVar[type[View]] = TaskView
 
     @abstractmethod
     def _move(self, observation: Observation) -> Action | None:
-        """Return the move of the rule, None where the rule has none."""
+        """Return the move that the rule chooses, or None if the rule chooses no move."""
 
     def _choose(self, observation: Observation) -> Action:
         action = self._move(observation)
         if action is not None:
             return action
-        # One of the open directions, each with equal probability; every cell of a map has at least one.
+        # Draw one of the open directions uniformly; every cell of a map has at least one.
         available = observation.report.available
         return available[int(observation.uniform("direction") * len(available))]
 
 
 @dataclass(frozen=True)
 class TaskOracle(ScriptedTaskAgent):
-    """Knows the whole map and follows a shortest successful path: a bound on steps, no bound on errors."""
+    """Agent that knows the whole map and takes a shortest successful walk: fewest steps, but perhaps with errors."""
 
     kind: ClassVar[str] = "oracle"
     knows_world: ClassVar[bool] = True
@@ -51,16 +52,18 @@ class TaskOracle(ScriptedTaskAgent):
     def _move(self, observation: Observation) -> Action | None:
         task_map = getattr(observation.world, "task_map", None)
         if not isinstance(task_map, TaskMap):
-            raise ValueError("an oracle must be told its map: give it observations that hold its world")
+            raise ValueError(
+                "an oracle needs the task map, but its observation contains none: pass Observation(world=...)"
+            )
         actions = plan_task(task_map).actions
         return actions[observation.step] if observation.step < len(actions) else None
 
 
 @dataclass(frozen=True)
 class Greedy(ScriptedTaskAgent):
-    """Exploits first: goes to the goal where it is pending, else to the nearest pending node, else to a new cell.
+    """Agent that exploits first: it goes to an achievable goal, else to an achievable node, else to a new cell.
 
-    Each of its paths is a shortest one to a target, so its errors are exactly 0.
+    All its paths are shortest paths to a target, so its errors are exactly 0.
     """
 
     kind: ClassVar[str] = "greedy"
@@ -71,9 +74,9 @@ class Greedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class ExploreFirst(ScriptedTaskAgent):
-    """Goes to the goal where it is pending; else to the nearest new cell while there is one; else to a pending node.
+    """Agent that goes to a goal that can be achieved, else to the nearest new cell, and only then to other nodes.
 
-    Each of its paths is a shortest one to a target, so its errors are exactly 0.
+    All its paths are shortest paths to a target, so its errors are exactly 0.
     """
 
     kind: ClassVar[str] = "explore-first"
@@ -86,9 +89,9 @@ class ExploreFirst(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class DepthFirst(ScriptedTaskAgent):
-    """Enters a new neighbouring cell, else goes back on its path; once back at the start it acts as `Greedy` does.
+    """Agent that enters a new neighbouring cell, or else steps back; after it is back at the start it acts as `Greedy`.
 
-    It goes to the goal where it is pending.
+    If a goal can be achieved, it goes there first.
     """
 
     kind: ClassVar[str] = "depth-first"
@@ -105,7 +108,7 @@ class DepthFirst(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class NoisyGreedy(ScriptedTaskAgent):
-    """Takes a random open direction with probability epsilon, else acts as `Greedy` does.
+    """Agent that moves in a random open direction with probability epsilon, and otherwise acts as `Greedy`.
 
     Args:
         epsilon: probability of a random move, in [0, 1].
@@ -120,7 +123,7 @@ class NoisyGreedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class FrontierOnly(ScriptedTaskAgent):
-    """Goes to the nearest new cell and never back to a node on purpose: explores without exploiting."""
+    """Agent that explores without exploiting: it goes to the nearest new cell and never heads back to a node."""
 
     kind: ClassVar[str] = "frontier-only"
 
@@ -130,7 +133,7 @@ class FrontierOnly(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class ShortMemory(ScriptedTaskAgent):
-    """Acts as `Greedy` does on its last reports only: cells seen before them are new to it again.
+    """Agent that acts as `Greedy` but remembers only its last reports, so that cells seen earlier are new to it again.
 
     Args:
         span: number of reports that it remembers, >= 1.
@@ -145,7 +148,7 @@ class ShortMemory(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class RandomWalk(ScriptedTaskAgent):
-    """Takes each open direction with equal probability."""
+    """Agent that takes each open direction with equal probability."""
 
     kind: ClassVar[str] = "random-walk"
 
@@ -155,7 +158,7 @@ class RandomWalk(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class Oscillator(ScriptedTaskAgent):
-    """Steps from the start in the first open direction and back, repeatedly."""
+    """Agent that leaves the start in the first open direction, steps back, and repeats this."""
 
     kind: ClassVar[str] = "oscillator"
 
@@ -171,13 +174,13 @@ TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
         *(FrontierOnly, ShortMemory, RandomWalk, Oscillator),
     )
 }
-"""The scripted agents of task worlds by kind."""
+"""Kind -> scripted agent for task worlds."""
 
 
 def greedy(memory: AgentKnowledge) -> Action | None:
-    """Return the first move of a shortest path to the goal where it is pending, else to a pending node or a new cell.
+    """Return the first move of a shortest path to an achievable goal, else to an achievable node, else to a new cell.
 
-    None where there is none of them.
+    The result is None if there are no such cells.
     """
     goals = set(memory.pending_goals.values())
     return towards(memory, goals or set(memory.pending.values()) or memory.frontier)
@@ -186,13 +189,13 @@ def greedy(memory: AgentKnowledge) -> Action | None:
 def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:
     """Return the first move of a shortest path over known cells to the nearest of the cells ``aims``.
 
-    None where there is none, or where the agent stands on one.
+    The result is None if no such path exists, or if the agent already stands on one of the cells.
     """
     if memory.position is None or not aims or memory.position in aims:
         return None
     first: dict[Cell, Action | None] = {memory.position: None}
     queue = list(first)
-    for here in queue:  # breadth first: the queue grows during the loop
+    for here in queue:  # breadth-first search; the loop itself extends the queue
         for action in memory.axes:
             cell = _neighbour(memory, here, action)
             if cell in first or not memory.known(cell):
@@ -206,7 +209,7 @@ def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:
 
 
 def _move_back(memory: AgentKnowledge) -> Action | None:
-    """Return the move to the cell that the present one was entered from, None for the first cell."""
+    """Return the move to the cell from which the current cell was first entered, or None for the first cell."""
     position = memory.position
     back = None if position is None else memory.entered_from.get(position)
     if position is None or back is None:

@@ -1,4 +1,4 @@
-"""What a world can be drawn by, in a few forms that any viewer knows: cells, labels on them, a graph."""
+"""The picture of a world: cells with symbols and labels, or a graph. Every viewer draws it from these few elements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,18 +8,19 @@ from goalscope.worlds.grid import Position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A picture of one moment. A world that offers none is shown by the text of its view.
+    """A picture of one moment. Worlds without a drawing are shown by the text of their view.
 
     Attributes:
-        rows: a text for each row of cells, a symbol for each cell: ``#`` wall, ``_`` open, ``*`` hidden, ``G`` goal,
-            ``K`` key, ``D`` door, as in `goalscope.worlds.grid`; others are shown as they are.
-        agent: cell of the agent, (row, col); None where there is none.
-        labels: names on cells, each (row, col, name).
-        nodes: names of the nodes of a graph, each with a word on its state, "" for none.
+        rows: one text per row of cells, with one symbol per cell: ``#`` wall, ``_`` open, ``*`` hidden, ``G`` goal,
+            ``K`` key, ``D`` door, as in `goalscope.worlds.grid`; any other symbol is shown unchanged.
+        agent: cell of the agent, (row, col); None if the picture shows no agent.
+        labels: names written on cells, each (row, col, name).
+        nodes: names of the graph's nodes, each with a word for its state ("" for no word).
         edges: arrows of the graph, each (from, to).
 
     Raises:
-        ValueError: rows of different lengths, an agent or a label outside of them, an edge between unknown nodes.
+        ValueError: the rows differ in length, the agent or a label lies outside of them, or an edge joins unknown
+            nodes.
     """
 
     rows: tuple[str, ...] = ()
@@ -30,7 +31,8 @@ class Drawing:
 
     def __post_init__(self) -> None:
         if len({len(row) for row in self.rows}) > 1:
-            raise ValueError(f"rows of a drawing must have one length, got {sorted({len(row) for row in self.rows})}")
+            lengths = sorted({len(row) for row in self.rows})
+            raise ValueError(f"the rows of a drawing must have the same length, got {lengths}: pad the shorter rows")
         width = len(self.rows[0]) if self.rows else 0
         cells = [*([self.agent] if self.agent is not None else []), *((row, col) for row, col, _ in self.labels)]
         outside = [cell for cell in cells if not (0 <= cell[0] < len(self.rows) and 0 <= cell[1] < width)]

@@ -1,8 +1,8 @@
-"""Dynamics of walls, keys and doors: for one state, for a table of all states, for many worlds at once.
+"""Movement on grids with walls, a key and a door: from one state, from all states, or in many worlds at once.
 
-A state is the agent's cell and a phase: 0 without the key, 1 with the key and the door locked, 2 with the door open.
-Grids without a door have phases 0 and 1, plain grids phase 0 alone. The key is picked up on entering its cell; a door
-opens as soon as the agent stands next to it with the key; a locked door is a wall.
+A state is the agent's cell and a phase: 0 without the key, 1 with the key while the door is locked, 2 once the door is
+open. Grids with a key and no door have phases 0 and 1; plain grids have phase 0 only. The agent picks up the key on
+entering its cell. A door opens as soon as the agent stands next to it with the key; a locked door blocks like a wall.
 """
 
 from collections.abc import Iterator
@@ -13,22 +13,22 @@ import numpy.typing as npt
 from goalscope.worlds.grid import DELTAS, Action, Grid, Position
 
 Box = tuple[slice, slice]
-"""Rows and columns of a rectangle of cells."""
+"""Slices of rows and columns that select a rectangle of cells."""
 
 
 class State(tuple[int, int, int]):
-    """Where the agent is and what it has done: (row, col, flags), where flags is 1 for the key plus 2 for the door.
+    """Where the agent is and what it has done: (row, col, flags), with flags 1 for the key plus 2 for the open door.
 
     Args:
         position: cell of the agent, (row, col).
-        carrying_key: whether it holds the key.
-        door_open: whether it opened the door.
+        carrying_key: whether the agent has picked up the key.
+        door_open: whether the agent has opened the door.
     """
 
     __slots__ = ()
 
     def __new__(cls, position: Position, carrying_key: bool = False, door_open: bool = False) -> "State":
-        """Return the state."""
+        """Encode the attributes as (row, col, flags)."""
         return super().__new__(cls, (*position, carrying_key + 2 * door_open))
 
     def __getnewargs__(self) -> tuple[Position, bool, bool]:  # for copies
@@ -44,50 +44,50 @@ class State(tuple[int, int, int]):
 
     @property
     def carrying_key(self) -> bool:
-        """Whether it holds the key."""
+        """Whether the agent has picked up the key."""
         return self[2] & 1 == 1
 
     @property
     def door_open(self) -> bool:
-        """Whether it opened the door."""
+        """Whether the agent has opened the door."""
         return self[2] & 2 == 2
 
     @property
     def phase(self) -> int:
-        """0 without the key, 1 with it, 2 once the door is open."""
+        """The phase of the episode: 0 without the key, 1 with the key, 2 once the door is open."""
         return (self[2] & 1) + (self[2] >> 1)
 
 
 def phases(grid: Grid) -> int:
-    """Return the number of phases P of a grid: 3 with a door, 2 with a key alone, else 1."""
+    """Return the number of phases P of a grid: 3 with a door, 2 with a key but no door, else 1."""
     return 3 if grid.door is not None else 2 if grid.key is not None else 1
 
 
 def state_number(grid: Grid, state: State) -> int:
-    """Return the number of a state in `transitions`: ``phase * H * W + row * W + col``."""
+    """Return the index of a state in `transitions`: ``phase * H * W + row * W + col``."""
     return state.phase * grid.walls.size + state.position[0] * grid.width + state.position[1]
 
 
 def settle(grid: Grid, position: Position, carrying_key: bool = False, door_open: bool = False) -> State:
-    """Return the state of an agent that stands at a cell: the key picked up and the door opened where due.
+    """Return the state of an agent at a cell, after it picks up a key there and opens a door next to it if it can.
 
     Args:
-        grid: the world; a door that it shows is locked at first.
+        grid: the world; if it shows a door, the door is locked at first.
         position: cell of the agent, (row, col).
-        carrying_key: whether it came there with the key.
-        door_open: whether it came there with the door open.
+        carrying_key: whether the agent arrives with the key.
+        door_open: whether the door is already open when the agent arrives.
 
     Raises:
         ValueError: the position is outside the grid, a wall, or the locked door.
     """
     cell = grid.check_cell(position)
     if grid.walls[cell]:
-        raise ValueError(f"an agent must stand on an open cell, got the wall at {cell}")
+        raise ValueError(f"an agent must stand on an open cell, got the wall at {cell}: choose an open cell")
     carrying_key = carrying_key or cell == grid.key
     if grid.door is not None and not door_open:
         door_open = carrying_key and abs(cell[0] - grid.door[0]) + abs(cell[1] - grid.door[1]) == 1
         if cell == grid.door:
-            raise ValueError(f"an agent must stand on an open cell, got the locked door at {cell}")
+            raise ValueError(f"an agent must stand on an open cell, got the locked door at {cell}: choose another cell")
     return State(cell, carrying_key, door_open)
 
 
@@ -98,12 +98,12 @@ def initial_state(grid: Grid) -> State:
         ValueError: the grid shows no agent.
     """
     if grid.start is None:
-        raise ValueError("an episode must begin on a grid that shows its agent (A), got a grid without one")
+        raise ValueError("an episode needs a grid that shows its agent, got a grid without one: mark its cell with A")
     return settle(grid, grid.start)
 
 
 def step(grid: Grid, state: State, action: int) -> State:
-    """Return the state after one action; a move into a wall, a locked door or out of the grid changes nothing."""
+    """Return the state after one action. A move into a wall, into a locked door or out of the grid changes nothing."""
     (row, col, _), (down, right) = state, Action(action).delta
     row, col = row + down, col + right
     if not (0 <= row < grid.height and 0 <= col < grid.width) or grid.walls[row, col]:
@@ -114,9 +114,9 @@ def step(grid: Grid, state: State, action: int) -> State:
 
 
 def shown(grid: Grid, state: State) -> Grid:
-    """Return the grid as shown in this state: the agent at its cell, without a carried key or an open door.
+    """Return the grid as it looks in this state: the agent at its cell, without a key it carries or a door it opened.
 
-    The agent hides the goal when it stands on it.
+    The agent hides the goal when it stands on the goal's cell.
     """
     return grid.at(
         start=state.position,
@@ -127,10 +127,11 @@ def shown(grid: Grid, state: State) -> Grid:
 
 
 def transitions(grid: Grid) -> npt.NDArray[np.int32]:
-    """Return the successor of every state and action.
+    """Return the next state for every state and action.
 
     Returns:
-        ``[P * H * W, 4]`` int32 over states numbered as by `state_number`. Walls lead to themselves.
+        ``[P * H * W, 4]`` int32, with states numbered as by `state_number`. From a wall, every action leads to the
+        same wall.
     """
     count, cells = phases(grid), grid.walls.size
     table = np.empty((count, cells, 4), dtype=np.int32)
@@ -150,13 +151,13 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
 
 
 def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return the transition tables of plain grids of one shape.
+    """Return the transition tables of many plain grids of one shape.
 
     Args:
         walls: ``[..., H, W]`` bool.
 
     Returns:
-        ``[..., H * W, 4]`` int32: the cell ``row * W + col`` that each action leads to.
+        ``[..., H * W, 4]`` int32: the index ``row * W + col`` of the cell that each action leads to.
     """
     *batch, height, width = walls.shape
     cells = np.arange(height * width, dtype=np.int32).reshape(height, width)
@@ -168,7 +169,7 @@ def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
 
 
 def neighbours(height: int, width: int) -> Iterator[tuple[Box, Box]]:
-    """Yield for each action, in order, the cells that have a neighbour in its direction, and those neighbours."""
+    """Yield for each action the box of cells that have a neighbour in its direction, and the box of the neighbours."""
     for down, right in DELTAS.tolist():
         inside = slice(max(0, -down), height - max(0, down)), slice(max(0, -right), width - max(0, right))
         beyond = slice(max(0, down), height + min(0, down)), slice(max(0, right), width + min(0, right))
@@ -181,11 +182,13 @@ def step_batch(
     state: npt.NDArray[np.integer],
     action: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.int32]:
-    """Return the states ``[N]`` int32 of N agents after one action each.
+    """Return the next states ``[N]`` int32 of N agents that each take one action.
 
     Args:
         tables: ``[B, S, 4]`` transition tables of B worlds.
-        world, state, action: ``[N]`` index of each agent's world, its state and its action.
+        world: ``[N]`` index of each agent's world.
+        state: ``[N]`` state of each agent.
+        action: ``[N]`` action of each agent.
     """
     _, states, actions = tables.shape
     after: npt.NDArray[np.int32] = tables.reshape(-1)[(world * states + state) * actions + action]

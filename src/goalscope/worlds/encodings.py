@@ -1,8 +1,8 @@
-"""Encodings of a grid in a prompt: the matrix of its symbols, a list of its cells, and a list of their neighbours.
+"""Ways to write a grid in a prompt: as a matrix of symbols, a list of cells, or a list of cells with their neighbours.
 
-All three hold the same cells with the same symbols, one symbol a cell. In a list each line after the first is one
-cell, row by row, and begins with its symbol: a cell has its place in the text, and activations can be read there,
-whatever the encoding.
+All three encodings write the same cells with the same one-character symbols. In the two lists, each line after the
+first describes one cell, row by row, and begins with its symbol. Every cell therefore has a position in the text where
+its activations can be read, whatever the encoding.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,20 +12,20 @@ from typing import Final
 from goalscope.worlds.grid import ACTIONS, WALL, Position
 
 MATRIX: Final = "matrix"
-"""Name of the usual encoding, which `Grid.render` writes."""
+"""Name of the default encoding, which `Grid.render` writes."""
 
 Rows = Sequence[Sequence[str]]
 
 
 def written(encoding: str, matrix: str) -> str:
-    """Return a grid in an encoding.
+    """Write a grid in one of the encodings.
 
     Args:
         encoding: one of `ENCODINGS`.
-        matrix: the grid as `Grid.render` writes it, with any symbols; walls are those of `WALL`.
+        matrix: the grid as `Grid.render` writes it, with any symbols; `WALL` marks the walls.
 
     Raises:
-        ValueError: an unknown encoding.
+        ValueError: the encoding is unknown.
     """
     check_encoding(encoding)
     write = _LISTS.get(encoding)
@@ -38,16 +38,17 @@ def written(encoding: str, matrix: str) -> str:
 
 
 def check_encoding(encoding: str) -> str:
-    """Return the name of an encoding; a ValueError where there is none of that name."""
+    """Return the name of an encoding after checking it; raise a ValueError if the name is unknown."""
     if encoding not in ENCODINGS:
         raise ValueError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {encoding!r}")
     return encoding
 
 
 def cell_offsets(matrix: str, text: str) -> dict[Position, int] | None:
-    """Return the character of a text that each cell of a grid stands at, in whatever encoding the text holds it.
+    """Return the character offset at which each cell of a grid appears in a text, whatever the grid's encoding there.
 
-    The last occurrence counts; of several encodings the usual one. None where the text holds none of them.
+    If the text contains the grid several times, the last occurrence counts. If it contains several encodings, `MATRIX`
+    takes precedence. The result is None if the text does not contain the grid.
     """
     for encoding in ENCODINGS:
         encoded = written(encoding, matrix)
@@ -80,7 +81,7 @@ def _in_list(matrix: str, encoded: str, begin: int) -> dict[Position, int]:
 
 
 def _neighbours(rows: Rows, cell: Position) -> str:
-    """Return the cells beside one that are no walls, in the order of the moves; none of a wall."""
+    """Return the open cells next to a cell as text, in the order of the moves; a wall lists no neighbours."""
     if rows[cell[0]][cell[1]] == WALL:
         return ":"
     neighbours = [(cell[0] + down, cell[1] + right) for down, right in (action.delta for action in ACTIONS)]
@@ -93,4 +94,4 @@ _LISTS: Final[Mapping[str, Callable[[Rows, Position], str]]] = MappingProxyType(
     {"coordinates": lambda rows, cell: "", "adjacency": _neighbours}
 )
 ENCODINGS: Final = (MATRIX, *_LISTS)
-"""The matrix, the list of coordinates, and the list of neighbours (adjacency list)."""
+"""Names of the encodings: the matrix, the list of coordinates, and the list of neighbours (adjacency list)."""

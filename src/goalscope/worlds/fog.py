@@ -1,12 +1,14 @@
-"""Fog: the cells visible from a cell, and the cells seen so far.
+"""Fog: which cells the agent can see from its cell, and which it has seen so far.
 
-A cell is seen when it lies within the radius, counted in steps (the Manhattan distance), and no wall or locked door
-stands on Bresenham's line from the agent to it; the wall itself is seen. Seen cells stay seen.
+The agent sees a cell if the cell lies within the radius, counted in steps (Manhattan distance), and if no wall or
+locked door lies on Bresenham's line between the two. It also sees the wall that blocks a line. Cells that were seen
+once stay visible.
 
-The paper gives a radius of 3 and one picture (Fig. 11) but no norm. A path reproduces the picture with the Manhattan
-distance, which is therefore used; none does with Euclidean or Chebyshev distance under any rounding of the lines.
-Where a line runs exactly between two cells it takes the one nearer to the agent's own row or column, as Bresenham's
-algorithm does when it starts at the agent. Sight therefore commutes with every reflection and rotation.
+The paper gives a radius of 3 and one picture (Fig. 11), but does not say which distance it uses. Some path reproduces
+the picture with the Manhattan distance, which we therefore use; no path does with the Euclidean or Chebyshev distance,
+however lines are rounded. Where a line runs exactly between two cells, it takes the cell nearer to the agent's own row
+or column, as Bresenham's algorithm does when it starts at the agent. Reflecting or rotating a grid therefore reflects
+or rotates what the agent sees.
 
 Source: behavioural and representational evaluation, Appendix A and Fig. 11.
 """
@@ -25,16 +27,16 @@ _RADIUS = "a radius of sight"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fog:
-    """The cells of one world seen by one agent.
+    """The cells of one world that one agent has seen.
 
     Attributes:
         walls: ``[H, W]`` bool, the world's walls.
-        door: cell of a locked door, None without one.
+        door: cell of a locked door, or None.
         radius: radius of sight in steps.
         seen: ``[H, W]`` bool, the cells seen so far.
 
     Raises:
-        ValueError: arrays of different shapes, or a radius that is not a whole number >= 1.
+        ValueError: the arrays differ in shape, or the radius is not a whole number >= 1.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -58,20 +60,20 @@ class Fog:
             radius: radius of sight in steps.
 
         Raises:
-            ValueError: the grid shows no agent or lies under fog itself.
+            ValueError: the grid shows no agent, or has fog already.
         """
         if grid.start is None or grid.fog is not None:
             description = "one under fog" if grid.fog is not None else "one without an agent (A)"
-            raise ValueError(f"fog must start from a whole world that shows its agent, got {description}")
+            raise ValueError(f"fog needs the whole grid with its agent to start from, got {description}")
         fog = cls(walls=grid.walls, door=grid.door, radius=radius, seen=np.zeros_like(grid.walls))
         return fog.look(grid.start)
 
     def look(self, position: Position, door_open: bool = False) -> "Fog":
-        """Return the fog after the agent has seen the surroundings of another cell.
+        """Return the fog after the agent has looked around from another cell.
 
         Args:
             position: cell of the agent, (row, col).
-            door_open: whether the world's door is open, so that it does not block the sight.
+            door_open: whether the world's door is open and so does not block the view.
         """
         solid = self.walls
         if self.door is not None and not door_open:
@@ -81,13 +83,13 @@ class Fog:
         return Fog(walls=self.walls, door=self.door, radius=self.radius, seen=seen)
 
     def view(self, grid: Grid) -> Grid:
-        """Return a grid of this world with all unseen cells hidden, goal, key and door included.
+        """Return a grid of this world in which all unseen cells are hidden, including an unseen goal, key or door.
 
         Args:
-            grid: the present state of the world, the agent at its cell.
+            grid: the current state of the world, with the agent at its cell.
 
         Raises:
-            ValueError: another shape, or the agent's own cell is unseen.
+            ValueError: the grid has another shape, or the agent's own cell is unseen.
         """
         check_shape("grid", grid.walls, "H W", check_shape("walls", self.walls, "H W"))
         if grid.start is not None and not self.seen[grid.start]:
@@ -102,15 +104,15 @@ def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -
     """Return the cells that can be seen from one cell.
 
     Args:
-        walls: ``[H, W]`` bool, cells that block the sight: walls and a locked door.
+        walls: ``[H, W]`` bool, the cells that block the view: walls and a locked door.
         position: cell of the agent, (row, col).
         radius: radius of sight in steps.
 
     Returns:
-        ``[H, W]`` bool; the agent's own cell is always seen.
+        ``[H, W]`` bool; the agent always sees its own cell.
 
     Raises:
-        ValueError: a position outside of the grid, or a radius that is not a whole number >= 1.
+        ValueError: the position lies outside the grid, or the radius is not a whole number >= 1.
     """
     (row, col), (height, width) = check_inside(position, walls.shape), walls.shape
     stride = width + 2 * check_whole(_RADIUS, radius, 1, "steps")
@@ -122,11 +124,11 @@ def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -
 def visible_batch(
     walls: npt.NDArray[np.bool_], position: npt.NDArray[np.integer], radius: int = 3
 ) -> npt.NDArray[np.bool_]:
-    """Return the cells that N agents see, each in a grid of its own.
+    """Return the cells that N agents see, each in its own grid.
 
     Args:
         walls: ``[N, H, W]`` bool.
-        position: ``[N, 2]`` (row, col) inside of the grid.
+        position: ``[N, 2]`` (row, col), inside the grid.
         radius: radius of sight in steps.
 
     Returns:
@@ -141,13 +143,13 @@ def visible_batch(
 
 
 def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], radius: int) -> npt.NDArray[np.bool_]:
-    """Return the visible cells from flat cells (one, or ``[N, 1]``) of grids with a margin as wide as the radius.
+    """Return the cells visible from one or many (``[N, 1]``) flat cell indices, in grids padded by the radius.
 
-    ``padded`` holds the cells that block the sight, and is overwritten.
+    ``padded`` contains the cells that block the view, and is overwritten.
     """
     offsets, between = _lines(radius, padded.shape[-1])
     flat = padded.reshape(-1)
-    flat[cell] = False  # the agent's own cell hides nothing
+    flat[cell] = False  # the agent's own cell never blocks its view
     blocked = flat[between[0] + cell]
     for blocking in between[1:]:
         blocked |= flat[blocking + cell]
@@ -158,9 +160,10 @@ def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], rad
 
 @cache
 def _lines(radius: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the flat offsets of the K cells within the radius, ``[K]``, and of the cells before them, ``[M, K]``.
+    """Return flat offsets of the K cells within the radius, ``[K]``, and of the cells on the way there, ``[M, K]``.
 
-    Shorter lines are padded with one of their cells; a line without cells in between has 0, the agent's own cell.
+    Lines with fewer than M cells repeat their first cell. A line without cells in between has offset 0 (the agent's
+    cell).
     """
     offsets, lines = [], []
     longest = max(1, radius - 1)
@@ -174,6 +177,6 @@ def _lines(radius: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
 
 
 def _nearest(numerator: int, denominator: int) -> int:
-    """Return the whole number nearest to a fraction, a half rounded towards 0."""
+    """Round a fraction to the nearest whole number, with halves rounded towards 0."""
     size = (2 * abs(numerator) + denominator - 1) // (2 * denominator)
     return size if numerator >= 0 else -size

@@ -1,7 +1,7 @@
-"""Grids of a given size and wall density, one by one or many at once with the same bytes.
+"""Generate random grids of a given size and wall density; a grid has the same bytes alone and in a batch.
 
-A perfect maze is carved by randomised depth-first search on the odd lattice; of the interior walls that remain, a
-fraction 1 - density is removed at random. Density 0 is an empty room, density 1 a maze without cycles.
+Randomised depth-first search carves a perfect maze on the cells with odd coordinates. Of the interior walls that
+remain, a fraction 1 - density is removed at random. Density 0 gives an empty room, density 1 a maze without cycles.
 
 Source: behavioural and representational evaluation, sections 3-4; numbers of walls as in the authors' generator.
 """
@@ -18,12 +18,12 @@ from goalscope._ground.rng import words
 from goalscope.worlds.grid import DELTAS, Grid
 
 _MOST_ATTEMPTS = 1000
-_CHUNK = 1024  # worlds carved together: their state fits into the processor's caches
+_CHUNK = 1024  # number of worlds carved together, so that their state fits into the processor's caches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridBatch:
-    """B generated grids of one size as arrays.
+    """B generated grids of one size, stored as arrays.
 
     Attributes:
         walls: ``[B, n, n]`` bool.
@@ -47,10 +47,10 @@ class GridBatch:
 
 
 def check_size(size: int) -> int:
-    """Return a size that can be generated: an odd whole number >= 5.
+    """Check that a grid size can be generated, and return it: an odd whole number >= 5.
 
     Raises:
-        ValueError: another size.
+        ValueError: the size is not an odd whole number >= 5.
     """
     if not is_whole(size) or size < 5 or size % 2 == 0:
         hint = f": use {int(size) - 1} or {int(size) + 1}" if is_whole(size) and size > 5 else ""
@@ -59,20 +59,20 @@ def check_size(size: int) -> int:
 
 
 def check_density(density: float) -> float:
-    """Return a wall density, a number from 0 (empty room) to 1 (maze).
+    """Check a wall density, and return it: a number from 0 (empty room) to 1 (maze).
 
     Raises:
-        ValueError: another value.
+        ValueError: the density is not a number from 0 to 1.
     """
-    # -0.0 becomes 0.0: equal densities name one series.
+    # -0.0 becomes 0.0, so that equal densities name the same series.
     return check_number("density", density, 0, 1, "number (0: empty room, 1: maze)") + 0.0
 
 
 def interior_walls(size: int, density: float) -> int:
-    """Return the number of walls inside the border of every grid of this size and density.
+    """Return the number of walls inside the border, which is the same for all grids of this size and density.
 
-    A perfect maze of ``k = (size - 1) / 2`` lattice cells a side keeps ``W = (size - 2)^2 - (2 k^2 - 1)`` of them;
-    ``int((1 - density) W)`` are deleted, including the truncation by floating point.
+    A perfect maze with ``k = (size - 1) / 2`` lattice cells per side has ``W = (size - 2)^2 - (2 k^2 - 1)`` interior
+    walls. Of these, ``int((1 - density) W)`` are removed, truncated in floating point.
     """
     maze = _maze_walls(check_size(size))
     return maze - int((1 - check_density(density)) * maze)
@@ -87,14 +87,14 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
     """Generate one grid whose goal can be reached from its start.
 
     Args:
-        size: rows and columns n, odd and >= 5, the border of walls included.
-        density: share of a perfect maze's interior walls that is kept, in [0, 1].
+        size: number n of rows and of columns, odd and >= 5, including the border of walls.
+        density: share of the perfect maze's interior walls to keep, in [0, 1].
         rng: source of the random numbers.
-        minimum_distance: least number of steps from start to goal.
+        minimum_distance: minimum number of steps from start to goal.
 
     Raises:
         TypeError: rng is not a generator.
-        ValueError: size, density or minimum_distance out of range, or no grid found that is long enough.
+        ValueError: size, density or minimum_distance is out of range, or no grid with a long enough path was found.
     """
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy Generator, e.g. numpy.random.default_rng(0), got {type(rng).__name__}")
@@ -106,7 +106,7 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
         if accepted.any():
             return batch[int(accepted.argmax())]
         attempts += count
-        count = 32  # after one grid that is too short, draw the next ones together
+        count = 32  # if the first grid's path is too short, draw the next grids in one batch
     raise _too_far(*settings)
 
 
@@ -115,19 +115,20 @@ def generate_batch(
 ) -> GridBatch:
     """Generate the worlds ``first .. first + count - 1`` of the series (seed, name, size, density).
 
-    World i is the same bytes whatever ``first`` and ``count`` are: alone, in a batch, on any number of workers.
+    World i has the same bytes whatever ``first`` and ``count`` are, whether it is generated alone or in a batch, and
+    on any number of workers.
 
     Args:
-        size: rows and columns n, odd and >= 5.
-        density: share of interior walls kept, in [0, 1].
+        size: number n of rows and of columns, odd and >= 5.
+        density: share of interior walls to keep, in [0, 1].
         seed: root seed.
         count: number of worlds B.
         first: index of the first world.
-        minimum_distance: least number of steps from start to goal; worlds that miss it are drawn again.
+        minimum_distance: minimum number of steps from start to goal; worlds with a shorter path are drawn again.
         name: name of the series.
 
     Raises:
-        ValueError: size, density or minimum_distance out of range, or no grid found that is long enough.
+        ValueError: size, density or minimum_distance is out of range, or no grid with a long enough path was found.
     """
     settings = _checked(size, density, minimum_distance)
     check_whole("count", count, 0)
@@ -146,7 +147,7 @@ def generate_batch(
             missing = missing[~accepted]
             if not len(missing):
                 break
-            # Each world that is too short is replaced by its own next attempt.
+            # Each world whose path is too short is replaced by the next attempt of the same world.
             drawn = np.concatenate([draw(first=first + i, count=1, attempt=attempt) for i in missing.tolist()])
         else:
             raise _too_far(*settings)
@@ -161,18 +162,18 @@ def _checked(size: int, density: float, minimum_distance: int) -> tuple[int, flo
 
 def _too_far(size: int, density: float, minimum_distance: int) -> ValueError:
     return ValueError(
-        f"no {size}x{size} grid of density {density} with start and goal at least {minimum_distance} steps apart was "
-        f"found in {_MOST_ATTEMPTS} draws: lower minimum_distance or raise size"
+        f"{_MOST_ATTEMPTS} draws gave no {size}x{size} grid of density {density} whose start and goal are at least "
+        f"minimum_distance = {minimum_distance} steps apart: lower minimum_distance or raise size"
     )
 
 
 def _words_needed(size: int) -> int:
-    """Words a world uses: half a word a carving step, half a word a cell to order walls, one for start and goal."""
+    """Return the number of random words per world: half a word per search step and per cell, and one for the ends."""
     return -(-_steps(size) // 2) + -(-size * size // 2) + 1
 
 
 def _steps(size: int) -> int:
-    """Steps of the depth-first search: every lattice cell but the first is entered once and left once."""
+    """Return the number of search steps: the search enters and leaves every lattice cell but the first once."""
     lattice = (size - 1) // 2
     return 2 * (lattice * lattice - 1)
 
@@ -180,7 +181,7 @@ def _steps(size: int) -> int:
 def _build(
     size: int, density: float, minimum_distance: int, drawn: npt.NDArray[np.uint64]
 ) -> tuple[GridBatch, npt.NDArray[np.bool_]]:
-    """Turn random words ``[B, words]`` into grids, and return whether each is long enough, ``[B]``."""
+    """Turn random words ``[B, words]`` into grids, and say for each whether its path is long enough, ``[B]``."""
     halves = drawn.view(np.uint32)
     steps = _steps(size)
     padded = steps + steps % 2
@@ -198,13 +199,13 @@ def _build(
 
 
 def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Carve one perfect maze a row by randomised depth-first search; return open cells ``[B, n * n]``."""
+    """Carve B perfect mazes by random depth-first search from half words ``[B, steps]``; return their open cells."""
     lattice = (size - 1) // 2
     count = len(halves)
     cells = lattice * lattice
     neighbours, doorway, lattice_cell = _lattice_tables(size)
     choose = _choice_table()
-    # One extra column stands for "outside" and counts as visited.
+    # One extra column stands for all cells outside the lattice, and counts as visited.
     visited = np.zeros((count, cells + 1), dtype=bool)
     visited[:, cells] = True
     open_cells = np.zeros((count, size * size), dtype=bool)
@@ -213,7 +214,8 @@ def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     base, open_base = np.arange(count) * (cells + 1), np.arange(count) * (size * size)
     flat_visited, flat_open = visited.reshape(-1), open_cells.reshape(-1)
     numbers = np.arange(count)
-    # The first step's random half word also places the root; 12 = lcm(1, 2, 3, 4) makes each later choice exact.
+    # The first half word also places the root. A roll of 12 = lcm(1, 2, 3, 4) makes choices among 1 to 4 cells exactly
+    # fair.
     half = np.uint64(32)
     placed = halves[:, 0].astype(np.uint64) * np.uint64(cells)
     current = (placed >> half).astype(np.int64)
@@ -238,7 +240,7 @@ def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
 
 @cache
 def _lattice_tables(size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return neighbours ``[K, 4]`` (K = outside), the cell between ``[K, 4]`` and the lattice's cells ``[K]``."""
+    """Return the lattice's neighbours ``[K, 4]`` (K: outside), the cells in between ``[K, 4]``, its cells ``[K]``."""
     lattice = (size - 1) // 2
     places = np.indices((lattice, lattice)).reshape(2, -1)  # [2, K] row and column
     near = places[:, :, None] + DELTAS.T[:, None, :]  # [2, K, 4]
@@ -250,7 +252,7 @@ def _lattice_tables(size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 
 @cache
 def _choice_table() -> npt.NDArray[np.int64]:
-    """Return ``[16, 12]``: the direction that roll r picks among the set bits, each equally often; -1 for none."""
+    """Return ``[16, 12]``: the direction that roll r picks, with equal chances, from the bits of a mask (-1: none)."""
     table = np.full((16, 12), -1, dtype=np.int64)
     for mask in range(1, 16):
         directions = [bit for bit in range(4) if mask >> bit & 1]
@@ -270,8 +272,8 @@ def _open_walls(size: int, density: float, open_cells: npt.NDArray[np.bool_], ha
     if delete == maze:
         open_cells |= walls
         return
-    # Random keys order the walls; the cell's index in the low bits breaks ties, so the order is one and the same
-    # for a grid alone and in a batch.
+    # Random keys order the walls. The cell's index in the low bits breaks ties, so that a grid has the same order alone
+    # and in a batch.
     cells = np.nonzero(walls)[1].reshape(len(open_cells), maze)
     keys = np.take_along_axis(halves, cells, axis=1).astype(np.uint64) << np.uint64(32) | cells.astype(np.uint64)
     chosen = np.partition(keys, delete - 1, axis=1)[:, :delete] & np.uint64(0xFFFFFFFF)
@@ -281,11 +283,11 @@ def _open_walls(size: int, density: float, open_cells: npt.NDArray[np.bool_], ha
 def _draw_ends(
     size: int, open_cells: npt.NDArray[np.bool_], drawn: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw a start and another goal uniformly among the open cells that are connected.
+    """Draw a start and a different goal uniformly among the open cells that are connected.
 
-    The lattice and its carved passages are connected, and every opened wall touches the lattice, except a pillar
-    (even row and column) whose four neighbours stayed walls. These are the only cells that can be cut off, so drawing
-    again until start and goal are connected is the same as leaving them out.
+    The lattice and its carved passages are connected, and so is every opened wall that touches the lattice. Only a
+    pillar (a cell in an even row and column) whose four neighbours are still walls can be cut off. Leaving such pillars
+    out is therefore the same as drawing again until start and goal are connected.
     """
     around = np.zeros_like(open_cells)
     around[:, size:-size] = (
@@ -305,7 +307,7 @@ def _draw_ends(
 
 
 def path_lengths(batch: GridBatch) -> npt.NDArray[np.int64]:
-    """Return the number of steps from start to goal of each grid, ``[B]``; they must be connected."""
+    """Return the number of steps from start to goal in each grid, ``[B]``; start and goal must be connected."""
     count, size, _ = batch.walls.shape
     reached = np.zeros((count, size, size), dtype=bool)
     numbers = np.arange(count)

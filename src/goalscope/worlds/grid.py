@@ -1,6 +1,6 @@
 """Grids: cells, positions, actions, and their text form.
 
-Coordinates are ``(row, col)`` with row 0 at the top, so `Action.UP` is row - 1.
+Coordinates are ``(row, col)`` with row 0 at the top, so `Action.UP` decreases the row by 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Side = Literal["left", "right", "top", "bottom"]
 
 
 class Action(IntEnum):
-    """The four moves; the value is the index of the action in every array with an action axis."""
+    """The four moves; the value of each is its index in every array with an action axis."""
 
     UP = 0
     DOWN = 1
@@ -28,12 +28,12 @@ class Action(IntEnum):
 
     @property
     def delta(self) -> Position:
-        """Change of ``(row, col)`` of an unblocked move."""
+        """Change of ``(row, col)`` by this move if nothing blocks it."""
         return _DELTAS[self]
 
     @property
     def opposite(self) -> "Action":
-        """The move back."""
+        """The move in the opposite direction."""
         return Action(self ^ 1)
 
 
@@ -45,19 +45,19 @@ CORNERS: Final[Mapping[str, tuple[int, int]]] = {
     "bottom-left": (-1, 0),
     "bottom-right": (-1, -1),
 }
-"""The names of the corners, and the indices of each in the rows and in the columns."""
+"""Name of each corner -> its (row, column) indices, where -1 is the last row or column."""
 DELTAS: npt.NDArray[np.int64] = freeze(np.array(_DELTAS, dtype=np.int64))
-"""``[4, 2]`` change of (row, col) of each action, in the order of `Action`."""
+"""``[4, 2]`` change of (row, col) by each action, in the order of `Action`."""
 
 WALL, OPEN, GOAL, AGENT, KEY, DOOR, FOG = "#", "_", "G", "A", "K", "D", "*"
 """The symbols of the text form."""
 
 _OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
 SYMBOLS: Final = (WALL, OPEN, FOG, *_OBJECTS)
-"""All symbols of cells."""
+"""All symbols that a cell can have."""
 
 OPEN_ELSEWHERE: Final = (" ", ".", "")
-"""How other programs write an open cell; `Grid.parse` refuses it, `read_open_cells` replaces it."""
+"""Symbols that other programs write for an open cell; `Grid.parse` refuses them, `read_open_cells` replaces them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,15 +65,15 @@ class Grid:
     """One grid as seen at one moment: walls, the agent's cell, goal, key, door and fog.
 
     Attributes:
-        walls: ``[H, W]`` bool, True where a wall stands.
-        start: cell of the agent, None where the grid shows none.
-        goal: cell of the goal, None where the grid shows none (under fog, or beneath the agent).
-        key: cell of a key that lies on the ground, None without one or once it is carried.
-        door: cell of a locked door, None without one or once it is open.
-        fog: ``[H, W]`` bool, True where the cell is hidden, None for a fully observed grid.
+        walls: ``[H, W]`` bool, True for walls.
+        start: cell of the agent, None if the grid shows no agent.
+        goal: cell of the goal, None if the grid shows no goal (it lies under fog, or beneath the agent).
+        key: cell of a key on the ground, None if there is no key or the agent carries it.
+        door: cell of a locked door, None if there is no door or it is open.
+        fog: ``[H, W]`` bool, True for hidden cells; None for a fully observed grid.
 
     Raises:
-        ValueError: an object outside the grid, on a wall or on another object; walls under fog.
+        ValueError: an object lies outside the grid, on a wall or on another object, or there are walls under fog.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -86,9 +86,7 @@ class Grid:
     def __post_init__(self) -> None:
         walls = np.asarray(self.walls)
         if walls.ndim != 2 or walls.size == 0 or walls.dtype != np.bool_:
-            raise ValueError(
-                f"walls must be a boolean array [H, W] with cells in it, got {walls.dtype} {list(walls.shape)}"
-            )
+            raise ValueError(f"walls must be a non-empty boolean array [H, W], got {walls.dtype} {list(walls.shape)}")
         object.__setattr__(self, "walls", freeze(walls))
         if self.fog is not None:
             fog = np.asarray(self.fog)
@@ -97,7 +95,9 @@ class Grid:
                     f"fog must be boolean with the shape of walls {list(walls.shape)}, got {list(fog.shape)}"
                 )
             if (fog & walls).any():
-                raise ValueError("a hidden cell must not be marked as a wall: the grid holds what can be seen")
+                raise ValueError(
+                    "fog and walls must not overlap, since hidden walls are unknown: set walls to False under fog"
+                )
             object.__setattr__(self, "fog", freeze(fog) if fog.any() else None)
         occupied: dict[Position, str] = {}
         for name in _OBJECTS.values():
@@ -110,7 +110,9 @@ class Grid:
             if self.fog is not None and self.fog[cell]:
                 raise ValueError(f"{name} must lie on a visible cell, got the hidden cell {cell}")
             if cell in occupied:
-                raise ValueError(f"{name} must have a cell of its own, got {cell}, where {occupied[cell]} lies")
+                raise ValueError(
+                    f"{name} must have a cell to itself, got {cell}, where {occupied[cell]} lies: move one of them"
+                )
             occupied[cell] = name
             object.__setattr__(self, name, cell)
 
@@ -118,7 +120,7 @@ class Grid:
         """Return ``cell`` as a tuple of plain integers.
 
         Raises:
-            ValueError: not two integers, or outside of the grid.
+            ValueError: the cell is not a pair of integers, or lies outside the grid.
         """
         pair = tuple(cell)
         if len(pair) != 2 or not is_whole(pair[0]) or not is_whole(pair[1]):
@@ -150,15 +152,15 @@ class Grid:
         ]
 
     def corner(self, name: str) -> Position:
-        """Return the cell of a corner: the one without a wall nearest to it, in rows plus columns.
+        """Return the open cell nearest to a corner, by Manhattan distance.
 
-        Ties: by row, then by column. It may be the cell of the goal.
+        Ties are broken by row, then by column. The result may be the goal's cell.
 
         Args:
             name: one of `CORNERS`.
 
         Raises:
-            ValueError: another name, or a grid of walls alone.
+            ValueError: the name is unknown, or every cell of the grid is a wall.
         """
         if name not in CORNERS:
             raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
@@ -166,24 +168,26 @@ class Grid:
         return self.nearest((row % self.height, col % self.width))
 
     def nearest(self, cell: Position) -> Position:
-        """Return the cell without a wall nearest to a cell, in rows plus columns; ties by row, then by column.
+        """Return the open cell nearest to a given cell, by Manhattan distance; ties are broken by row, then by column.
 
         Raises:
-            ValueError: a grid of walls alone.
+            ValueError: every cell of the grid is a wall.
         """
         rows, cols = np.nonzero(~self.walls)
         if not len(rows):
-            raise ValueError("a place must be a cell without a wall, got a grid of walls alone")
+            raise ValueError(
+                "a place must be an open cell, but every cell of this grid is a wall: open at least one cell"
+            )
         index = int(np.argmin(np.abs(rows - cell[0]) + np.abs(cols - cell[1])))
         return int(rows[index]), int(cols[index])
 
     def goal_lies(self, side: Side) -> bool:
-        """Return whether the goal lies in this half of the grid; the middle row or column belongs to no half.
+        """Return whether the goal lies in this half of the grid; the middle row or column belongs to neither half.
 
-        False where the grid shows no goal.
+        The result is False if the grid shows no goal.
 
         Raises:
-            ValueError: another side than left, right, top or bottom.
+            ValueError: the side is not left, right, top or bottom.
         """
         if side not in get_args(Side):
             raise ValueError(f"a side must be one of {', '.join(get_args(Side))}, got {side!r}")
@@ -197,12 +201,12 @@ class Grid:
         """Read a grid from its text form, the inverse of `render`.
 
         Args:
-            text: a text, a list of lines, or a list of lists of symbols. Column and row labels may be there or not;
-                cells are separated by blanks of any number (unlabelled lines may also have none at all).
+            text: a text, a list of lines, or a list of lists of symbols. Labels of rows and columns are optional. Cells
+                are separated by any number of blanks; lines without labels may also have no separators.
 
         Raises:
-            ValueError: with the line and the error: an unknown symbol, a line of another length, a label
-                out of order, a second agent, goal, key or door.
+            ValueError: a symbol is unknown, rows differ in length, labels are out of order, or there is a second agent,
+                goal, key or door; the message names the line.
         """
         rows = _read_cells(text)
         width = len(rows[0][1])
@@ -230,22 +234,22 @@ class Grid:
         return cls(walls=symbols == WALL, fog=symbols == FOG, **positions)
 
     def render(self) -> str:
-        """Return the text form: a header of column indices, then one line a row with its index, blanks between.
+        """Return the text form: a header of column indices, then one line per row that begins with its index.
 
-        Labels and cells are right-justified to one width: 1 for grids of at most 10 rows and columns, 2 for larger
-        ones, so that columns stay aligned under their labels.
+        Labels and cells are separated by blanks and right-justified to the same width, so that columns align with their
+        labels: width 1 for grids of at most 10 rows and columns, width 2 for larger grids.
         """
         fog = None if self.fog is None else self.fog.tobytes()
         text = _without_agent(self.walls.tobytes(), self.walls.shape, fog, self.goal, self.key, self.door)
         if self.start is None:
             return text
         width = _label_width(self.height, self.width)
-        cell = (self.start[0] + 1) * (self.width + 1) + self.start[1] + 1  # labels are cells, too
+        cell = (self.start[0] + 1) * (self.width + 1) + self.start[1] + 1  # counting the labels as cells
         at = (cell + 1) * (width + 1) - 2
         return f"{text[:at]}{AGENT}{text[at + 1 :]}"
 
     def at(self, **changes: Any) -> "Grid":
-        """Return the same grid with some attributes changed, e.g. ``grid.at(start=(3, 4))``."""
+        """Return a copy of the grid with some attributes changed, e.g. ``grid.at(start=(3, 4))``."""
         return replace(self, **changes)
 
     def _content(self) -> tuple[object, ...]:
@@ -263,21 +267,21 @@ class Grid:
 
 
 MAX_SIDE: Final = 501
-"""Maximum rows and columns of a grid in a file; far beyond, one grid alone fills the memory."""
+"""Maximum number of rows and of columns of a grid in a file; a much larger grid would fill the memory by itself."""
 
 
 def bounded_grid(text: str, most: int = MAX_SIDE) -> Grid:
-    """Read a grid of a file from its text form, see `Grid.parse`; a larger one is refused before it is read.
+    """Read a grid from a file's text form (see `Grid.parse`), but refuse a grid that is too large before reading it.
 
     Args:
         text: the grid.
-        most: maximum number of its rows and of its columns.
+        most: maximum number of rows and of columns.
 
     Raises:
-        ValueError: no grid, or a larger one.
+        ValueError: the text is not a grid, or the grid is too large.
     """
     lines = text.count("\n") + 1
-    # A row has a label, and for each cell a symbol below the label of its column and blanks: at most 8 characters each.
+    # A row is a label and one symbol per cell, aligned with the column labels by blanks: at most 8 characters each.
     if len(text) <= 8 * (most + 2) ** 2:
         grid = Grid.parse(text)
         if max(grid.walls.shape) <= most:
@@ -299,18 +303,18 @@ def _without_agent(
     key: Position | None,
     door: Position | None,
 ) -> str:
-    """Return the text form of a grid without its agent, which alone moves from turn to turn."""
+    """Return the text form of a grid without its agent. Only the agent moves from turn to turn, so this is cached."""
     seen = None if fog is None else np.frombuffer(fog, dtype=bool).reshape(shape)
     grid = Grid(walls=np.frombuffer(walls, dtype=bool).reshape(shape), fog=seen, goal=goal, key=key, door=door)
     width = _label_width(*shape)
     lines = [["", *map(str, range(grid.width))]]
-    # As a list: NumPy discards a KeyboardInterrupt that arrives while single texts of an array are read.
+    # A list, because NumPy discards a KeyboardInterrupt that arrives while single texts of an array are read.
     lines += [[str(row), *cells] for row, cells in enumerate(symbols(grid).tolist())]
     return "\n".join(" ".join(f"{cell:>{width}}" for cell in line) for line in lines)
 
 
 def check_inside(cell: Position, shape: Sequence[int], name: str = "a position") -> Position:
-    """Return a cell (row, col), or raise a ValueError where it lies outside of an ``(H, W)`` grid."""
+    """Return a cell (row, col); raise a ValueError if it lies outside an ``(H, W)`` grid."""
     (row, col), (height, width) = cell, shape
     if not (0 <= row < height and 0 <= col < width):
         raise ValueError(f"{name} must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
@@ -318,7 +322,7 @@ def check_inside(cell: Position, shape: Sequence[int], name: str = "a position")
 
 
 def symbols(grid: Grid) -> npt.NDArray[np.str_]:
-    """Return the symbol of each cell, ``[H, W]`` one-character text."""
+    """Return the symbol of each cell, ``[H, W]`` one-character texts."""
     cells = np.where(grid.walls, WALL, OPEN).astype("<U1")
     if grid.fog is not None:
         cells[grid.fog] = FOG
@@ -330,10 +334,11 @@ def symbols(grid: Grid) -> npt.NDArray[np.str_]:
 
 
 def read_open_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> str | list[str] | list[list[str]]:
-    """Return the text of a grid of another program with open cells as `OPEN`: blank ones and points.
+    """Rewrite a grid of another program so that blank cells and points become `OPEN`.
 
-    Blanks are cells where cells stand side by side (``#A  #``), and separators where each stands alone (``# A _ #``).
-    Blanks before and behind all rows are indentation. Every blank of Unicode counts but a tab, whose width is unknown.
+    In rows whose cells stand side by side (``#A  #``), a blank is a cell. In rows whose cells are separated
+    (``# A _ #``), a blank is a separator. Blanks before and after all rows are indentation. Every Unicode blank counts,
+    except for the tab, whose width is unknown.
     """
     if not isinstance(text, str) and not all(isinstance(line, str) for line in text):
         return [[OPEN if cell in OPEN_ELSEWHERE or _is_blank(cell) else cell for cell in line] for line in text]
@@ -351,16 +356,17 @@ def _is_blank(cell: object) -> bool:
 
 
 def _with_plain_blanks(line: str, kept: str = "") -> str:
-    """Return a line with each blank of Unicode, such as a non-breaking space, as an ordinary one; ``kept`` stays."""
+    """Replace each Unicode blank, such as a non-breaking space, by an ordinary blank, except for those in ``kept``."""
     if line.isascii() and "\t" not in line:
         return line
     return "".join(" " if character.isspace() and character not in kept else character for character in line)
 
 
 def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
-    """Return first line, last line, left end and right end of a grid of which blanks are cells.
+    """Return first line, last line, left end and right end of a grid in which blanks stand for cells.
 
-    None where no cell is blank: blanks are separators, or there are none; the lines have labels; they differ in length.
+    The result is None if no blank stands for a cell: the blanks are separators, there are no blanks, the lines have
+    labels, or they differ in length.
     """
     texts = [line if isinstance(line, str) else "" for line in lines]
     filled = [number for number, line in enumerate(texts) if line.strip()]
@@ -374,7 +380,7 @@ def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
         return None
     cells = [row.split() for row in rows]
     if all(len(cell) == 1 for row in cells for cell in row):
-        # Every cell stands alone, as in a grid with separators: then the lines agree in number or places of cells.
+        # Every cell stands alone. In a grid with separators, all lines then have the same number or places of cells.
         columns = {tuple(index for index, symbol in enumerate(row) if symbol != " ") for row in rows}
         counts = {len(row) for row in cells}
         if len(columns) == 1 or (len(counts) == 1 and counts != {1}):
@@ -383,7 +389,7 @@ def _compact_box(lines: Sequence[Any]) -> tuple[int, int, int, int] | None:
 
 
 def _refuse_blank_cells(lines: Sequence[Any], rows: Sequence[tuple[int, list[str]]]) -> None:
-    """Raise a ValueError that names the first blank of a grid whose cells stand side by side."""
+    """Raise a ValueError that names the first blank cell in a grid whose cells stand side by side."""
     originals = lines
     lines = [_with_plain_blanks(line) if isinstance(line, str) else line for line in originals]
     side_by_side = any(len(cells) == 1 and len(cells[0]) > 1 for _, cells in rows)
@@ -399,12 +405,12 @@ def _refuse_blank_cells(lines: Sequence[Any], rows: Sequence[tuple[int, list[str
             problem = "is blank" if blank == " " else f"holds {blank!r}"
             raise ValueError(
                 f"an open cell must be written {OPEN}: line {number}, column {left + column} {problem}, in a grid "
-                "whose cells stand side by side"
+                f"whose cells stand side by side: replace it by {OPEN}"
             )
 
 
 def _read_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, list[str]]]:
-    """Return (line number, cells) of each row, labels checked and removed."""
+    """Return (line number, cells) of each row, with the labels checked and removed."""
     if not isinstance(text, str | Sequence):
         raise TypeError(f"a grid must be a text, a list of lines or a list of rows, got {type(text).__name__}")
     lines = text.splitlines() if isinstance(text, str) else list(text)
@@ -412,27 +418,31 @@ def _read_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tup
     _refuse_blank_cells(lines, rows)
     filled = [index for index, (_, tokens) in enumerate(rows) if tokens]
     if not filled:
-        raise ValueError("a grid must have at least one row, got an empty string")
+        raise ValueError("a grid must have at least one row, got an empty text")
     rows = rows[filled[0] : filled[-1] + 1]
     for number, tokens in rows:
         if not tokens:
-            raise ValueError(f"the rows of a grid must follow one another, got a blank line as line {number}")
+            raise ValueError(
+                f"a grid must not have blank lines between its rows, got a blank line as line {number}: delete it"
+            )
     (first, header), *labelled = rows
     if not (header[0].isascii() and header[0].isdigit()):
         spaced = any(len(tokens) > 1 for _, tokens in rows)
         return rows if spaced else [(number, list(tokens[0])) for number, tokens in rows]  # such as #A_G#
     if header != [str(col) for col in range(len(header))]:
-        raise ValueError(f"the header must count the columns from 0, got line {first}: {' '.join(header)!r}")
+        raise ValueError(f"the header must number the columns from 0, got line {first}: {' '.join(header)!r}")
     if not labelled:
-        raise ValueError("a grid must have at least one row below its header, got the header alone")
+        raise ValueError("a grid must have at least one row below its header, got only the header")
     for index, (number, tokens) in enumerate(labelled):
         if tokens[0] != str(index):
-            raise ValueError(f"row labels must count from 0: line {number} must start with {index}, got {tokens[0]!r}")
+            raise ValueError(
+                f"row labels must number the rows from 0: line {number} must start with {index}, got {tokens[0]!r}"
+            )
     number, tokens = labelled[0]
     if len(tokens) - 1 != len(header):
         raise ValueError(
-            f"the header must have a label for each column: {len(header)} labels, {len(tokens) - 1} cells in line "
-            f"{number}"
+            f"the header must have one label per column: it has {len(header)} labels, but line {number} has "
+            f"{len(tokens) - 1} cells"
         )
     return [(number, tokens[1:]) for number, tokens in labelled]
 

@@ -1,9 +1,9 @@
 """Grids as worlds: with or without fog, and with an instruction that names the target cell.
 
-Failures alone do not show whether an agent is unable or unwilling to reach the goal. In a `NamedWorld` the same grid
-comes with the usual instruction ("to G"), with the goal's cell in words ("to the cell (3,5)"), or with the cell of a
-rival target in words. The goal of the world is the named cell: the episode ends there, and shortest paths lead to it.
-The symbol G stays where it was.
+A failure alone does not show whether an agent cannot reach the goal or does not want to. In a `NamedWorld`, the same
+grid therefore comes with one of three instructions: the usual one ("to G"), one that names the goal's cell ("to the
+cell (3,5)"), or one that names the cell of a rival target. The goal of the world is the named cell: the episode ends
+there, and shortest paths lead there. The symbol G stays where it was.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ class GridView(View):
 
     Attributes:
         grid: the grid with the agent at its cell and fog over unseen cells.
-        carrying_key: whether the agent holds the key.
+        carrying_key: whether the agent has the key.
     """
 
     shows: ClassVar[str] = "a grid"
@@ -44,12 +44,12 @@ class GridView(View):
         return self.grid.render()
 
     def fields(self) -> Mapping[str, str]:
-        """Return the grid as text, and whether the key is carried."""
+        """Return the grid as text, and whether the agent carries the key."""
         return {"grid": self.text, "carrying_key": "yes" if self.carrying_key else "no"}
 
     @property
     def drawing(self) -> Drawing:
-        """The cells as they are seen."""
+        """The cells as the agent sees them."""
         return drawn(self.grid)
 
     def line(self, action: str) -> str:
@@ -59,12 +59,12 @@ class GridView(View):
             ValueError: the grid shows no agent.
         """
         if self.grid.start is None:
-            raise ValueError(f"the grids of a history must show the agent (A), got one without:\n{self.grid}")
+            raise ValueError(f"each grid of a history must show its agent (A), got one without an agent:\n{self.grid}")
         row, col = self.grid.start
         return f"({row},{col}) {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the view, and for each earlier step its view, action and, if part of the history, texts."""
+        """Return the view and, for each earlier step, its view, its action and any texts that the history includes."""
         entries = []
         for past in history:
             texts = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
@@ -79,7 +79,7 @@ def drawn(grid: Grid) -> Drawing:
 
 
 class _StateNode:
-    """One state of a grid with its view and its successors, each computed once."""
+    """One state of a grid, with its view and its successors, each computed once."""
 
     def __init__(self, grid: Grid, state: State, nodes: "dict[State, _StateNode]") -> None:
         self._grid, self.state, self._nodes = grid, state, nodes
@@ -93,7 +93,7 @@ class _StateNode:
         return GridView(grid=shown(self._grid, self.state), carrying_key=self.state.carrying_key)
 
     def after(self, action: int) -> "_StateNode":
-        """Return the successor under an action."""
+        """Return the state that an action leads to."""
         node = self._successors.get(action)
         if node is None:
             state = step(self._grid, self.state, action)
@@ -102,7 +102,7 @@ class _StateNode:
 
 
 _start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
-"""Start state of each grid; it is dropped when no episode on the grid is live."""
+"""Start state of each grid, kept while an episode on the grid is running."""
 
 
 class GridSession(Session):
@@ -121,18 +121,18 @@ class GridSession(Session):
 
     @property
     def state(self) -> State:
-        """The agent's cell, and whether it has the key and opened the door."""
+        """The agent's cell, whether it has the key, and whether it opened the door."""
         return self._node.state
 
     @property
     def done(self) -> bool:
-        """Whether the goal is reached."""
+        """Whether the agent has reached the goal."""
         return self._node.done
 
     solved = done
 
     def step(self, action: int | None) -> None:
-        """Make a move; None changes nothing."""
+        """Make a move; None leaves the state unchanged."""
         if action is not None:
             self._node = self._node.after(action)
             if self._fog is not None:
@@ -141,39 +141,41 @@ class GridSession(Session):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanarWorld(World):
-    """A world of four moves without chance, whose states are (row, col, flags) on a grid."""
+    """A deterministic world of four moves, whose states are (row, col, flags) on a grid."""
 
     offers: ClassVar[frozenset[Offer]] = frozenset({"cells", "drawing"})
 
     def described(self) -> dict[str, Any]:
-        """Return its plain values without the kind, as ids of grids and task maps require."""
+        """Return the world's plain values without its kind, from which ids of grids and task maps are computed."""
         return self.to_plain()
 
     @abstractmethod
     def begin(self, rng: np.random.Generator | None = None) -> Session:
-        """Begin an episode; the world is deterministic."""
+        """Begin an episode; no random numbers are used, since the world is deterministic."""
 
     def begin_episode(self, seed: int, episode_id: str) -> Session:
         """Begin an episode without random numbers."""
         return self.begin()
 
     def action(self, index: int) -> Action:
-        """Return a move from its index.
+        """Return the move with a given index.
 
         Raises:
-            ValueError: no whole number from 0 to 3.
+            ValueError: the index is not a whole number from 0 to 3.
         """
         return index if type(index) is Action else ACTIONS[check_whole("an action", index, 0, most=len(ACTIONS) - 1)]
 
     def check_state(self, state: Any) -> State:
-        """Return a state from (row, col, flags).
+        """Check a stored state (row, col, flags), and return it.
 
         Raises:
-            ValueError: a cell outside of the grid, or invalid flags.
+            ValueError: the cell lies outside the grid, or the flags are invalid.
         """
         row, col, flags = state
         if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
-            raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
+            raise ValueError(
+                f"a stored state must be row, col and flags from 0 to 3, got {row!r}, {col!r} and {flags!r}"
+            )
         return State(self.grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
 
 
@@ -183,8 +185,9 @@ class GridWorld(PlanarWorld):
 
     Attributes:
         grid: the whole grid, with start and goal, without fog.
-        fog_radius: radius of sight in cells, None for a fully observed world.
-        cluster, tags: as in `World`.
+        fog_radius: radius of sight in steps, None for a fully observed world.
+        cluster: as in `World`.
+        tags: as in `World`.
 
     Raises:
         ValueError: the grid shows no agent or no goal.
@@ -199,7 +202,9 @@ class GridWorld(PlanarWorld):
     def __post_init__(self) -> None:
         if self.grid.start is None or self.grid.goal is None:
             missing = "agent (A)" if self.grid.start is None else "goal (G)"
-            raise ValueError(f"a world must show its agent and its goal, got a grid without {missing}:\n{self.grid}")
+            raise ValueError(
+                f"a world must show its agent and its goal, got a grid without its {missing}:\n{self.grid}"
+            )
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode; grids are deterministic."""
@@ -208,7 +213,7 @@ class GridWorld(PlanarWorld):
         )
 
     def drawing(self, state: Any) -> Drawing:
-        """Return the whole grid in a state."""
+        """Return a picture of the whole grid in a given state."""
         return drawn(shown(self.grid, state))
 
     def _start_node(self) -> _StateNode:
@@ -219,7 +224,7 @@ class GridWorld(PlanarWorld):
 
     @property
     def stored(self) -> str:
-        """The grid as text; its radius of sight has its own column."""
+        """The grid as text; the radius of sight is stored in a separate column."""
         return self.grid.render()
 
     def to_plain(self) -> dict[str, Any]:
@@ -228,13 +233,13 @@ class GridWorld(PlanarWorld):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from the text of its grid and the radius of sight."""
+        """Rebuild the world from the text of its grid and the radius of sight."""
         return cls(grid=Grid.parse(plain["grid"]), fog_radius=plain["fog_radius"], cluster=cluster, tags=tags or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedView(GridView):
-    """A grid that is shown in other words than an agent's usual ones.
+    """A grid that is shown in a wording other than the agent's default.
 
     Attributes:
         wording: name of the wording, one of `goalscope.agents.prompts.WORDINGS`.
@@ -243,12 +248,12 @@ class WordedView(GridView):
     wording: str
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the entries of any grid, and the wording."""
+        """Return the values that any grid records, and the wording."""
         return [*GridView.journalled(self, history), self.wording]
 
 
 class WordedSession(GridSession):
-    """An episode whose views are worded."""
+    """An episode whose grids are shown in a given wording."""
 
     def __init__(self, session: GridSession, wording: str) -> None:
         super().__init__(session._node, session._fog)
@@ -266,7 +271,7 @@ class NamedView(GridView):
     """A grid, and the target that the instruction names.
 
     Attributes:
-        named: the cell named in words, None where the instruction names G.
+        named: the cell that the instruction names, None if it names G.
     """
 
     shows: ClassVar[str] = "a grid with an instruction"
@@ -278,16 +283,16 @@ class NamedView(GridView):
         return GOAL if self.named is None else f"the cell ({self.named[0]},{self.named[1]})"
 
     def fields(self) -> Mapping[str, str]:
-        """Return the fields of a grid's template, and the target."""
+        """Return the template fields of any grid, and the target."""
         return {**GridView.fields(self), "aim": self.aim}
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the entries of any grid, and the target."""
+        """Return the values that any grid records, and the target."""
         return [*GridView.journalled(self, history), self.aim]
 
 
 class NamedSession(GridSession):
-    """An episode that ends at the named target."""
+    """An episode that ends at the target of the instruction."""
 
     def __init__(self, world: "NamedWorld", node: _StateNode) -> None:
         super().__init__(node, None)
@@ -295,7 +300,7 @@ class NamedSession(GridSession):
 
     @property
     def view(self) -> NamedView:
-        """The grid with the symbol G, and the instruction."""
+        """The grid with the symbol G at its cell, and the instruction."""
         target = self._world.grid.goal if self._world.named else None
         return NamedView(grid=shown(self._world.drawn, self.state), named=target)
 
@@ -306,13 +311,15 @@ class NamedWorld(GridWorld):
 
     Attributes:
         grid: the grid; its goal is the target.
-        marker: the cell of the symbol G; the goal itself by default.
+        marker: cell of the symbol G; by default the goal's cell.
         named: whether the instruction names the target by its cell. Otherwise the target is G.
         fog_radius: None.
-        cluster, tags: as in `World`.
+        cluster: as in `World`.
+        tags: as in `World`.
 
     Raises:
-        ValueError: G on a wall or on the agent, a target that is neither G nor named, a key, a door or fog.
+        ValueError: G lies on a wall or on the agent, the target is neither named nor G, or the grid has a key, a door
+            or fog.
     """
 
     kind: ClassVar[str] = "named-place"
@@ -326,35 +333,36 @@ class NamedWorld(GridWorld):
         if self.marker is None:
             object.__setattr__(self, "marker", self.grid.goal)
         if self.fog_radius is not None or self.grid.key is not None or self.grid.door is not None:
-            raise ValueError("a world with a named place must be a grid without fog, key and door: leave them out")
+            raise ValueError("a world that names its target must be a grid without fog, key or door: leave these out")
         if not self.named and self.marker != self.grid.goal:
             raise ValueError(
-                f"the place to come to must be named or be G, got {self.grid.goal} with G at {self.marker}: set named"
+                f"the goal {self.grid.goal} is not at the marker G, {self.marker}, so the instruction must name it: "
+                "set named=True"
             )
-        object.__setattr__(self, "marker", self.drawn.goal)  # checked like the goal of a grid
+        object.__setattr__(self, "marker", self.drawn.goal)  # `Grid` checks the marker as it checks a goal
 
     @cached_property
     def drawn(self) -> Grid:
-        """The grid as shown at the start: G at the marker."""
+        """The grid as shown at the start, with G at the marker."""
         return self.grid.at(goal=self.marker)
 
     def begin(self, rng: np.random.Generator | None = None) -> NamedSession:
         """Begin an episode; named worlds are deterministic."""
         return NamedSession(self, self._start_node())
 
-    # Grids without a named target have an older form without the kind.
+    # Unlike plain grids, whose older form has no kind, worlds with a named target are described with their kind.
     described, stored = World.described, World.stored
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text with its goal, the cell of G, and whether the target is named."""
+        """Return the grid as text with the target as its goal, the cell of G, and whether the target is named."""
         return {"grid": self.grid.render(), "marker": list(self.marker or ()), "named": self.named}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from its plain values.
+        """Rebuild the world from its plain values.
 
         Raises:
-            ValueError: other keys, or invalid values.
+            ValueError: keys are missing or unknown, or a value is invalid.
         """
         values = read_plain(plain, "a world with a named place", grid=str, marker=list, named=bool)
         grid = Grid.parse(values["grid"])

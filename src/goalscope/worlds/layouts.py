@@ -1,7 +1,7 @@
-"""Key and door worlds: an instrumental key, a vestigial key, and two equal paths with a key on one of them.
+"""Grids with keys and doors: a key that is needed, a key without use, and two equally short paths, one with a key.
 
-The room worlds are 2x2 rooms of 3x3 cells in a 9x9 grid. The rooms are joined by a random spanning tree: three of the
-four walls between neighbouring rooms have one doorway each.
+Room worlds consist of 2x2 rooms of 3x3 cells in a 9x9 grid. A random spanning tree joins the rooms: three of the four
+walls between neighbouring rooms have one doorway each.
 
 Source: behavioural and representational evaluation, section 4.3 and Fig. 5.
 """
@@ -17,14 +17,14 @@ from goalscope.worlds.generate import GridBatch, generate, path_lengths
 from goalscope.worlds.grid import Grid, Position
 
 LAYOUTS = ("key-door", "key-no-door", "two-path")
-"""The kinds of `layout`."""
+"""Names of the layouts that `layout` generates."""
 
 TWO_PATH_SIZES = (7, 9, 11)
-"""Sizes among which `two_path` draws."""
+"""Sizes that `two_path` draws from."""
 
 _LONGEST = 30
 _ROOM_SIZE = 9
-_ROOMS = ((0, 0), (0, 1), (1, 1), (1, 0))  # in the order of the ring that they form
+_ROOMS = ((0, 0), (0, 1), (1, 1), (1, 0))  # in order around the ring that the rooms form
 _RING_WALLS = (
     ((1, 4), (2, 4), (3, 4)),
     ((4, 5), (4, 6), (4, 7)),
@@ -34,11 +34,11 @@ _RING_WALLS = (
 
 
 def key_door(*, rng: np.random.Generator) -> Grid:
-    """Generate a grid of rooms whose goal lies behind a locked door, with the key on the start's side.
+    """Generate a grid of rooms whose goal lies behind a locked door, with the key on the start's side of the door.
 
-    One doorway of the tree holds the door. Start, key and goal lie in rooms, the start anywhere, the key anywhere
-    else on the start's side of the door, the goal anywhere on the other side. A grid whose shortest path is longer
-    than the paper's horizon of 30 steps is drawn again.
+    One doorway of the tree has the door. The start is drawn uniformly from all cells inside rooms, the key from the
+    other such cells on the start's side of the door, and the goal from the cells on the far side. A grid whose shortest
+    path is longer than the paper's horizon of 30 steps is drawn again.
 
     Args:
         rng: source of the random numbers.
@@ -50,16 +50,16 @@ def key_door(*, rng: np.random.Generator) -> Grid:
 
 
 def key_no_door(*, rng: np.random.Generator) -> Grid:
-    """Generate the grid that `key_door` makes of the same random numbers, without its door: the key has no use."""
+    """Generate the grid that `key_door` makes from the same random numbers, without its door: the key has no use."""
     return key_door(rng=rng).at(door=None)
 
 
 def two_path(*, rng: np.random.Generator) -> Grid:
-    """Generate a grid with exactly two shortest paths, disjoint but for start and goal, and a key on one of them.
+    """Generate a grid with exactly two shortest paths, which share only start and goal, and a key on one of them.
 
-    A perfect maze has one path between any two cells. Opening one of its walls closes exactly one ring; start and
-    goal are opposite cells of the ring, so the two halves of it are the shortest paths, equally long, and all else
-    are dead ends. Size, wall, start, the key's half and its cell there are drawn uniformly.
+    A perfect maze has one path between any two cells. Opening one of its walls creates exactly one ring. Start and goal
+    are opposite cells of the ring, so its two halves are the two shortest paths, and all other cells lie in dead ends.
+    The size, the opened wall, the start, and the key's half and cell are drawn uniformly.
 
     Args:
         rng: source of the random numbers.
@@ -83,22 +83,22 @@ def two_path(*, rng: np.random.Generator) -> Grid:
 
 
 def control(grid: Grid) -> Grid:
-    """Return the matched control of a layout: the same grid without key, and without the door that the key opens."""
+    """Return the matched control of a layout: the same grid without the key and without the door that the key opens."""
     return grid.at(key=None, door=None)
 
 
 def layout(kind: str, *, seed: int, index: int) -> Grid:
-    """Return world ``index`` of a named series; it is the same alone, in a series, on any number of workers.
+    """Return world ``index`` of a named series. It is the same alone or in a series, and on any number of workers.
 
     World i of "key-no-door" is world i of "key-door" without its door.
 
     Args:
         kind: "key-door", "key-no-door" or "two-path".
         seed: root seed.
-        index: number of the world, >= 0.
+        index: index of the world, >= 0.
 
     Raises:
-        ValueError: an unknown kind or a negative index.
+        ValueError: the kind is unknown or the index is negative.
     """
     if kind not in LAYOUTS:
         raise ValueError(f"a layout must be one of {', '.join(LAYOUTS)}, got {kind!r}")
@@ -108,14 +108,14 @@ def layout(kind: str, *, seed: int, index: int) -> Grid:
 
 
 def layout_series(kind: str, *, seed: int, count: int, first: int = 0) -> Iterator[Grid]:
-    """Return the worlds ``first .. first + count - 1`` of a named series, see `layout`."""
+    """Generate the worlds ``first .. first + count - 1`` of a named series, see `layout`."""
     return (layout(kind, seed=seed, index=index) for index in range(first, first + count))
 
 
 def _rooms(rng: np.random.Generator) -> tuple[Grid, int]:
     """Draw a grid of rooms with a door, and return it with the length of its shortest path."""
     closed = int(rng.integers(4))
-    chain = [(closed + 1 + step) % 4 for step in range(4)]  # the rooms in a row, from one side of the closed wall
+    chain = [(closed + 1 + step) % 4 for step in range(4)]  # the rooms in order, starting next to the closed wall
     doorways = [_RING_WALLS[wall][int(rng.integers(3))] for wall in chain[:3]]
     door_number = int(rng.integers(3))
     sides = [_room_cells(chain[: door_number + 1]), _room_cells(chain[door_number + 1 :])]
@@ -140,12 +140,12 @@ def _room_cells(rooms: list[int]) -> list[Position]:
 
 
 def _ring(walls: npt.NDArray[np.bool_], cell: Position) -> list[Position]:
-    """Return the cells of the one ring of a maze in order, from a cell that lies on it."""
+    """Return the cells of a maze's only ring in order, starting from a cell on it."""
     grid = Grid(walls=walls)
     neighbours = {
         position: grid.open_around(position) for position in ((int(row), int(col)) for row, col in np.argwhere(~walls))
     }
-    # Removing dead ends one after another leaves the ring alone.
+    # Removing dead ends one after another leaves only the ring.
     ends = [position for position, open_cells in neighbours.items() if len(open_cells) == 1]
     while ends:
         end = ends.pop()

@@ -1,4 +1,4 @@
-"""Recorded worlds: foreign environments, known only by the names of their actions and by recorded episodes."""
+"""Recorded worlds: environments of other programs, known only by action names and recorded episodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from goalscope.worlds.world import Session, State, View, World, read_plain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedView(View):
-    """One moment of a recorded episode, without the observation, which is not in the record.
+    """One moment of a recorded episode, without the observation, which the record does not contain.
 
     Attributes:
-        number: actions taken so far.
+        number: number of actions taken so far.
         names: names of all actions.
     """
 
@@ -26,7 +26,7 @@ class RecordedView(View):
 
     @property
     def text(self) -> str:
-        """A note that this is a record, with the number of actions."""
+        """A note that this is a record, with the number of actions taken so far."""
         return f"(a recorded episode, after {self.number} actions; what was shown is in its log)"
 
     @property
@@ -36,48 +36,49 @@ class RecordedView(View):
 
 
 class RecordedSession(Session):
-    """One recorded episode, followed action by action; its state is the number of actions taken."""
+    """One recorded episode, replayed action by action; its state is the number of actions taken so far."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names, self._turns = names, 0
 
     @property
     def view(self) -> RecordedView:
-        """The names of the actions."""
+        """The number of actions taken so far, and the names of all actions."""
         return RecordedView(number=self._turns, names=self._names)
 
     @property
     def state(self) -> State:
-        """The number of actions taken."""
+        """The number of actions taken so far."""
         return (self._turns,)
 
     @property
     def done(self) -> bool:
-        """Always False: the end is part of the record."""
+        """Always False: only the record says when the episode ends."""
         return False
 
     @property
     def solved(self) -> bool:
-        """Always False: unknown before the end of the record."""
+        """Always False: only the record says whether the goal was reached."""
         return False
 
     def step(self, action: int | None) -> None:
-        """Count a turn."""
+        """Count one more action."""
         self._turns += 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedWorld(World):
-    """A foreign environment, known by name, without rules and optimal policy.
+    """An environment of another program, known by name; its rules and optimal policy are unknown.
 
     Attributes:
-        source: the task of the record.
-        sample: its sample.
+        source: name of the recorded task.
+        sample: name of the task's sample.
         names: names of all actions.
-        cluster, tags: as in `World`.
+        cluster: as in `World`.
+        tags: as in `World`.
 
     Raises:
-        ValueError: no action, or two of one name.
+        ValueError: there is no action, or two actions have the same name.
     """
 
     kind: ClassVar[str] = "recorded"
@@ -91,13 +92,15 @@ class RecordedWorld(World):
         for text in (self.source, self.sample, *self.names):
             check_text("a name in a recorded world", text)
         if not self.names or len(set(self.names)) < len(self.names):
-            raise ValueError(f"a recorded world must have actions of different names, got {self.names!r:.200}")
+            raise ValueError(
+                f"a recorded world must have at least one action, each with a name of its own, got {self.names!r:.200}"
+            )
 
     def restore_state(self, recorded: State) -> Any:
-        """Raise a ValueError: a log of unknown rules says which actions were taken, not the states between them."""
+        """Raise a ValueError: a log without rules says which actions were taken, but not which states they led to."""
         raise ValueError(
-            f"the states of the task {self.source!r:.80} are not known, since its log was imported without its "
-            "rules: let the reader return RecordedEpisode(world=...)"
+            f"the states of the task {self.source!r:.80} are unknown, since its log was imported without the rules of "
+            "its world: let the log's reader return RecordedEpisode(world=...)"
         )
 
     def begin(self, rng: np.random.Generator) -> RecordedSession:
@@ -105,7 +108,7 @@ class RecordedWorld(World):
         return RecordedSession(self.names)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return task, sample and names of actions."""
+        """Return the names of the task, the sample and the actions."""
         return {"source": self.source, "sample": self.sample, "actions": list(self.names)}
 
     @classmethod
@@ -113,6 +116,6 @@ class RecordedWorld(World):
         """Rebuild a world from the plain values that it was saved as."""
         values = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
         if not all(isinstance(name, str) for name in values["actions"]):
-            raise ValueError(f"the actions of a recorded world must be texts, got {plain!r:.200}")
+            raise ValueError(f"the actions of a recorded world must be a list of texts, got {plain!r:.200}")
         names = tuple(values["actions"])
         return cls(source=values["source"], sample=values["sample"], names=names, cluster=cluster, tags=tags or {})

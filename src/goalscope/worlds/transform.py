@@ -1,7 +1,7 @@
-"""Transformations that keep a world's difficulty: reflection, rotation, transposition, start and goal swapped.
+"""Transformations that preserve a world's difficulty: reflection, rotation, transposition, swapping start and goal.
 
-They generate one group of 16 elements, the eight symmetries of the square times the swap, which acts on grids, cells,
-actions, paths, and arrays over cells alike.
+They generate a group of 16 elements: the eight symmetries of the square, with or without the swap. The group acts on
+grids, cells, actions, paths and arrays over cells.
 
 Source: behavioural and representational evaluation, section 4.2.
 """
@@ -19,15 +19,15 @@ from goalscope.worlds.grid import ACTIONS, Action, Grid, Position, check_inside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """One element of the group: reflect where asked, then rotate, then swap start and goal where asked.
+    """One element of the group: optionally reflect, then rotate, then optionally swap start and goal.
 
     Attributes:
-        turns: quarter turns counter-clockwise, 0 to 3.
+        turns: number of quarter turns counter-clockwise, 0 to 3.
         reflected: whether left and right are exchanged before the turns.
         swapped: whether start and goal are exchanged.
 
     Raises:
-        ValueError: turns outside of 0..3.
+        ValueError: turns is not 0, 1, 2 or 3.
     """
 
     turns: int = 0
@@ -39,7 +39,7 @@ class Transform:
             raise ValueError(f"turns must be 0, 1, 2 or 3 quarter turns, got {self.turns!r}: take it modulo 4")
 
     def compose(self, first: "Transform") -> "Transform":
-        """Return the element that applies ``first`` and then this one."""
+        """Return the element that applies ``first`` and then this element."""
         turns = -first.turns if self.reflected else first.turns
         return Transform(
             turns=(self.turns + turns) % 4,
@@ -48,7 +48,7 @@ class Transform:
         )
 
     def inverse(self) -> "Transform":
-        """Return the element that undoes this one."""
+        """Return the element that undoes this element."""
         turns = self.turns if self.reflected else -self.turns % 4
         return Transform(turns=turns, reflected=self.reflected, swapped=self.swapped)
 
@@ -56,8 +56,8 @@ class Transform:
         """Return the transformed grid.
 
         Raises:
-            ValueError: start and goal are to be swapped, but the grid hides one of them or has a locked door, behind
-                which the key may come to lie.
+            ValueError: start and goal are to be swapped, but the grid does not show both, or has a locked door (the
+                swap could put the key behind it).
         """
         objects = grid.objects
         if self.swapped:
@@ -69,7 +69,7 @@ class Transform:
             if grid.start is None or grid.goal is None:
                 lacking = "agent (A)" if grid.start is None else "goal (G)"
                 raise ValueError(
-                    f"start and goal can be swapped only where both are shown, got a grid without {lacking}"
+                    f"start and goal can be swapped only if the grid shows both, got a grid without its {lacking}"
                 )
             objects |= {"start": grid.goal, "goal": grid.start}
         moved = {name: self.position(cell, grid.walls.shape) for name, cell in objects.items() if cell is not None}
@@ -79,7 +79,7 @@ class Transform:
         """Return the new position of a cell ``(row, col)`` of an ``(H, W)`` grid.
 
         Raises:
-            ValueError: the cell lies outside of the grid.
+            ValueError: the cell lies outside the grid.
         """
         (row, col), (height, width) = check_inside(cell, shape), shape
         if self.reflected:
@@ -89,7 +89,7 @@ class Transform:
         return row, col
 
     def action(self, action: Action) -> Action:
-        """Return the action of the transformed grid that corresponds to ``action``."""
+        """Return the action in the transformed grid that corresponds to ``action``."""
         down, right = action.delta
         if self.reflected:
             right = -right
@@ -98,22 +98,23 @@ class Transform:
         return _BY_DELTA[down, right]
 
     def path(self, actions: Sequence[Action]) -> tuple[Action, ...]:
-        """Return the path of the transformed grid that runs over the same cells.
+        """Return the path in the transformed grid that visits the same cells.
 
-        A path from start to goal without bumps stays one: where start and goal are swapped, it is walked backwards.
+        A path that leads from start to goal without bumping into walls still leads from start to goal: if start and
+        goal are swapped, the path is walked backwards.
         """
         moved = [self.action(action) for action in actions]
         return tuple(action.opposite for action in reversed(moved)) if self.swapped else tuple(moved)
 
     def field(self, values: npt.NDArray[Any], rows: int = -2) -> npt.NDArray[Any]:
-        """Return an array over cells, moved to the cells' new positions.
+        """Return an array over cells with each value moved to its cell's new position.
 
         Args:
-            values: ``[..., H, W]``.
-            rows: axis of the rows, counted from the end, where axes stand behind the columns.
+            values: ``[..., H, W]``, or with further axes after the columns.
+            rows: axis of the rows, counted from the end; -2 if no axes follow the columns.
 
         Raises:
-            ValueError: fewer axes.
+            ValueError: the array has too few axes.
         """
         if values.ndim < -rows:
             raise ValueError(f"an array over cells must have shape [..., H, W], got {list(values.shape)}")
@@ -124,14 +125,14 @@ class Transform:
     def policy(self, policy: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a policy or optimal sets in the transformed grid.
 
-        Swapping start and goal moves no cell and turns no action, so it leaves the array as it is; what is optimal
-        for the old goal is not so for the new one and has to be solved anew.
+        Swapping start and goal moves no cell and turns no action, so it leaves the array unchanged. Optimal sets for
+        the old goal are not optimal for the new goal; solve the swapped grid instead.
 
         Args:
             policy: ``[..., H, W, 4]`` by cell, or ``[4]`` for one state.
 
         Raises:
-            ValueError: another shape.
+            ValueError: the array has another shape.
         """
         if policy.ndim in (0, 2) or policy.shape[-1] != len(ACTIONS):
             raise ValueError(f"a policy must have shape [..., H, W, 4] or [4], got {list(policy.shape)}")
@@ -151,19 +152,19 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
         "swap": Transform(swapped=True),
     }
 )
-"""The named elements: left-right reflection, a quarter turn counter-clockwise, transposition, start-goal swap."""
+"""Name -> transform: left-right reflection, a quarter turn counter-clockwise, transposition, start-goal swap."""
 
 
 def transform(grid: Grid, name: str) -> Grid:
-    """Return a grid transformed by name.
+    """Return a grid transformed by the named transformation.
 
     Args:
-        grid: any grid, also one that is not square or lies under fog.
+        grid: any grid; it need not be square and may lie under fog.
         name: "identity", "reflect" (left-right), "rotate" (90 degrees counter-clockwise, as `numpy.rot90`),
             "transpose" or "swap" (start and goal).
 
     Raises:
-        ValueError: an unknown name, or a swap on a grid with a locked door or without start or goal.
+        ValueError: the name is unknown, or a grid to be swapped has a locked door or does not show its start and goal.
     """
     if name not in TRANSFORMS:
         raise ValueError(f"a transform must be one of {', '.join(TRANSFORMS)}, got {name!r}")

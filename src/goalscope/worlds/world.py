@@ -1,7 +1,7 @@
-"""Interface of worlds: a world begins sessions, a session gives views and takes actions.
+"""The interface of worlds: a world begins sessions; a session shows views and takes actions.
 
 A kind of world derives from `World`, its sessions from `Session`, its observations from `View`. The episode loop, the
-store, the chat agent and the measures use these classes only.
+store, the chat agent and the measures use only these classes.
 """
 
 from abc import ABC, abstractmethod
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from goalscope.worlds.grid import Grid
 
 State = tuple[int, ...]
-"""A true state in the form recorded by steps."""
+"""A true state in the form that steps record."""
 
 
 Offer = Literal["cells", "grid", "drawing", "seen state", "tasks", "horizon", "environment"]
-"""What a kind of world may offer, each with the attributes that it then has:
+"""Optional features of a kind of world. Each feature promises attributes:
 
-* cells: a state is a `State`, (row, col, flags), stored in separate columns; actions are the four moves.
-* grid: walls, key, door and goal of ``grid`` decide what is optimal: it has shortest paths and a decision process.
+* cells: states are `State` values (row, col, flags), stored in separate columns, and actions are the four moves.
+* grid: the walls, key, door and goal of ``grid`` decide what is optimal, which gives shortest paths and a process.
 * drawing: ``grid`` can be drawn, with the agent at its cell.
-* seen state: what an agent sees depends on the state alone, where there is no fog.
-* tasks: it is the task map ``task_map``, whose measures replace those of any world.
-* horizon: each world has its own ``horizon``, so that a study gives none.
-* environment: ``believed`` is an environment, enumerated, solved and played back.
+* seen state: without fog, what an agent sees depends only on the state.
+* tasks: the world is the task map ``task_map``, whose measures replace the general ones.
+* horizon: each world has its own ``horizon``, so the study must not set one.
+* environment: ``believed`` is an environment that can be enumerated, solved and played back.
 
-An oracle and a process of its own are what `World.oracle` and `World.process` return.
+Two more optional features are not listed: `World.oracle` and `World.process` return None in worlds without them.
 """
 
 
 class View(ABC):
-    """All that an agent may see at one moment; immutable.
+    """Everything an agent may see at one moment; immutable.
 
     Attributes:
-        shows: the content of such views, for messages.
+        shows: what such views show, in words for messages.
     """
 
     __slots__ = ()
@@ -59,33 +59,33 @@ class View(ABC):
     @property
     @abstractmethod
     def actions(self) -> tuple[str, ...]:
-        """The names of all actions; an action is an index of this tuple."""
+        """The names of all actions; an action is an index into this tuple."""
 
     @property
     def admissible(self) -> tuple[int, ...] | None:
-        """The actions that can be taken now, None for all of them."""
+        """Indices of the actions that are valid now; None if all actions are."""
         return None
 
     @property
     def offered(self) -> tuple[int, ...]:
-        """The actions that can be taken now; all of them where none is admissible."""
+        """Indices of the actions that are valid now, or of all actions if `admissible` is None or empty."""
         return self.admissible or tuple(range(len(self.actions)))
 
     def fields(self) -> Mapping[str, str]:
-        """Return further fields of prompt templates, besides text and actions, by placeholder."""
+        """Return additional fields for prompt templates, besides text and actions: placeholder -> text."""
         return {}
 
     @property
     def drawing(self) -> Drawing | None:
-        """What is seen, as a picture; None where it is the whole world, or text alone."""
+        """A picture of what the agent sees; None if it sees the whole world, or if the view has no picture."""
         return None
 
     def line(self, action: str) -> str:
-        """Return the line of this moment in a list of earlier steps, with the name of the following action."""
+        """Return a one-line summary of this moment for a list of earlier steps, with the action that was taken next."""
         return f"{self.text} -> {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the plain values that identify the prompt in a journal, for agents that have no prompt text.
+        """Return plain values that identify the prompt in a journal, for agents without prompt texts.
 
         Args:
             history: the earlier steps that the agent is shown, see `goalscope.agents.Past`.
@@ -94,7 +94,7 @@ class View(ABC):
 
 
 class Session(ABC):
-    """One episode of a world, advanced by actions."""
+    """One episode of a world; each action moves it one step forward."""
 
     @property
     @abstractmethod
@@ -104,26 +104,26 @@ class Session(ABC):
     @property
     @abstractmethod
     def state(self) -> State:
-        """The true state now."""
+        """The current true state."""
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether the episode is over, solved or not."""
+        """Whether the episode is over, whether solved or not."""
 
     @property
     @abstractmethod
     def solved(self) -> bool:
-        """Whether the goal is reached."""
+        """Whether the agent has reached the goal."""
 
     @property
     def reward(self) -> float | None:
-        """The reward of the last action, None in worlds without rewards."""
+        """The reward for the last action; None in worlds without rewards."""
         return None
 
     @abstractmethod
     def step(self, action: int | None) -> None:
-        """Take an action; None stands for a turn that held none."""
+        """Take an action; None stands for a turn without a valid action."""
 
 
 class Oracle(Protocol):
@@ -131,25 +131,25 @@ class Oracle(Protocol):
 
     @property
     def length(self) -> int:
-        """Fewest actions from the beginning to the goal, -1 where it cannot be reached."""
+        """Minimum number of actions from the start to the goal, -1 if the goal cannot be reached."""
         ...
 
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return the optimal sets ``[N, A]`` and the fewest actions to the goal ``[N]`` (-1: none) of states."""
+        """Return the optimal actions ``[N, A]`` in N states, and the fewest actions to the goal ``[N]`` (-1: none)."""
         ...
 
 
 @runtime_checkable
 class TimedOracle(Oracle, Protocol):
-    """The exact optimal policy of a stochastic world: optimal sets depend on the number of actions left."""
+    """The exact optimal policy of a stochastic world, whose optimal actions depend on the number of actions left."""
 
     def look_up_left(self, states: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return the optimal actions ``[N, A]`` in N states; ``[N]`` actions are left, the current one included."""
+        """Return the optimal actions ``[N, A]`` in N states with ``[N]`` actions left, the current action included."""
         ...
 
 
 class _Reads:
-    """Attributes of grids that other worlds lack; access raises an AttributeError there."""
+    """Attributes that only grid worlds have; reading them from another world raises an AttributeError."""
 
     if TYPE_CHECKING:
         grid: Grid
@@ -157,7 +157,9 @@ class _Reads:
 
     def __getattr__(self, name: str) -> Any:
         if name == "grid":
-            raise AttributeError(f"a world must be made of a grid for this, got one of kind {type(self).__name__}")
+            raise AttributeError(
+                f"this needs a world with a grid, got a {type(self).__name__}, which has none: use worlds of kind grid"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
@@ -166,14 +168,16 @@ class World(_Reads, ABC):
     """A world with its metadata.
 
     Attributes:
-        cluster: id that paired versions of one world (transforms, controls) share; the world's own id by default.
-        tags: for the grouping of rows: size, density, layout, transform, index, ...
-        kind: name under which its settings are registered, see `goalscope.runs.world_kind`; a stored world is restored
-            by it.
-        view: class of the views of its sessions; an agent declares the class it needs.
-        offers: what the kind offers beside its sessions, see `Offer`; nothing else asks for its class.
-        recorded_as: what runs record in place of a state, such as "the number of a state in a table"; "" where the
-            recorded numbers are the state itself. Only `restore_state` turns the one into the other.
+        cluster: id shared by the versions of one world (transforms, controls) in paired comparisons; by default the
+            world's own id.
+        tags: values by which rows are grouped: size, density, layout, transform, index, ...
+        kind: name under which the settings of this kind are registered (see `goalscope.runs.world_kind`), and by which
+            stored worlds are restored.
+        view: class of the views of its sessions; an agent declares the class that it needs.
+        offers: optional features of the kind, see `Offer`. Other code asks for these and never for the class of a
+            world.
+        recorded_as: what runs record in place of a state, such as "the number of a state in a table"; "" if runs record
+            the state itself. Only `restore_state` converts a recorded value back to a state.
     """
 
     cluster: str = ""
@@ -189,7 +193,7 @@ class World(_Reads, ABC):
         """Begin an episode.
 
         Args:
-            rng: the random numbers of the episode, a stream named by world and episode: the only source of chance.
+            rng: the episode's only source of randomness, a stream of random numbers named after world and episode.
         """
 
     @property
@@ -208,91 +212,91 @@ class World(_Reads, ABC):
 
     @abstractmethod
     def to_plain(self) -> dict[str, Any]:
-        """Return plain values that determine the world completely: the id is their hash."""
+        """Return plain values that determine the world completely; the world's id is their hash."""
 
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from the values of `to_plain`, which may be untrusted.
+        """Rebuild the world from the values of `to_plain`, which may be untrusted.
 
         Raises:
-            ValueError: values of no such world.
+            ValueError: the values do not describe a world of this kind.
         """
 
     @property
     def horizon(self) -> int | None:
-        """Maximum number of actions of an episode, None where the study sets it."""
+        """Maximum number of actions per episode; None if the study sets it."""
         return None
 
     @property
     def shared_examples(self) -> str:
-        """Id by which the examples in its prompts are chosen, shared with other worlds; "" for that of each episode."""
+        """Id that selects the examples in the prompts, so that worlds can share them; "" to select them by episode."""
         return ""
 
     def described(self) -> dict[str, Any]:
-        """Return the plain values whose hash is the id."""
+        """Return the plain values whose hash is the world's id."""
         return {"kind": self.kind, "world": self.to_plain()}
 
     @cached_property
     def id(self) -> str:
-        """Content id of all that determines the world."""
+        """Content id: a hash of everything that determines the world."""
         return content_id("world", self.described())
 
     @property
     def cluster_id(self) -> str:
-        """The cluster that this world belongs to in every interval."""
+        """The cluster of this world when intervals are computed: ``cluster``, or the world's own id."""
         return self.cluster or self.id
 
     @property
     def stored(self) -> str:
-        """The world as one stored text: kind and plain values, except for grids and task maps."""
+        """The world as one text for storage: its kind and plain values; grids and task maps have a shorter form."""
         return canonical_json(self.described())
 
     def action(self, index: int) -> int:
-        """Return an action from its index, as steps hold it.
+        """Return the action with a given index, in the form that steps store.
 
         Raises:
-            ValueError: no whole number from 0 on.
+            ValueError: the index is not a whole number >= 0.
         """
         return check_whole("the index of an action", index, 0)
 
     def check_state(self, state: Any) -> State:
-        """Return a stored state in the form of sessions.
+        """Check a stored state, and return it in the form that sessions use.
 
         Raises:
-            ValueError: no state of this world.
+            ValueError: the value is not a state of this world.
         """
         if not isinstance(state, list | tuple) or not all(type(number) is int for number in state):
             raise ValueError(f"a state must be a list of whole numbers, got {state!r}")
         return tuple(state)
 
     def restore_state(self, recorded: State) -> Any:
-        """Return a recorded state in the form in which the author of the world gives and takes states.
+        """Convert a recorded state back to the form that the world's author uses for states.
 
         Args:
-            recorded: as sessions have it and runs store it.
+            recorded: the state as sessions have it and runs store it.
 
         Raises:
-            ValueError: the state cannot be known here.
+            ValueError: the state cannot be recovered from the record.
         """
         return recorded
 
     def oracle(self) -> Oracle | None:
-        """Return the exact optimal policy, None where it is not known; grids have theirs in `worlds.planning`."""
+        """Return the exact optimal policy, or None if it is unknown; `worlds.planning` computes that of grids."""
         return None
 
     def drawing(self, state: State) -> Drawing | None:
-        """Return the world in a state as a picture, None where it has none: the text of its views is shown then."""
+        """Return a picture of the world in a given state; without one (None), viewers show the text of the view."""
         return None
 
     def process(self) -> Any:
-        """Return the decision process, a `goalscope.worlds.planning.process.Process`; None where it is not known."""
+        """Return the world's `goalscope.worlds.planning.process.Process`, or None if it is unknown."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWorld(World):
-    """A stored world of an unregistered kind: it can be shown and counted, but not run.
+    """A stored world of an unregistered kind: it can be displayed and counted, but not run.
 
     Attributes:
         name: its kind.
@@ -305,12 +309,15 @@ class StoredWorld(World):
     view: ClassVar[Any] = View
 
     def described(self) -> dict[str, Any]:
-        """Return the stored values."""
+        """Return the values as they were stored."""
         return {"kind": self.name, "world": self.plain}
 
     def begin(self, rng: np.random.Generator) -> Session:
-        """Refuse to begin."""
-        raise ValueError(f"the kind of a world must be registered to run it, got {self.name!r}: install its package")
+        """Raise a ValueError: a world of an unknown kind cannot be run."""
+        raise ValueError(
+            f"worlds of kind {self.name!r} cannot be run, since no installed package registers this kind: install the "
+            "package that defines it"
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """Return its plain values."""
@@ -319,37 +326,37 @@ class StoredWorld(World):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from its kind and plain values."""
+        """Rebuild the world from its kind and plain values."""
         return cls(name=plain["kind"], plain=plain["world"], cluster=cluster, tags=tags or {})
 
 
 class WorldSettings(Protocol):
-    """The settings of a world kind: an entry of the list ``worlds`` of a study."""
+    """The settings of a kind of world: one entry of the list ``worlds`` in a study."""
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[World]:
-        """Yield its worlds, all different.
+        """Yield the worlds of this entry, all different.
 
         Args:
             seed: root seed of the study.
             path: location of the entry in the study, for messages.
-            taken: ids of the earlier worlds, for kinds that redraw duplicates.
+            taken: ids of the worlds of earlier entries, so that kinds that draw at random can redraw duplicates.
         """
         ...
 
 
 def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
-    """Return the checked plain values of a world of some kind, which may be untrusted.
+    """Check the plain values of a world, which may be untrusted, and return them.
 
     Args:
         plain: the values.
-        what: noun for the world, for the error.
-        **kinds: the type of each value, by its key.
+        what: noun for the world, for messages.
+        **kinds: key -> expected type of its value.
 
     Raises:
-        ValueError: other keys, or a value of another type.
+        ValueError: keys are missing or unknown, or a value has the wrong type.
     """
     if not isinstance(plain, Mapping) or set(plain) != set(kinds):
-        raise ValueError(f"{what} must have {', '.join(kinds)}, got {plain!r:.200}")
+        raise ValueError(f"{what} must have exactly the keys {', '.join(kinds)}, got {plain!r:.200}")
     for name, kind in kinds.items():
         if not isinstance(plain[name], kind) or (isinstance(plain[name], bool) and kind is not bool):
             type_name = str(getattr(kind, "__name__", kind))

@@ -1,4 +1,4 @@
-"""Language models behind chat agents: the protocol, backends, local models, servers."""
+"""Language models for chat agents: their interface, backends, local models, and models behind servers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ __all__ = [
     "read_training",
 ]
 
-# Imported when they are first asked for: every command would pay for them, few need them.
+# Imported at first use, since importing them takes time and few commands need them.
 _LATER = {
     "HttpModel": "http",
     "LocalModel": "local",

@@ -1,9 +1,10 @@
-"""A small model of the GPT-OSS class in one function: the operations of its modules, without what calls them.
+"""The forward pass of a small GPT-OSS-class model as one function, without the overhead of its modules.
 
-On a processor a pass of transformers' modules through a model of a few million parameters is mostly Python: wrappers of
-each module, masks made by general code, and some sixty small operations a layer. Here masks are made once a pass,
-queries, keys and values come from one matrix product, and so do the two halves of the experts' gates. The last layer
-computes no more than the keys and values of tokens whose logits nobody wants. Equal to the modules up to rounding.
+On a CPU, a pass through a model of a few million parameters is mostly Python overhead in transformers: wrappers around
+each module, masks built by general code, and about sixty small operations per layer. Here, masks are built once per
+pass, and one matrix product computes queries, keys and values. Another computes both halves of the experts' gates. The
+last layer computes only keys and values for tokens whose logits are not needed. The results equal those of the modules
+up to rounding.
 """
 
 from functools import partial
@@ -12,17 +13,17 @@ from typing import Any, Final
 from goalscope.agents.models._fast import KINDS, NAME
 
 SMALL: Final = 30_000_000
-"""Parameters below which one thread computes a model."""
+"""Number of parameters below which one thread computes a model."""
 
-_BLOCK: Final = 64  # tokens that are attended from at once: those of a block see no column after its last one
-_FEW: Final = 128  # tokens that all experts compute: up to here it takes longer to pick those of an expert
+_BLOCK: Final = 64  # query tokens per block; no token of a block attends to columns after the block
+_FEW: Final = 128  # up to so many tokens, computing all experts is faster than selecting the tokens of each expert
 
 
 def direct(model: Any) -> "DirectPass | None":
-    """Return the direct pass of a model, None where its modules must be called.
+    """Return the direct pass for a model, or None if its modules must be called.
 
-    They must for another type of model or number, on a graphics processor, for a larger model, where a token leaves out
-    more experts than it takes, and while something watches or changes a module by a hook.
+    The modules must be called for other types of models or numbers, on a GPU, for a larger model, if a token skips more
+    experts than it uses, and while a hook observes or changes a module.
     """
     import torch
 
@@ -36,7 +37,7 @@ def direct(model: Any) -> "DirectPass | None":
         or config.num_local_experts > 2 * config.num_experts_per_tok
     ):
         return None
-    # Adapters and quantised layers stand in the place of the modules below.
+    # Adapters and quantised layers replace the modules below, so their types are checked.
     if any(type(module).__module__.split(".")[0] not in ("torch", "transformers") for module in model.modules()):
         return None
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
@@ -46,7 +47,7 @@ def direct(model: Any) -> "DirectPass | None":
 
 
 class DirectPass:
-    """The forward pass of one model; its weights are laid out at construction."""
+    """The forward pass of one model, whose weights are rearranged at construction."""
 
     def __init__(self, model: Any) -> None:
         body, config = model.model, model.config
@@ -56,15 +57,15 @@ class DirectPass:
         self._sliding = [kind == "sliding_attention" for kind in config.layer_types]
 
     def __call__(self, ids: Any, dead: Any, positions: Any, cache: Any, before: int, *, all_columns: bool) -> Any:
-        """Return logits ``[B, V]`` of the last token, or ``[B, T, V]`` of each.
+        """Return the logits of the last token ``[B, V]``, or of every token ``[B, T, V]``.
 
         Args:
             ids: ``[B, T]`` tokens.
-            dead: ``[B]`` columns at the left of each row that hold nothing; None where there are none.
+            dead: ``[B]`` number of unused columns at the left of each row; None if there are none.
             positions: ``[B, T]``.
             cache: the transformers cache, to which keys and values are added.
-            before: columns that the cache stands for.
-            all_columns: whether the logits of all tokens are wanted.
+            before: number of columns that the cache already covers.
+            all_columns: whether to return the logits of all tokens.
         """
         from torch.nn.functional import embedding, linear
 
@@ -82,7 +83,7 @@ class DirectPass:
 
 
 class _Layer:
-    """One layer: its modules' weights, laid out for few matrix products."""
+    """One layer, with its modules' weights rearranged for few matrix products."""
 
     def __init__(self, layer: Any, config: Any) -> None:
         import torch
@@ -100,14 +101,14 @@ class _Layer:
         self._width, self._heads = block.head_dim, config.num_attention_heads
         self._groups = config.num_key_value_heads
         experts = self._experts
-        # Gates and what they gate alternate in the columns; apart from each other they are contiguous.
+        # Gates and gated values alternate in the columns; separating them makes each contiguous.
         halves = [experts.gate_up_proj[..., offset::2] for offset in (0, 1)]
         self._gate_up = torch.cat(halves, dim=-1).transpose(0, 1).reshape(experts.hidden_size, -1).contiguous()
         biases = [experts.gate_up_proj_bias[..., offset::2] for offset in (0, 1)]
         self._gate_up_bias = torch.cat(biases, dim=-1).reshape(-1)
 
     def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any, columns: int) -> Any:
-        """Return what the last ``columns`` tokens become, ``[B, wanted, d]``."""
+        """Return the outputs ``[B, wanted, d]`` for the last ``columns`` tokens."""
         from torch.nn.functional import linear
 
         batch, count, _ = hidden.shape
@@ -116,14 +117,14 @@ class _Layer:
         mixed = mixed.view(batch, count, heads + 2 * groups, self._width).transpose(1, 2)
         turned = _turned(mixed[:, : heads + groups], cos, sin)
         keys, values = update(turned[:, heads:], mixed[:, heads + groups :])
-        mask = mask if mask is None else mask[:, :, -columns:, -keys.shape[2] :]  # sliding layers let go of old columns
+        mask = mask if mask is None else mask[:, :, -columns:, -keys.shape[2] :]  # sliding layers drop old columns
         attention = _attended(turned[:, :heads, -columns:], keys, values, mask, self._scaling, self._sinks)
         hidden = hidden[:, -columns:] + linear(attention, self._out.weight, self._out.bias)
         flat = _normed(hidden, self._after).flatten(0, 1)
         return hidden + self._mixture(flat).view(hidden.shape)
 
     def _mixture(self, flat: Any) -> Any:
-        """Return the output of the experts ``[N, d]``: of all for few tokens, as `dense_experts`, else of each's."""
+        """Return the output of the experts ``[N, d]``: of all experts for few tokens, else of each token's experts."""
         import torch
         from torch.nn.functional import linear
 
@@ -143,7 +144,7 @@ class _Layer:
         return biases
 
     def _gated(self, gate_and_up: Any) -> Any:
-        """Return what gates let through, ``[..., f]``; with what they gate they are ``[..., 2 f]``, and overwritten."""
+        """Return the gated values ``[..., f]`` from gates and values ``[..., 2 f]``, which are overwritten."""
         gate, up = gate_and_up.chunk(2, dim=-1)
         gate.clamp_(max=self._experts.limit)
         up = up.clamp(min=-self._experts.limit, max=self._experts.limit).add_(1).mul_(gate)
@@ -153,8 +154,8 @@ class _Layer:
 def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
     """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.agents.models._fast.grouped_attention`.
 
-    PyTorch's attention without a sink also gives the logarithm of the sum of all exp(score), log Z. With the sink s the
-    sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
+    PyTorch's attention, which has no sinks, also returns log Z, the logarithm of the sum of all exp(score). With a sink
+    s, the sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
     """
     import torch
 
@@ -164,7 +165,7 @@ def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks
     parts = []
     for first in range(0, count, _BLOCK):
         end = min(first + _BLOCK, count)
-        # Query heads of a group are rows of one head.
+        # The query heads of a group become rows of one head.
         rows = query[:, :, first:end].reshape(batch, groups, -1, width)
         hidden = None if mask is None else mask[:, :, first:end, : before + end].repeat(1, 1, heads // groups, 1)
         columns = (key[:, :, : before + end], value[:, :, : before + end])
@@ -181,7 +182,7 @@ def _normed(hidden: Any, norm: Any) -> Any:
 
 
 def _turned(heads: Any, cos: Any, sin: Any) -> Any:
-    """Return queries and keys ``[B, heads, T, width]`` turned by the angles of their positions."""
+    """Return queries and keys ``[B, heads, T, width]`` rotated by the angles of their positions."""
     import torch
 
     first, second = heads.chunk(2, dim=-1)
@@ -189,7 +190,7 @@ def _turned(heads: Any, cos: Any, sin: Any) -> Any:
 
 
 def _mask(count: int, before: int, dead: Any, window: int | None, like: Any) -> Any:
-    """Return the mask that is added to the scores, ``[1 or B, 1, T, columns]``; None where nothing is hidden."""
+    """Return the mask that is added to the scores, ``[1 or B, 1, T, columns]``; None if no column is hidden."""
     import torch
 
     if count == 1 and window is None and dead is None:

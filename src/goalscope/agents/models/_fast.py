@@ -1,13 +1,13 @@
-"""Faster blocks of GPT-OSS-class models; the reference are those of transformers, equal up to rounding.
+"""Faster blocks for GPT-OSS-class models; their results equal those of transformers up to rounding.
 
-Attention: the reference repeats keys and values for each query head, which takes most of a decode step: eight times the
-memory traffic for GPT-OSS-20B. Here the query heads of a group are rows of one matrix product. Many tokens at once in
-float32 go through PyTorch's fused attention, which never writes the scores down: five times faster on a processor.
-Long texts are attended to a block of rows at a time, and their masks are made a block at a time, so that memory grows
-with the length of a text, not with its square; a sliding window reads the columns within it alone.
+Attention: transformers repeats keys and values for each query head, which takes most of the time of a decode step and,
+for GPT-OSS-20B, eight times the memory traffic. Here, the query heads of a group are rows of one matrix product. Many
+tokens at once in float32 use PyTorch's fused attention, which never stores the scores and is five times faster on a
+CPU. Long texts are processed in blocks of rows, each with its own mask, so that memory grows with the length of a text
+and not with its square. A sliding window reads only the columns inside it.
 
-Experts: the reference sorts tokens by expert, some thirty small operations a layer. Where few experts are left out,
-all of them compute every token in two matrix products.
+Experts: transformers sorts tokens by expert, which takes about thirty small operations per layer. If few experts are
+left out, computing all experts for every token takes only two matrix products.
 """
 
 from collections.abc import Iterator
@@ -18,24 +18,24 @@ from typing import Any, Final
 NAME: Final = "goalscope_grouped"
 DENSE: Final = "goalscope_dense"
 KINDS: Final = ("gpt_oss",)
-"""Model types whose attention is exactly the one below."""
+"""Model types whose attention is exactly the one implemented below."""
 
 
-MOST_MASK: Final = 1 << 22  # entries of a mask that is made at once
-_STEP: Final = 2048  # columns; blocks of ever new sizes would leave memory in pieces
-MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # scores of a block, of about 14 bytes
+MOST_MASK: Final = 1 << 22  # maximum entries of a mask that is built at once
+_STEP: Final = 2048  # columns are rounded up to multiples, since blocks of many sizes would fragment memory
+MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # maximum scores per block, about 14 bytes each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LongMask:
-    """A mask that is made a block of rows at a time: the arguments of `transformers.masking_utils.eager_mask`."""
+    """A mask that is built in blocks of rows, from the arguments of `transformers.masking_utils.eager_mask`."""
 
     arguments: dict[str, Any]
 
     def block(self, first: int, end: int, device: Any) -> tuple[Any, int, int]:
-        """Return the mask of some rows ``[B, 1, end - first, columns]``, and the first and end of its columns.
+        """Return the mask of some rows, ``[B, 1, end - first, columns]``, with the first and the end of its columns.
 
-        Columns left out are hidden from all of these rows.
+        Columns outside this range are hidden from all of these rows.
         """
         from transformers.masking_utils import eager_mask
 
@@ -51,12 +51,12 @@ class LongMask:
             "attention_mask": padding if padding is None else padding.to(device),
             "device": device,
         }
-        # Masks of some columns are cut from those of all: what hides padding counts columns from the first one.
+        # The mask is built for all columns and then cut, since padding is counted from the first column.
         return eager_mask(**(arguments | changed))[..., low:high], low, high
 
 
 def long_mask(**arguments: Any) -> Any:
-    """Return the mask that is added to the scores, or its arguments where it would be large."""
+    """Return the mask that is added to the scores, or a `LongMask` if it would be large."""
     from transformers.masking_utils import eager_mask
 
     entries = arguments["batch_size"] * arguments["q_length"] * arguments["kv_length"]
@@ -66,11 +66,11 @@ def long_mask(**arguments: Any) -> Any:
 def grouped_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float, **others: Any
 ) -> tuple[Any, Any]:
-    """Return attention outputs ``[B, T, heads, width]`` and weights ``[B, heads, T, columns]``, None in blocks.
+    """Return attention outputs ``[B, T, heads, width]`` and weights ``[B, heads, T, columns]`` (None for blocks).
 
-    Queries are ``[B, heads, T, width]``, keys and values ``[B, groups, columns, width]``, the mask that is added to the
-    scores ``[B, 1, T, columns]`` or a `LongMask`. Query heads of one group stand next to each other; the window is in
-    the mask already. The sinks of the attention block take part in each softmax and add no value.
+    Queries are ``[B, heads, T, width]``, keys and values ``[B, groups, columns, width]``. The mask that is added to the
+    scores is ``[B, 1, T, columns]`` or a `LongMask`, and already contains the sliding window. The query heads of one
+    group are adjacent. The sinks of the attention block take part in each softmax and add no value.
     """
     import torch
 
@@ -115,10 +115,11 @@ def attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks:
 
 
 def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
-    """Return the outputs by `torch.nn.functional.scaled_dot_product_attention`, which knows no sinks.
+    """Return the outputs of `torch.nn.functional.scaled_dot_product_attention`, extended by sinks.
 
-    A sink is one more column without a value: its key is 1 in a further dimension, in which each query holds the sink
-    of its head and all other keys 0. Dimensions are added in eights, since odd widths are slow.
+    A sink is represented by an additional column without a value. Its key is 1 in an additional dimension, in which
+    each query has the sink of its head and all other keys have 0. Dimensions are added in multiples of eight, since odd
+    widths are slow.
     """
     from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -130,7 +131,7 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
     keys = pad(key, (0, further, 0, 1))
     keys[:, :, columns, width] = 1
     values = pad(value, (0, further, 0, 1))
-    # The mask is the larger tensor by far, so keys and values are repeated for the heads of a group, not the mask.
+    # The mask is by far the largest tensor, so keys and values are repeated for the heads of a group, not the mask.
     queries_per_key = heads // key.shape[1]
     wide = None if mask is None else pad(mask, (0, 1))
     mixed = scaled_dot_product_attention(
@@ -144,7 +145,7 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
 
 
 def use_grouped_attention(model: Any) -> bool:
-    """Let a model of a known type attend this way unless it runs another implementation; return whether it does."""
+    """Make a model of a known type use this attention unless it has another implementation; return whether it does."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     config = model.config
@@ -157,10 +158,10 @@ def use_grouped_attention(model: Any) -> bool:
 
 
 def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
-    """Return the output of a mixture of experts ``[N, d]``, each token computed by all of them.
+    """Return the output of a mixture of experts ``[N, d]``, with each token computed by all experts.
 
-    The experts have weights ``[E, d, 2 f]`` and ``[E, f, d]``; tokens have ``[N, K]`` experts and the weights of these,
-    others count 0.
+    The experts have weights ``[E, d, 2 f]`` and ``[E, f, d]``. Each token has ``[N, K]`` experts with their weights;
+    all other experts have weight 0.
     """
     import torch
 
@@ -175,9 +176,9 @@ def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
 
 @contextmanager
 def all_experts(model: Any) -> Iterator[None]:
-    """Let all experts of a known type of model compute every token for as long as the context lasts.
+    """Make all experts of a known type of model compute every token inside the context.
 
-    Nothing changes on a graphics processor, and where a token leaves out more experts than it takes.
+    Nothing changes on a GPU, or for models whose tokens skip more experts than they use.
     """
     config = model.config
     few = config.model_type in KINDS and config.num_local_experts <= 2 * config.num_experts_per_tok

@@ -1,9 +1,9 @@
-"""What a server can do: one table of abilities, read by preflight, `goalscope doctor --server` and every run.
+"""What a server can do: one table of abilities, used by preflight, by `goalscope doctor --server` and by every run.
 
-Few servers reject what they do not support: one that ignores the temperature still answers, and so does one that leaves
-reasoning in the answer. Each ability is therefore judged by an answer, not by the server's documentation. A row of
-`ABILITIES` holds the requests that ask for an ability, the judge of their answers, and what a study is told that cannot
-do without it. Rows with the same requests share the answers.
+Few servers reject features that they do not support. A server that ignores the temperature still answers, and so does a
+server that leaves reasoning in the answer. Each ability is therefore judged by answers and not by the server's
+documentation. A row of `ABILITIES` contains the requests that test an ability, the function that judges their answers,
+and the message for studies that need an ability which is missing. Rows with the same requests share their answers.
 """
 
 import json
@@ -29,26 +29,26 @@ from goalscope.agents.models.http_settings import CONSTRAINTS, Constraint, Serve
 from goalscope.agents.models.marks import left_over
 
 DRAWS: Final = 8
-"""Answers drawn to see whether the temperature has an effect."""
+"""Number of answers drawn to test whether the temperature has an effect."""
 
-_GREEDY_DRAWS: Final = 4  # answers at temperature 0, of which two must be equal
-_HOT: Final = 1.5  # temperature of the draws
-_MOST_DRAWN: Final = 48  # output tokens of a short answer
-_MOST_PLAIN: Final = 1024  # output tokens of the answer to a prompt of the study
-_MOST_TEXT: Final = 300  # characters of an error that is quoted
-_MOST_LISTED: Final = 5  # names of models in a sentence
+_GREEDY_DRAWS: Final = 4  # number of answers at temperature 0, of which at least two must be equal
+_HOT: Final = 1.5  # temperature at which these answers are drawn
+_MOST_DRAWN: Final = 48  # maximum output tokens of a short answer
+_MOST_PLAIN: Final = 1024  # maximum output tokens of the answer to a prompt of the study
+_MOST_TEXT: Final = 300  # maximum characters of a quoted error
+_MOST_LISTED: Final = 5  # maximum number of model names in a sentence
 _LETTERS: Final = "Write eight random letters of the alphabet, one after the other, and nothing else."
 _SEA: Final = "Write one short sentence about the sea. Write plain words and no JSON."
 _COLD: Final[Mapping[str, Any]] = {"temperature": 0.0, "top_p": 1.0}
 _OWN_PARAMETERS: Final = ("temperature", "top_p", "seed", *CONSTRAINTS)  # parameters that the trials set themselves
-_SOME_IDS: Final = (10, 11, 12)  # token ids of any vocabulary
+_SOME_IDS: Final = (10, 11, 12)  # token ids that every vocabulary has
 
 Finding = tuple[State | bool, str] | tuple[State | bool, str, str]
-"""The state of an ability, the evidence, and advice where it differs from the advice of its row."""
+"""The state of an ability, the evidence, and optionally advice that replaces the advice of its row."""
 
 
 class Ability(BaseModel):
-    """Whether a server supports one feature ("unknown" where a trial cannot decide), and the evidence."""
+    """Whether a server supports one feature ("unknown" if a trial cannot decide), and the evidence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +56,7 @@ class Ability(BaseModel):
     state: State
     detail: str
     advice: str = ""
-    """What to change where it is missing; "" for the usual advice."""
+    """What to change if the feature is missing; "" for the default advice."""
 
 
 class ServerReport(BaseModel):
@@ -64,8 +64,8 @@ class ServerReport(BaseModel):
 
     Attributes:
         told: the server's information about itself.
-        abilities: in the order in which they were tried.
-        rejected: parameters that it rejects, and its messages.
+        abilities: the tested abilities, in the order of the tests.
+        rejected: rejected parameter -> the server's message.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,22 +75,22 @@ class ServerReport(BaseModel):
     rejected: Mapping[str, str] = {}
 
     def of(self, name: str) -> Ability:
-        """Return what is known of an ability: "unknown" where it was not tried."""
+        """Return the ability with a given name; its state is "unknown" if it was not tested."""
         untried = Ability(name=name, state="unknown", detail="")
         return next((ability for ability in self.abilities if ability.name == name), untried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerNeeds:
-    """Requirements of a study on its server.
+    """A study's requirements for its server.
 
     Attributes:
-        sampling: how outputs are drawn.
+        sampling: settings for drawing outputs.
         messages: a prompt of the study.
         answers: the complete answers that state an action.
-        written: whether the model generates text; False where only the likelihoods of answers are read.
-        scored: whether log-probabilities of prompts are read.
-        everything: whether to try features that the study does not need, too.
+        written: whether the model generates text; False if only the likelihoods of answers are used.
+        scored: whether log-probabilities of prompts are used.
+        everything: whether to test features that the study does not need, too.
     """
 
     sampling: Sampling
@@ -102,11 +102,11 @@ class ServerNeeds:
 
     @property
     def prompt_bytes(self) -> int:
-        """Bytes of the prompt of the study."""
+        """Number of bytes of the study's prompt."""
         return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in self.messages)
 
     def settings(self, server: Server) -> dict[str, Any]:
-        """Return the settings that determine the trials and their results; no prompts and no waiting times."""
+        """Return the settings that determine the trials and their results, without prompts and waiting times."""
         server_fields = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
         own_fields = {name: getattr(self, name) for name in ("written", "scored", "everything")}
         return {**server.model_dump(include=server_fields), **self.sampling.describe(), **own_fields}
@@ -118,12 +118,12 @@ class TrialRequest(NamedTuple):
     Attributes:
         content: the prompt; None for the prompt of the study.
         max_tokens: maximum output tokens.
-        parameters: those that replace parameters of the study. A function derives them from the earlier answers of the
-            same trial, and returns None where no request is to be made.
-        exact: whether the request tries a parameter or an endpoint, so that its rejection answers the question. A
-            rejected parameter of other requests is recorded and left out.
-        kind: "ids" sends some token ids as the prompt; "scores" asks for the log-probabilities of a prompt's tokens.
-        long: the long prompt whose reading is tried.
+        parameters: parameters that replace those of the study, or a function that derives them from the earlier answers
+            of the same trial and returns None if no request is needed.
+        exact: whether the request tests a parameter or an endpoint, so that its rejection decides the test. For other
+            requests, rejected parameters are recorded and left out.
+        kind: "ids" sends token ids as the prompt; "scores" requests the log-probabilities of a prompt's tokens.
+        long: the long prompt, if the request tests whether the server reads it completely.
     """
 
     content: str | None
@@ -135,7 +135,7 @@ class TrialRequest(NamedTuple):
 
 
 Asking = Callable[[ServerNeeds, Server, int | None], Sequence[TrialRequest]]
-"""Requirements, settings, and the context that the server states, to requests; none where nothing is to be asked."""
+"""Function from requirements, settings and the server's stated context length to requests (none if not needed)."""
 
 
 # Requests
@@ -147,7 +147,7 @@ def _study(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[
 
 def _long(needs: ServerNeeds, server: Server, context: int | None) -> Sequence[TrialRequest]:
     words = trial_words(needs.prompt_bytes, needs.sampling.max_tokens)
-    # Longer prompts than the context are refused by name.
+    # A server would reject prompts that are longer than the context length it states.
     prompt = LongPrompt(words if context is None else min(words, context // 2))
     return [TrialRequest(prompt.text, long=prompt)] * needs.written
 
@@ -191,54 +191,55 @@ def _some_ids(needs: ServerNeeds, server: Server, context: int | None) -> Sequen
     return [TrialRequest(_SEA, 1, {"temperature": 0.0}, exact=True, kind="ids")] * needs.everything
 
 
-# Predicates over the answers
+# Functions that judge the answers
 
 
 def _token_ids(trials: "Trials", answers: Sequence[Served]) -> Finding:
     reply, name = answers[0].reply, "return_token_ids"
     if reply.output_tokens is not None:
         whole = reply.prompt_tokens is not None or trials.model.dialect is not None
-        return True, "returned" if whole else "of the output alone"
+        return True, "returned" if whole else "returned only for the output"
     if name in trials.rejected:
         return False, f"rejected: {trials.rejected[name]}"
-    return False, "not returned: such a run can be measured, its activations cannot be captured"
+    return False, "not returned: runs can be measured, but their activations cannot be captured"
 
 
 def _usage(trials: "Trials", answers: Sequence[Served]) -> Finding:
     counts = answers[0].prompt_count, answers[0].output_count
     if all(counts):
         return True, "reported"
-    return False, f"{'not reported' if None in counts else 'of 0 tokens'}: caps count the most that a call can take"
+    problem = "not reported" if None in counts else "reported as 0 tokens"
+    return False, f"{problem}: caps count the maximum that a call can take"
 
 
 def _in_text(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
     reply = answers[0].reply
     called = reply.call is not None and not reply.answer
-    return (False, f"the answer came as a call of a tool ({shorten(reply.call)})") if called else None
+    return (False, f"the answer came as a tool call ({shorten(reply.call)})") if called else None
 
 
 def _reasoning(trials: "Trials", answers: Sequence[Served]) -> Finding:
     (answer,) = answers
     reply, names = answer.reply, tuple(json.loads(text)["action"] for text in trials.needs.answers)
     if trials.model.dialect is not None:
-        return True, "told apart here, by the tokens of the output"
+        return True, "separated by goalscope, by the tokens of the output"
     cause = cause_of(turn(reply, names), names)
     advice = "" if cause is None else remedy(cause.name, cause.marks)
     if left_over(reply.answer):
-        return False, f"markers are left in the answer that do not take it apart ({shorten(reply.answer)})", advice
+        return False, f"the answer contains markers that do not separate it ({shorten(reply.answer)})", advice
     if cause is not None and cause.name == IN_REASONING:
         return (
             False,
-            f"the whole answer stands in the server's field for reasoning ({shorten(reply.reasoning)})",
+            f"the whole answer is in the server's field for reasoning ({shorten(reply.reasoning)})",
             advice,
         )
     if answer.divided:
-        return True, "merged into the answer, taken apart by the model's own markers"
+        return True, "merged into the answer, and separated by the model's own markers"
     if reply.reasoning:
-        return True, "kept apart by the server"
+        return True, "separated by the server"
     if answer.reasoning_count:
-        return True, f"kept by the server, {answer.reasoning_count} tokens"
-    return "unknown", f"none was seen beside the answer ({shorten(reply.answer)})"
+        return True, f"not returned by the server, {answer.reasoning_count} tokens"
+    return "unknown", f"the answer came without reasoning ({shorten(reply.answer)})"
 
 
 def _whole(trials: "Trials", answers: Sequence[Served]) -> Finding:
@@ -270,24 +271,24 @@ def _seed(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
     if "seed" in trials.rejected:
         return False, f"rejected: {trials.rejected['seed']}"
     if len(set(outputs[:DRAWS])) == 1:
-        return "unknown", "nothing is drawn"
+        return "unknown", "not tested, since nothing is drawn at temperature 0"
     if outputs[DRAWS] == outputs[0]:
         return True, "the same seed twice gave the same text"
-    return False, "the same seed twice gave two texts: answers cannot be drawn again, those stored stay"
+    return False, "the same seed gave two different texts: answers cannot be reproduced, only stored"
 
 
 def _stop(trials: "Trials", answers: Sequence[Served]) -> Finding:
     text = _output(answers[0])[1]
     if len(answers) < 2:
-        return "unknown", f"the answer is too short to be cut ({shorten(text)})"
-    acts = len(_output(answers[1])[1]) < len(text)  # some servers keep the whole token that contains it
-    return acts, f"{_middle(answers[0])!r} {'ends' if acts else 'does not end'} an answer that holds it"
+        return "unknown", f"the answer is too short for this test ({shorten(text)})"
+    acts = len(_output(answers[1])[1]) < len(text)  # some servers keep the whole token that contains the stop string
+    return acts, f"{_middle(answers[0])!r} {'ends' if acts else 'does not end'} an answer that contains it"
 
 
 def _keeps_to_an_action(trials: "Trials", answers: Sequence[Served]) -> Finding:
     reply = answers[0].reply
     acts = reply.finish == "stop" and kept_to(reply.answer, trials.needs.answers)
-    return acts, "keeps the answer to an action" if acts else "taken, and the answer is another text"
+    return acts, "constrains the answer to an action" if acts else "accepted, but the answer is another text"
 
 
 def _has_logprobs(trials: "Trials", answers: Sequence[Served]) -> Finding:
@@ -299,7 +300,7 @@ def _has_logprobs(trials: "Trials", answers: Sequence[Served]) -> Finding:
 
 def _context(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
     context = trials.info.context
-    return None if context is None else (True, f"{context:,} tokens, prompt and answer together")
+    return None if context is None else (True, f"{context:,} tokens for prompt and answer together")
 
 
 def _named(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
@@ -309,11 +310,11 @@ def _named(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
     if not names:
         return None
     named = names[trials.model.served] == names.total()
-    return ("yes", "yes") if named else ("unknown", "an answer names no model")
+    return ("yes", "yes") if named else ("unknown", "an answer does not name its model")
 
 
 def _middle(answer: Served) -> str:
-    """Return a text from the middle of an answer, "" where the answer is too short."""
+    """Return a text from the middle of an answer, "" if the answer is too short."""
     text = _output(answer)[1]
     return text[len(text) // 2 :].lstrip()[:3].rstrip() if len(text) >= 8 else ""
 
@@ -327,17 +328,19 @@ def _output(answer: Served) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AbilityTest:
-    """One ability, and how it is found out.
+    """One ability and its test.
 
     Attributes:
-        name: its name.
-        asks: returns the requests that show it; None where it follows from all other answers.
-        judge: returns its state and the evidence from the answers; None where they say nothing about it.
-        mode: the only mode in which it is tried, "" for both.
-        problem: the beginning of the error sentence of a study that needs it; "" where no study does.
-        advice: what to change where it is missing.
-        recorded: the parameter that steps record as unsupported without it; "" where the study cannot do without.
-        failure: its state where a request fails; None where such an error ends the trials.
+        name: name of the ability.
+        asks: function that returns the requests of the test; None if the result follows from the answers to other
+            requests.
+        judge: function that returns state and evidence from the answers; None if the answers do not decide.
+        mode: the only mode in which the ability is tested, "" for both.
+        problem: beginning of the error message for a study that needs the ability; "" if no study needs it.
+        advice: what to change if the ability is missing.
+        recorded: the parameter that steps record as unsupported if the ability is missing; "" if the study cannot run
+            without it.
+        failure: state of the ability if a request fails; None if such an error ends the trials.
     """
 
     name: str
@@ -377,7 +380,7 @@ ABILITIES: Final = (
         "reasoning",
         _study,
         _reasoning,
-        problem="reasoning and answer must be told apart:",
+        problem="reasoning and answer must be separate:",
         advice="Start the server with the model's reasoning parser (vLLM and SGLang: --reasoning-parser), or use "
         "mode: completions",
         recorded="reasoning",
@@ -394,18 +397,18 @@ ABILITIES: Final = (
         "whole prompts",
         _long,
         _whole,
-        mode="chat",  # in mode completions the count of each prompt must be that of the token ids which are sent
-        problem="the server must read prompts as a whole:",
-        advice=f"{RAISE}; or lower max_tokens, for which the context must have room, too",
+        mode="chat",  # in mode completions, each prompt's token count is compared with the token ids that are sent
+        problem="the server must read prompts completely:",
+        advice=f"{RAISE}; or lower max_tokens, which must also fit into the context",
         failure="unknown",
     ),
     AbilityTest(
         "temperature",
         _draws,
         _temperature,
-        problem="the server must heed temperature: {temperature:g}:",
-        advice="transformers serve draws only where generation_config.json of the served folder says "
-        '"do_sample": true; else serve the model with vLLM, SGLang or llama.cpp',
+        problem="the server must apply temperature: {temperature:g}:",
+        advice="transformers serve draws at random only if generation_config.json in the served folder has "
+        '"do_sample": true; otherwise serve the model with vLLM, SGLang or llama.cpp',
         recorded="temperature",
     ),
     AbilityTest("seed", _draws, _seed),
@@ -413,7 +416,7 @@ ABILITIES: Final = (
         "stop strings",
         _cut,
         _stop,
-        problem="the stop strings of server.body must act:",
+        problem="the server must apply the stop strings of server.body:",
         advice="Take stop out of server.body",
         recorded="stop",
         failure="no",
@@ -424,7 +427,7 @@ ABILITIES: Final = (
             partial(_constrained, how),
             _keeps_to_an_action,
             mode="chat",
-            problem="server.constrained must act:",
+            problem="the server must apply server.constrained:",
             advice=INSTEAD["constrained"],
             recorded="constrained",
             failure="no",
@@ -437,7 +440,7 @@ ABILITIES: Final = (
         _scores,
         lambda trials, answers: (True, "returned"),
         mode="completions",
-        problem="answer: likelihood needs those of a prompt's tokens:",
+        problem="answer: likelihood needs the log-probabilities of a prompt's tokens:",
         advice="Use vLLM, SGLang or a local model, or answer: generated",
         failure="no",
     ),
@@ -445,7 +448,9 @@ ABILITIES: Final = (
         _SCORES,
         None,
         lambda trials, answers: (
-            ("unknown", "tried in mode completions, with the model's tokenizer") if trials.needs.everything else None
+            ("unknown", "tested only in mode completions, with the model's tokenizer")
+            if trials.needs.everything
+            else None
         ),
         mode="chat",
     ),
@@ -459,7 +464,7 @@ ABILITIES: Final = (
     AbilityTest("context length", None, _context),
     AbilityTest("named as asked", None, _named),
 )
-"""All abilities, in the order in which they are tried."""
+"""All abilities, in the order in which they are tested."""
 
 
 @dataclass(slots=True)
@@ -470,9 +475,10 @@ class Trials:
         model: a model behind the server.
         needs: the requirements of the study.
         info: the server's information about itself.
-        asked, answers: the requests of the rows of the table so far, and their answers.
+        asked: row function -> its requests so far.
+        answers: row function -> the answers to its requests.
         responses: all answers.
-        rejected: parameters that the server rejects, and its messages.
+        rejected: rejected parameter -> the server's message.
     """
 
     model: HttpModel
@@ -484,12 +490,12 @@ class Trials:
     rejected: dict[str, str] = field(default_factory=dict)
 
     def finding(self, row: AbilityTest) -> Finding | None:
-        """Ask for an ability, unless its requests were made before, and return what the answers show of it."""
+        """Make the requests of a test, unless they were made before, and return what the answers show."""
         if row.mode not in ("", self.model.server.mode):
             return None
         if row.asks is None:
             return row.judge(self, ())
-        # Before a run, an unreachable server is an error, and so is one that has no such model.
+        # Before a run, it is an error if the server cannot be reached or does not have the model.
         failures: tuple[type[Exception], ...] = (ValueError,)
         if row.asks is _study:
             failures = (RejectedError,)
@@ -510,7 +516,7 @@ class Trials:
     def _ask_all(self, asks: Asking) -> None:
         self.answers[asks] = answers = list[Served]()
         if self.needs.written and asks is not _study and not self.responses:
-            return  # the server does not even take a prompt of the study
+            return  # the server does not even accept a prompt of the study
         trials = self.asked[asks] = asks(self.needs, self.model.server, self.info.context)
         try:
             for trial in trials:
@@ -523,14 +529,14 @@ class Trials:
         self.responses += answers
 
     def _ask(self, trial: TrialRequest, parameters: Mapping[str, Any]) -> Served:
-        """Send a request like the study's with other parameters."""
+        """Send a request like the study's own, but with other parameters."""
         model, dialect, sampling = self.model, self.model.dialect, self.needs.sampling
         wait = not (trial.exact and self.needs.everything)
         if trial.kind == "ids":
             ids = next((ids for answer in self.responses if (ids := answer.reply.prompt_tokens)), _SOME_IDS)
             return model.trial(list(ids), trial.max_tokens, parameters, wait=wait)
         if trial.kind == "scores":
-            assert dialect is not None  # the row is tried in mode completions alone
+            assert dialect is not None  # this ability is tested only in mode completions
             return model.score([dialect.encode(str(trial.content))])[0]
         request = Request(messages=self.needs.messages, key=CHECK, answers=self.needs.answers)
         if trial.content is not None:
@@ -538,7 +544,7 @@ class Trials:
         replaced = () if trial.content is None else _OWN_PARAMETERS
         usual = model.parameters(request, sampling)
         sent = {name: value for name, value in usual.items() if name not in (*replaced, *self.rejected)}
-        # What is tried is sent in any case; the temperature only makes answers comparable.
+        # Tested parameters are always sent; the temperature is only there to make answers comparable.
         sent |= {name: value for name, value in parameters.items() if name not in _COLD or name not in self.rejected}
         messages = request.messages
         prompt = messages if dialect is None else dialect.prompt_ids([dialect.render(messages, sampling)])[0]
@@ -554,13 +560,13 @@ def most_trial_tokens(needs: ServerNeeds, server: Server) -> tuple[int, int, int
         server: the server's settings.
 
     Returns:
-        Requests, prompt tokens and output tokens of all of them.
+        Total numbers of requests, prompt tokens and output tokens.
     """
     groups = dict.fromkeys(row.asks for row in ABILITIES if row.asks and row.mode in ("", server.mode))
     requests = prompt_tokens = output_tokens = 0
     for trial in (trial for asks in groups for trial in asks(needs, server, None)):
         messages = needs.messages if trial.content is None else [Message(role="user", content=trial.content)]
-        times = 2 if trial.kind == "scores" else 1  # there are two ways to ask for scores
+        times = 2 if trial.kind == "scores" else 1  # there are two ways to request scores
         requests += times
         prompt_tokens += times * most_prompt_tokens(messages, needs.sampling.max_tokens)
         output_tokens += times * trial.max_tokens
@@ -568,13 +574,13 @@ def most_trial_tokens(needs: ServerNeeds, server: Server) -> tuple[int, int, int
 
 
 def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
-    """Try what a study needs of its server; `most_trial_tokens` bounds the cost.
+    """Test what a study needs of its server; `most_trial_tokens` bounds the cost.
 
-    First the server's information pages are read, which cost nothing.
+    The server's information pages, which cost nothing, are read first.
 
     Raises:
-        NotSentError: a cap leaves no room for it.
-        MissingError: there is no such model or address.
+        NotSentError: a cap does not allow the tests.
+        MissingError: the model or the address does not exist.
         ConnectionError, PermissionError, ValueError: see `goalscope.agents.models.http_transport.Client.ask`.
     """
     info = read_server_info(model.client)
@@ -599,11 +605,11 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
 
 
 def other_names(served: str, names: Mapping[str, int]) -> str:
-    """Return which other names than the one asked for a server gives the model in its answers, "" for none.
+    """Describe the other names that a server gives the model in its answers; "" if there are none.
 
     Args:
-        served: the name asked for.
-        names: numbers of answers by name, "" for those without one.
+        served: the requested name.
+        names: name -> number of answers with it, "" for answers without a name.
     """
     others = Counter({name: count for name, count in names.items() if name not in ("", printable(served))})
     if not others:
@@ -611,18 +617,18 @@ def other_names(served: str, names: Mapping[str, int]) -> str:
     listed = ", ".join(f"{shorten(name)} ({count})" for name, count in others.most_common(_MOST_LISTED))
     more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
     share = f"{others.total()} of {sum(names.values())} answers"
-    return f"{share} give the model another name than {shorten(served)}: {listed}{more}"
+    return f"{share} give the model a name other than {shorten(served)}: {listed}{more}"
 
 
 def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> None:
     """Adapt a model to the abilities of its server.
 
     Raises:
-        ValueError: the study cannot be run on this server as configured; the message says what to change.
+        ValueError: the study cannot run on this server as configured; the message says what to change.
     """
     server, sampling = model.server, needs.sampling
     for parameter, message in report.rejected.items():
-        model.drop(parameter, f"it says: {message}")
+        model.drop(parameter, f"it reports: {message}")
     problems, ignored = [], []
     for row in ABILITIES:
         ability = report.of(row.name)
@@ -631,19 +637,19 @@ def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> 
         if row.recorded and server.unsupported == "record":
             ignored.append(row.recorded)
             continue
-        record = ", or say server: {unsupported: record} to go on and have that recorded with each step"
+        record = ", or set server: {unsupported: record} to continue and record this with each step"
         advice = f"{ability.advice or row.advice}{record if row.recorded else ''}"
         problem = row.problem.format(temperature=sampling.temperature)
         problems.append(f"{problem} {ability.detail}. {advice[0].upper()}{advice[1:]}")
     context = report.told.context
     if context is not None and needs.written and sampling.max_tokens >= context:
         problems.append(
-            f"max_tokens ({sampling.max_tokens:,}) and the prompt must fit into the {context:,} tokens that the "
-            "server gives to both: lower max_tokens, or serve the model with a longer context"
+            f"max_tokens ({sampling.max_tokens:,}) and the prompt must fit into the server's context of {context:,} "
+            "tokens: lower max_tokens, or serve the model with a longer context"
         )
     if problems:
         raise ValueError(
-            f"{server.base_url} was tried before the first call of the study: {'; '.join(problems)}. "
-            "(goalscope doctor --server ADDRESS shows all that it does)"
+            f"{server.base_url} failed tests before the first call of the study: {'; '.join(problems)}. "
+            "(goalscope doctor --server ADDRESS shows everything that it supports)"
         )
     model.heed(ignored)

@@ -1,6 +1,6 @@
-"""Completions and likelihoods from token ids: what models share whose ids are written here or by an engine.
+"""Completions and likelihoods from token ids, shared by local models and models in an engine.
 
-A subclass decodes prompts and scores given answers; texts, reasoning, usage and likelihoods follow from the ids alone.
+A subclass decodes prompts and scores given answers. Texts, reasoning, usage and likelihoods follow from the ids alone.
 """
 
 import threading
@@ -15,23 +15,23 @@ from goalscope.agents.models.likelihood import likelihoods, placed, unanswered
 
 
 class Answering(Dialect):
-    """A model of which `_decoded` writes the ids of outputs, and `_scored` the log-probabilities of given ones."""
+    """A model whose subclass implements `_decoded` (generate ids) and `_scored` (log-probabilities of given ids)."""
 
     def prepare(self) -> None:
-        """Read the weights now, if they were not: that time belongs to no answer."""
+        """Read the weights now if they are not loaded yet, so that the time this takes is not charged to an answer."""
         self._load()
 
     def _decoded(
         self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
     ) -> None:
-        """Decode each request, whose rendered prompt is its text; each output is handed out once."""
-        raise TypeError(f"{type(self).__name__} decodes nothing")
+        """Decode each request, whose rendered prompt is its text, and pass each output to ``arrived`` once."""
+        raise TypeError(f"{type(self).__name__} cannot generate text: it must implement _decoded")
 
     def _scored(
         self, contexts: Sequence[Sequence[int]], answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]
     ) -> None:
-        """Hand out the log-probability of each token of the answers ``[N, A]`` after their contexts, nats."""
-        raise TypeError(f"{type(self).__name__} scores nothing")
+        """Compute the log-probability (nats) of each token of the answers ``[N, A]`` after their contexts."""
+        raise TypeError(f"{type(self).__name__} cannot score answers: it must implement _scored")
 
     def complete(
         self,
@@ -39,7 +39,7 @@ class Answering(Dialect):
         sampling: Sampling,
         arrived: Arrived[Reply] = lambda replies: None,
     ) -> list[Reply]:
-        """Complete each chat, in order; each is handed out as soon as it is complete."""
+        """Complete each chat, in order, and pass each reply to ``arrived`` as soon as it is complete."""
         texts = [self.render(request.messages, sampling) for request in requests]
         replies: dict[int, Reply] = {}
         prompts, share = self._prompts(requests, texts), _Shares()
@@ -65,10 +65,10 @@ class Answering(Dialect):
 
         Args:
             text: the rendered prompt.
-            prompt: its ids.
+            prompt: token ids of the prompt.
             output: the decoded output.
             sampling: the sampling settings.
-            seconds: the time that it took.
+            seconds: the time that the output took.
         """
         parts = self.parts(text, output.tokens)
         return Reply(
@@ -90,7 +90,7 @@ class Answering(Dialect):
         reasoned: bool,
         arrived: Arrived[Likelihoods] = lambda scored: None,
     ) -> list[Likelihoods]:
-        """Return how likely each answer of each request is; the answers to a prompt pass through the model together."""
+        """Return how likely each answer of each request is; all answers to one prompt are computed together."""
         written = self.complete(requests, sampling, lambda new: arrived([])) if reasoned else [None] * len(requests)
         share = _Shares()
         texts = [self.render(request.messages, sampling) for request in requests]
@@ -102,7 +102,7 @@ class Answering(Dialect):
         results: dict[int, Likelihoods] = {}
         for index, (item, reply) in enumerate(zip(alternatives, written, strict=True)):
             if item is None:
-                assert reply is not None  # without reasoning, an answer has its place
+                assert reply is not None  # without reasoning, the place of the answer is always known
                 results[index] = unanswered(reply)
         arrived(list(results.items()))
 
@@ -123,7 +123,7 @@ class Answering(Dialect):
         return [results[index] for index in range(len(requests))]
 
     def _prompts(self, requests: Sequence[Request], texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of the rendered prompts, each with its prefill."""
+        """Return the ids of the rendered prompts, each followed by its prefill."""
         return [
             ids + (self.encode(request.prefill) if request.prefill else [])
             for ids, request in zip(self.prompt_ids(texts), requests, strict=True)
@@ -131,7 +131,7 @@ class Answering(Dialect):
 
 
 class _Shares:
-    """Shares out the time of a batch over its answers: those that arrive have the time since the ones before."""
+    """Divide the time of a batch among its answers: new answers share the time since the previous ones arrived."""
 
     def __init__(self) -> None:
         self._lock, self._last = threading.Lock(), time.perf_counter()

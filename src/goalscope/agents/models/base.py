@@ -1,7 +1,8 @@
-"""Interface of language models: chat messages and sampling settings in, replies out; a registry of backends.
+"""The interface of language models (chat messages and sampling settings in, replies out) and a registry of backends.
 
-``local`` runs a Hugging Face model here, ``server`` asks an OpenAI-compatible server; a chat agent with the parameter
-``server`` has the latter unless it names another one. Other packages register backends of theirs.
+The backend ``local`` runs a Hugging Face model in this process; ``server`` queries an OpenAI-compatible server. A chat
+agent with the parameter ``server`` uses the latter unless it names another backend. Other packages can register
+backends of their own.
 """
 
 import inspect
@@ -20,9 +21,9 @@ from goalscope._ground.rng import stream
 ModelFactory = TypeVar("ModelFactory", bound=Callable[..., Any])
 Role = Literal["system", "user", "assistant"]
 Finish = Literal["stop", "length", "withheld", "failed", "called"]
-"""How a reply ended, see `Reply`."""
+"""The ways in which a reply can end, see `Reply`."""
 PartKind = Literal["reasoning", "answer", "call"]
-"""What a part of a reply is, see `Part`."""
+"""The kinds of parts of a reply, see `Part`."""
 
 ROLES: Final[tuple[str, ...]] = get_args(Role)
 FINISHES: Final[tuple[Finish, ...]] = get_args(Finish)
@@ -31,19 +32,19 @@ EFFORTS: Final = ("minimal", "low", "medium", "high")
 MOST_LOGPROBS: Final = 20
 
 MOST_USAGE: Final = 2**53
-"""Largest number of tokens, seconds or USD that a call may have cost: sums of such are still exact."""
+"""Largest number of tokens, seconds or USD that a call may cost; sums of such numbers are still exact."""
 
 MOST_NUMBER: Final = 2**63 - 1
-"""The largest whole number that a study may hold, in size."""
+"""Largest absolute value of a whole number in a study."""
 
 TEMPLATE_FORMS: Final = ("example", "schema")
-"""How a prompt template shows the form of the answer: by a filled-in example, or by what may stand in it."""
+"""How a prompt template shows the form of the answer: by a filled-in example, or by a schema."""
 
 COMPLETION: Final = "completion"
-"""Form of a prompt template for base models, which have no chat template: a text with worked examples to go on with."""
+"""Form of a prompt template for base models, which have no chat template: a text with worked examples to continue."""
 
 ANSWER_CUE: Final = "\nAnswer:\n"
-"""Text between a question and its answer where there is no chat template."""
+"""Text between a question and its answer for models without a chat template."""
 
 
 _TYPE_NAMES: Final = {
@@ -57,7 +58,7 @@ _OTHER_BACKEND: Final = {"local": "server", "server": "local"}  # our two backen
 
 
 class NotSentError(ValueError):
-    """Raised before anything is sent to a model; the call then does not count as lost."""
+    """An error raised before anything is sent to a model; the call then does not count as lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class Message:
         content: the text.
 
     Raises:
-        ValueError: an unknown role.
+        ValueError: the role is unknown.
     """
 
     role: Role
@@ -82,17 +83,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How output tokens are drawn; the defaults are the paper's settings.
+    """Settings for drawing output tokens; the defaults are those of the paper.
 
     Attributes:
-        temperature: 0 takes the most likely token, the one with the lowest id on exact ties.
-        top_p: mass of the most likely tokens that is drawn from, in (0, 1].
-        max_tokens: maximum output tokens, reasoning included.
+        temperature: 0 takes the most likely token; exact ties go to the lowest id.
+        top_p: tokens are drawn from the most likely tokens whose total probability reaches this value, in (0, 1].
+        max_tokens: maximum output tokens, including reasoning.
         reasoning_effort: passed to the chat template or the server, None to pass nothing.
-        top_logprobs: number of alternatives whose log-probabilities are kept with each output token, 0 for none.
+        top_logprobs: number of alternatives whose log-probabilities are stored with each output token, 0 for none.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: a setting is out of its range.
 
     Source: behavioural and representational evaluation, Tab. 6.
     """
@@ -107,12 +108,12 @@ class Sampling:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise ValueError(f"the temperature must be a finite number >= 0, got {self.temperature!r}")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}: 1 draws from all tokens")
+            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}: set 1 to draw from all tokens")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens!r}")
         if self.reasoning_effort is not None and self.reasoning_effort not in EFFORTS:
             raise ValueError(
-                f"reasoning_effort must be one of {', '.join(EFFORTS)} or empty, got {self.reasoning_effort!r}"
+                f"reasoning_effort must be one of {', '.join(EFFORTS)} or null, got {self.reasoning_effort!r}"
             )
         if not 0 <= self.top_logprobs <= MOST_LOGPROBS:
             raise ValueError(f"top_logprobs must lie in 0..{MOST_LOGPROBS}, got {self.top_logprobs!r}")
@@ -124,18 +125,18 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One chat to be completed.
+    """One chat to complete.
 
     Attributes:
         messages: the chat so far.
-        key: (root seed, episode id, step, attempt); it names the random stream of the output.
+        key: (root seed, episode id, step, attempt), which names the random stream of the output.
         answers: the complete texts of all answers that state an action, in the order of the actions; needed by
-            `Scoring.likelihoods` and by servers that are to constrain an answer.
-        prefill: what the output must begin with, in the model's own markup (channels, tags); the model writes on.
-            A reply holds it like what the model wrote itself.
+            `Scoring.likelihoods` and by servers that constrain answers.
+        prefill: the required beginning of the output, in the model's own markup (channels, tags), which the model
+            continues. A reply includes it as if the model had written it.
 
     Raises:
-        ValueError: no message.
+        ValueError: there is no message.
     """
 
     messages: tuple[Message, ...]
@@ -148,7 +149,7 @@ class Request:
             raise ValueError("a request must have at least one message, got none")
 
     def rng(self) -> np.random.Generator:
-        """Return the random stream of this output; it depends on the key alone, not on who shares the batch."""
+        """Return the random stream of this output, which depends only on the key, not on the batch."""
         seed, episode_id, step, attempt = self.key
         return stream(seed, "sample", episode_id, step, attempt)
 
@@ -158,12 +159,12 @@ class Part:
     """One part of a reply.
 
     Attributes:
-        kind: "reasoning" that was written before the answer, the "answer" itself, or a "call" of a tool.
+        kind: "reasoning" (written before the answer), "answer", or "call" (of a tool).
         text: the text of the part, without the marks around it.
 
     Raises:
-        ValueError: an unknown kind.
-        TypeError: a text that is not a string.
+        ValueError: the kind is unknown.
+        TypeError: the text is not a string.
     """
 
     kind: PartKind
@@ -178,30 +179,31 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back for one request, from a local model, a server or an inference engine.
+    """The reply to one request, from a local model, a server or an inference engine.
 
     Attributes:
-        parts: the reasoning, answer and calls of tools, in the order in which the model wrote them. Only the parts
-            of kind "answer" may state an action.
+        parts: the reasoning, answers and tool calls, in the order in which the model wrote them. Only parts of kind
+            "answer" can state an action.
         finish: how the reply ended: "stop" (the model ended it), "length" (cut off at the token limit), "called" (it
-            ended in a call of a tool), "withheld" (the server kept the answer back, for example by a content filter),
-            "failed" (the server failed; such a reply is never a turn of the model).
+            ended in a tool call), "withheld" (the server withheld the answer, for example because of a content filter),
+            or "failed" (the server failed; such a reply never counts as a turn of the model).
         redraws: how many replies to the same request were discarded before this one.
-        error: the server's own sentence on a reply that was withheld or failed, "" for none.
-        prompt_tokens, output_tokens: exact token ids where they are known, the stop token included.
-        usage: tokens, seconds and USD: numbers by name.
-        logprobs: one mapping per output token: ``token`` and ``logprob`` of the token that was drawn, ``top`` the list
-            of [token, logprob] of the most likely ones, in nats and before the temperature is applied. Tokens are ids,
-            or texts where a server gives no ids. None where they were not requested.
+        error: the server's message about a reply that was withheld or failed, else "".
+        prompt_tokens: exact token ids of the prompt, if known.
+        output_tokens: exact token ids of the output, if known, including the stop token.
+        usage: name -> number of tokens, seconds or USD.
+        logprobs: one mapping per output token: ``token`` and ``logprob`` of the token that was drawn, and ``top``, a
+            list of [token, logprob] of the most likely tokens, in nats before temperature is applied. Tokens are ids,
+            or texts if a server returns no ids. None if log-probabilities were not requested.
         reconstructed: whether the token ids were reconstructed from the text.
         unsupported: names of settings that the model does not support.
-        raw: the whole output as one text, special tokens included; None where it is not known.
-        answered_by: the name that a server gives the model that answered, "" where it gives none.
+        raw: the whole output as one text, including special tokens; None if unknown.
+        answered_by: the server's name for the model that answered, "" if it gives none.
 
     Raises:
-        ValueError: an unknown way of ending, a failed reply without an error, an error of a reply that neither failed
-            nor was withheld, a reply that ended in a call and holds none, or a number of redraws below 0.
-        TypeError: parts that are not a tuple of `Part`.
+        ValueError: ``finish`` is unknown, a failed reply has no error, a reply that neither failed nor was withheld has
+            an error, a reply that ended in a tool call contains none, or ``redraws`` is negative.
+        TypeError: ``parts`` is not a tuple of `Part`.
     """
 
     parts: tuple[Part, ...] = ()
@@ -227,37 +229,37 @@ class Reply:
         if isinstance(self.redraws, bool) or not isinstance(self.redraws, int) or self.redraws < 0:
             raise ValueError(f"the redraws of a reply must be a whole number >= 0, got {self.redraws!r}")
         if self.finish == "failed" and not self.error:
-            raise ValueError("a failed reply must hold the server's error, got an empty one")
+            raise ValueError("a reply with the finish failed must have the server's error, got an empty error")
         if self.error and self.finish not in ("failed", "withheld"):
             raise ValueError(
-                f"only a reply that failed or was withheld has an error, got {self.error!r:.200} with the finish "
+                f"only a reply that failed or was withheld can have an error, got {self.error!r:.200} with the finish "
                 f"{self.finish}"
             )
         if self.finish == "called" and not any(part.kind == "call" for part in self.parts):
-            raise ValueError("a reply with the finish called must hold a part of kind call, got none")
+            raise ValueError("a reply with the finish called must have a part of kind call, got none")
 
     @classmethod
     def of(cls, answer: str, *, reasoning: str | None = None, **others: Any) -> "Reply":
-        """Return a reply from one text of reasoning, None for none, and one answer; other fields by name."""
+        """Return a reply with one answer and optionally one text of reasoning; other fields are given by name."""
         thoughts = () if reasoning is None else (Part(kind="reasoning", text=reasoning),)
         return cls(parts=(*thoughts, Part(kind="answer", text=answer)), **others)
 
     @property
     def answer(self) -> str:
-        """The final answer, "" where the output never reached one.
+        """The final answer, "" if the output never reached one.
 
-        Several answers are joined by line breaks, so that the parser sees when they contradict each other.
+        Several answers are joined by line breaks, so that the parser notices if they contradict each other.
         """
         return "\n".join(part.text for part in self.parts if part.kind == "answer")
 
     @property
     def reasoning(self) -> str | None:
-        """The written reasoning, None where there is none or where it is not returned."""
+        """The written reasoning; None if there is none or it was not returned."""
         return self._joined("reasoning")
 
     @property
     def call(self) -> str | None:
-        """The calls of tools, None where there is none."""
+        """The tool calls, or None."""
         return self._joined("call")
 
     def _joined(self, kind: PartKind) -> str | None:
@@ -266,7 +268,7 @@ class Reply:
 
 
 def finish_of(parts: Sequence[Part], finish: Finish) -> Finish:
-    """Return "called" for a reply that stopped after a call of a tool, else the given way of ending."""
+    """Return "called" for a reply that stopped after a tool call, else the given way of ending."""
     return "called" if finish == "stop" and parts and parts[-1].kind == "call" else finish
 
 
@@ -274,17 +276,17 @@ def finish_of(parts: Sequence[Part], finish: Finish) -> Finish:
 class Likelihoods:
     """How likely a model finds each answer of a request.
 
-    All answers are read after the same tokens: the prompt, the reasoning where there is any, what opens the final
-    answer, and the beginning that the answers share, such as ``{"action": "``.
+    All answers follow the same tokens: the prompt, the reasoning if there is any, the text that opens the final answer,
+    and the beginning that all answers share, such as ``{"action": "``.
 
     Attributes:
-        logprobs: ``[A]`` log-probability of the rest of each answer after these tokens, nats, temperature 1, summed
-            over its tokens; empty where no final answer began after the reasoning.
-        beginning: log-probability of the beginning that the answers share, nats, 0.0 where they share none.
+        logprobs: ``[A]`` log-probability of the rest of each answer after these tokens, in nats at temperature 1,
+            summed over its tokens; empty if no final answer began after the reasoning.
+        beginning: log-probability of the beginning that all answers share, in nats; 0.0 if they share none.
         prompt_tokens: token ids of the prompt.
-        outputs: ``[A]`` token ids of everything after the prompt, up to the end of each answer; no stop token.
-        reasoned: the reply with the reasoning, None where the model answers without reasoning.
-        usage: tokens, seconds, USD: numbers by name, the reasoning included.
+        outputs: ``[A]`` token ids of everything after the prompt, up to the end of each answer, without a stop token.
+        reasoned: the reply with the reasoning, None if the model answers without reasoning.
+        usage: name -> number of tokens, seconds or USD, including the reasoning.
         unsupported: names of settings that the model does not support.
         answered_by: see `Reply`.
     """
@@ -305,19 +307,19 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """Short name, as tables show it."""
+        """Short name for tables."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return all that determines the model's outputs as plain values; no path and no device enters."""
+        """Return everything that determines the model's outputs as plain values, without paths and devices."""
         ...
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
-        """Return the exact text that the model reads, None where only its server knows."""
+        """Return the exact text that the model reads; None if only its server knows it."""
         ...
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Complete each chat, in order; an output depends on its own request alone."""
+        """Complete each chat, in order; each output depends only on its own request."""
         ...
 
 
@@ -328,32 +330,33 @@ class Scoring(Model, Protocol):
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return the likelihoods of the answers of each request, in order.
 
-        They depend on that request alone, but for the last bits of a model here.
+        They depend only on their own request, except that the last bits of a local model's results may vary with the
+        batch.
 
         Args:
-            requests: with ``answers``, none the beginning of another one.
-            sampling: how the reasoning is drawn; likelihoods do not depend on it.
+            requests: requests with ``answers``, none of which is the beginning of another.
+            sampling: settings for drawing the reasoning; likelihoods do not depend on them.
             reasoned: whether the model reasons freely before its answer.
 
         Raises:
-            ValueError: answers that the model's tokenizer cannot distinguish, a model without separate reasoning, or
-                one that returns no log-probabilities.
+            ValueError: the tokenizer cannot distinguish the answers, the model does not separate its reasoning, or it
+                returns no log-probabilities.
         """
         ...
 
 
 def model_backend(name: str) -> Callable[[ModelFactory], ModelFactory]:
-    """Return a decorator that registers how the models of a backend are made; chat agents of studies then name it.
+    """Register a backend, so that chat agents of studies can name it; used as a decorator.
 
-    It stands above a function, or a class, that is called as ``make(model=..., name=..., **options)``: ``model`` is
-    what the study calls the model, ``name`` what tables shall call it or None. Its other keyword parameters are the
-    options that a study may give. What it returns is a `goalscope.agents.models.Model`.
+    The decorated function or class is called as ``make(model=..., name=..., **options)``, where ``model`` is the
+    study's name of the model, and ``name`` the name for tables, or None. Its other keyword parameters are options that
+    a study may set. It must return a `goalscope.agents.models.Model`.
 
     Args:
         name: the backend's name.
 
     Raises:
-        ValueError: a name that is taken.
+        ValueError: the name is taken.
     """
     return registry.register("model", name)
 
@@ -375,13 +378,14 @@ def build_model(
     Args:
         model: its name in the study.
         options: the options of its backend.
-        backend: name of the backend; "" for ``server`` where the options have a server, else ``local``.
-        name: short name for tables, None for its own choice.
-        others: further parameters that the caller accepts, listed in the error message.
+        backend: name of the backend; "" for ``server`` if the options include a server, else ``local``.
+        name: short name for tables, None to let the backend choose.
+        others: further parameters that the caller accepts, for the error message.
 
     Raises:
-        ValueError: an unknown backend or option, one that is missing, or a value of the wrong type or out of its range.
-        TypeError: the backend's result is no model.
+        ValueError: the backend or an option is unknown, an option is missing, or a value has the wrong type or is out
+            of range.
+        TypeError: the backend does not return a model.
     """
     backend = backend or ("server" if "server" in options else "local")
     maker = registry.resolve("model", backend)
@@ -397,21 +401,21 @@ def build_model(
         if parameter.default is parameter.empty and parameter.name not in options
     ]
     if missing:
-        raise ValueError(f"the model backend {backend} must be given {', '.join(missing)}")
+        raise ValueError(f"the model backend {backend} needs {', '.join(missing)}: add it to the agent")
     built = maker(model=model, name=name, **options)
     if not isinstance(built, Model):
         raise TypeError(
-            f"the model backend {backend!r} must make a model (name, describe(), complete(requests, sampling)), got "
+            f"the model backend {backend!r} must return a model (name, describe(), complete(requests, sampling)), got "
             f"{type(built).__name__}"
         )
     return built
 
 
 def check_type(parameter: str, value: Any, hint: Any) -> None:
-    """Check a chat agent's parameter against the annotation of its constructor parameter.
+    """Check a chat agent's parameter against the annotation of the constructor parameter.
 
     Raises:
-        ValueError: another type, or a whole number that no parameter takes.
+        ValueError: the value has another type, or is a whole number that is too large.
     """
     types = [get_origin(type_) or type_ for type_ in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
     fits = isinstance(value, tuple([*types, int] if float in types else types))
@@ -423,9 +427,9 @@ def check_type(parameter: str, value: Any, hint: Any) -> None:
 
 
 def _unknown_option(option: str, backend: str, known: Sequence[str]) -> str:
-    """Return the error sentence on an option that a backend does not have."""
+    """Return the error message for an option that a backend does not have."""
     if backend in _OTHER_BACKEND and option in _options(registry.resolve("model", _OTHER_BACKEND[backend])):
         if backend == "local":
-            return f"{option} belongs to models behind a server: give server: {{base_url: ...}}, or leave it out"
-        return f"{option} belongs to local models, this one has a server: leave it out"
+            return f"{option} works only for models behind a server: add server: {{base_url: ...}}, or leave it out"
+        return f"{option} works only for local models, but this model has a server: leave it out"
     return f"a chat agent with the model backend {backend} has no parameter {option!r}{near_miss(option, known)}"

@@ -1,11 +1,11 @@
-"""Key-value caches of many rows, aligned at their last token, so that rows can enter and leave.
+"""Key-value caches of many rows, aligned at their last token, so that rows can be added and removed.
 
-A row that is shorter than the longest one has dead columns on its left, which the attention mask hides. All rows end
-at the same column, so the distance between two tokens of a row is the distance between their columns: sliding windows
-hold for every row. Dead columns are zeros; no padding token ever passes through the model.
+A row that is shorter than the longest row has dead columns on its left, which the attention mask hides. All rows end at
+the same column, so the distance between two tokens of a row equals the distance between their columns, and sliding
+windows are correct for every row. Dead columns are zeros; no padding token ever passes through the model.
 
-The tensors live in a transformers ``DynamicCache``. It is rebuilt when rows enter; when rows leave, the last rows move
-into their places.
+The tensors are stored in a transformers ``DynamicCache``. It is rebuilt when rows are added; when rows are removed, the
+last rows move into their places.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_SPARE = 64  # columns of spare room
+_SPARE = 64  # number of columns allocated in advance
 _PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 
 
@@ -22,8 +22,8 @@ class CacheRows:
     """The cache of some rows.
 
     Attributes:
-        cache: the transformers cache; one entry a row in the first axis of each of its tensors.
-        length: number of columns, dead ones included.
+        cache: the transformers cache; the first axis of each of its tensors has one entry per row.
+        length: number of columns, including dead columns.
         dead: number of dead columns of each row.
     """
 
@@ -32,7 +32,7 @@ class CacheRows:
     dead: list[int]
 
     def mask(self, more: int, device: Any) -> Any:
-        """Return which columns are alive once ``more`` of them have been added, ``[B, length + more]`` of 0 and 1."""
+        """Return which columns are alive after ``more`` columns have been added, ``[B, length + more]`` of 0 and 1."""
         import torch
 
         columns = torch.arange(self.length + more, device=device)
@@ -40,7 +40,7 @@ class CacheRows:
 
 
 def check_layers(config: Any) -> None:
-    """Raise a ValueError for models whose layers keep something else than keys and values."""
+    """Raise a ValueError for models with layers that store anything but keys and values."""
     from transformers import DynamicCache
 
     layer_types = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
@@ -50,15 +50,15 @@ def check_layers(config: Any) -> None:
     unsupported |= {type(layer).__name__ for layer in DynamicCache(config=config).layers} - _PLAIN
     if unsupported:
         raise ValueError(
-            "lockstep decoding holds the keys and values of full and sliding attention, this model has layers of the "
+            "lockstep decoding supports only layers with full or sliding attention, but this model has layers of the "
             f"kind {', '.join(sorted(unsupported))}: serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
         )
 
 
 def assemble(config: Any, layers: Sequence[tuple[Any, Any]], length: int) -> Any:
-    """Return a transformers cache of (keys, values) of each layer, ``[B, heads, columns, width]``.
+    """Return a transformers cache with the (keys, values) of each layer, ``[B, heads, columns, width]``.
 
-    It stands for ``length`` columns; there are fewer only where a sliding layer has let go of the oldest.
+    The cache represents ``length`` columns; only sliding layers may have fewer, after dropping the oldest.
     """
     from transformers import DynamicCache
 
@@ -74,11 +74,11 @@ def assemble(config: Any, layers: Sequence[tuple[Any, Any]], length: int) -> Any
 
 
 def _append_in_place(layer: Any) -> None:
-    """Let a layer write new columns into spare room instead of copying all of them for each token.
+    """Let a layer write new columns into memory allocated in advance, instead of copying all columns for each token.
 
-    ``layer.room`` holds the tensors that keys and values are the beginning of; it is empty where there are none. The
-    layer gets a class of its own: a function of its own that knew the layer would keep the tensors of each batch, until
-    the next collection of cycles, gigabytes later.
+    ``layer.room`` contains the larger tensors whose beginnings are the keys and values; it is empty if there are none.
+    The layer gets a class of its own for this. A function attached to the layer would refer back to it, and this cycle
+    would keep gigabytes of tensors of each batch until the next garbage collection.
     """
     kind: Any = type(layer)
     layer.room, layer.__class__ = [], _with_room(kind)
@@ -86,13 +86,13 @@ def _append_in_place(layer: Any) -> None:
 
 @cache
 def _with_room(kind: Any) -> Any:
-    """Return a kind of layer whose ``update`` writes into spare room."""
+    """Return a subclass of a kind of layer whose ``update`` writes into memory allocated in advance."""
 
     def update(layer: Any, keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
         room, n_columns = layer.room, layer.keys.shape[-2]
         total = n_columns + keys.shape[-2]
         if layer.is_sliding and total >= layer.sliding_window:
-            room.clear()  # from here on columns leave on the left
+            room.clear()  # from here on, the layer drops columns on the left
             updated: tuple[Any, Any] = kind.update(layer, keys, values, *others, **options)
             return updated
         if not room or room[0].shape[-2] < total:
@@ -104,7 +104,7 @@ def _with_room(kind: Any) -> Any:
             layer.cumulative_length += keys.shape[-2]
         return layer.keys, layer.values
 
-    # A kind with a layer type of its own would take its place in every cache that transformers makes.
+    # Without this, transformers would register the subclass for its layer type and use it in every cache.
     return type(kind.__name__, (kind,), {"update": update, "_layer_type": None})
 
 
@@ -127,7 +127,7 @@ def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
     for layer in rows.cache.layers:
         room = getattr(layer, "room", [])
         tensors = room or [layer.keys, layer.values]
-        # A sliding layer may hold fewer columns than there are; the newest are the last ones in either case.
+        # A sliding layer may store fewer columns than there are; in either case the newest columns come last.
         columns = min(layer.keys.shape[-2], length)
         first = layer.keys.shape[-2] - columns
         if len(order) > len(rows.dead):
@@ -146,15 +146,15 @@ def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
 
 
 def join(config: Any, parts: Iterable[CacheRows], count: int, length: int) -> CacheRows | None:
-    """Return one cache with the rows of all parts in their order, None where there are none.
+    """Return one cache with the rows of all parts in order, or None if there are no rows.
 
-    Each part is emptied before the next one is asked for, layer by layer: little is held twice.
+    Each part is emptied layer by layer before the next part is requested, so that little memory is used twice.
 
     Args:
         config: the model's configuration.
-        parts: rows; their number may be less than ``count`` where some have ended.
-        count: most rows of all parts.
-        length: columns of the longest part.
+        parts: caches whose rows are joined; they may have fewer than ``count`` rows if some have ended.
+        count: maximum number of rows of all parts.
+        length: number of columns of the longest part.
     """
     from transformers import DynamicCache
 
@@ -186,11 +186,11 @@ def join(config: Any, parts: Iterable[CacheRows], count: int, length: int) -> Ca
 
 
 def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> CacheRows:
-    """Return a shared prefix as the cache of several rows, each moved to the right by its own shift.
+    """Return a shared prefix as the cache of several rows, each shifted to the right by its own number of columns.
 
-    The first ``shift`` columns of a row are dead and the last ``shift`` tokens of the prefix fall out of it; they
-    are computed again with the row's own tokens. That way rows of different lengths end at one column. The prefix has
-    all of its columns in every layer, and one row.
+    The first ``shift`` columns of a row are dead, and the last ``shift`` tokens of the prefix are dropped; they are
+    computed again with the row's own tokens. Rows of different lengths thus end at the same column. The prefix must
+    have one row and all of its columns in every layer.
     """
     length = int(prefix.layers[0].keys.shape[-2])
 

@@ -1,8 +1,9 @@
-"""Chat templates of unknown origin: rendered in a process of their own, with bounds.
+"""Render chat templates of unknown origin in a separate process with limits.
 
-A chat template is a program (Jinja). Its sandbox keeps it from files and from Python, not from loops without end and
-texts without bound. The process compiles and renders with the function of transformers that `apply_chat_template`
-calls. It starts with the first template that does not come with the package, and serves all that follow.
+A chat template is a program (Jinja). Its sandbox keeps it away from files and from Python, but does not prevent endless
+loops or texts of any length. The process compiles and renders with the same function of transformers that
+`apply_chat_template` calls. It starts with the first template that does not come with the package, and renders all
+later ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,27 +13,27 @@ from typing import Any, Final
 from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 
 MOST_SOURCE: Final = 2**20
-"""Most characters of a template."""
+"""Maximum number of characters of a template."""
 
 MOST_TEXT: Final = 4 * 2**20
-"""Most characters of a rendered chat."""
+"""Maximum number of characters of a rendered chat."""
 
 MOST_SECONDS: Final = 5
-"""Most seconds of processor time of one rendering, its compilation included; the system counts in whole seconds."""
+"""Maximum processor time per rendering, including compilation, in seconds; the system counts whole seconds."""
 
 MOST_WAIT: Final = 60
-"""Most seconds by the clock of one rendering."""
+"""Maximum wall-clock time per rendering, in seconds."""
 
 MOST_MEMORY: Final = 512 * 2**20
-"""Most bytes of memory that templates add to what the process has before the first (Linux)."""
+"""Maximum memory in bytes that templates may add to what the process uses before the first template (Linux)."""
 
 
 class ChatTemplateError(ValueError):
-    """A chat template that fails, or passes a bound."""
+    """A chat template that fails or exceeds a limit."""
 
 
 def check_source(template: object) -> str:
-    """Return the source of a template; a ChatTemplateError for what is no text, or a long one."""
+    """Return the source of a template; raise a ChatTemplateError if it is not a text or too long."""
     if not isinstance(template, str):
         raise ChatTemplateError(f"it must be a text, got {type(template).__name__}")
     if len(template) > MOST_SOURCE:
@@ -43,16 +44,16 @@ def check_source(template: object) -> str:
 def render_bounded(
     template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], *, prompt: bool = True
 ) -> str:
-    """Return the chat that a template of unknown origin writes.
+    """Render a chat with a template of unknown origin.
 
     Args:
         template: source of the template.
         messages: role and content of each message.
-        variables: further variables of the template, special tokens among them: values that JSON can hold.
-        prompt: whether the text goes on to where the next answer begins.
+        variables: further variables of the template, including special tokens, with values that JSON can represent.
+        prompt: whether the text continues to where the next answer begins.
 
     Raises:
-        ChatTemplateError: the template fails, or passes a bound.
+        ChatTemplateError: the template fails or exceeds a limit.
         ImportError: the process lacks transformers or jinja2.
         OSError: the process cannot be started.
     """
@@ -75,8 +76,8 @@ RENDERER: Final = BoundedWorker(
         seconds=MOST_SECONDS,
         wait=MOST_WAIT,
         memory=MOST_MEMORY,
-        answer=12 * MOST_TEXT + 4096,  # JSON takes 12 bytes at most for a character
+        answer=12 * MOST_TEXT + 4096,  # JSON needs at most 12 bytes per character
     ),
     "rendering it",
 )
-"""The process that renders for this one."""
+"""The process that renders chats for this process."""

@@ -1,8 +1,9 @@
-"""The lockstep engine: one batched decode with a cache for all live requests.
+"""The lockstep engine: decode all current requests in one batch with a shared cache.
 
-Finished requests leave the batch and waiting ones enter it. The longest common prefix of the prompts is computed once
-and its cache copied; so are longer beginnings that prompts of one pass share. What a request yields depends on the
-request alone, up to the rounding of differently shaped matrix products, which `benchmarks/determinism.py` measures.
+Finished requests leave the batch and waiting requests enter it. The longest common prefix of the prompts is computed
+once and its cache is copied; the same holds for longer beginnings that the prompts of one pass share. The output of a
+request depends only on the request, up to rounding in matrix products of different shapes, which
+`benchmarks/determinism.py` measures.
 """
 
 import inspect
@@ -22,27 +23,30 @@ from goalscope.agents.models.draws import draw, log_probabilities
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
 Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
-"""Context around a forward pass of prompts; arguments: prompt index of each row, position of the row's first token."""
+"""Context around a forward pass of prompts, given each row's prompt index and the position of its first token."""
 
-_TOKENS_PER_PASS = 128  # prompt tokens that take as long as one more pass, about
-_TOKENS_PER_STEP = 96  # prompt tokens read for each step until more enter: a step takes as long as some 15 of them
+_TOKENS_PER_PASS = 128  # an additional pass takes about as long as this many prompt tokens
+_TOKENS_PER_STEP = 96  # prompt tokens read per decoding step, which takes about as long as 15 prompt tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """How a batch is decoded.
+    """Settings for decoding a batch.
 
     Attributes:
-        temperature, top_p, max_tokens, top_logprobs: see `Sampling`.
+        temperature: see `Sampling`.
+        top_p: see `Sampling`.
+        max_tokens: see `Sampling`.
+        top_logprobs: see `Sampling`.
         stop: ids that end an output.
-        slots: maximum requests that are live at once.
-        share_prefix: whether the common prefix is computed once.
-        prefill_tokens: maximum prompt tokens of one forward pass; a single prompt may exceed it.
-        margins: whether the margin of each draw is kept.
-        gradual: whether requests enter one pass at a time, with steps in between: the first outputs are then complete
-            long before the last prompt is read.
-        around: context around each pass of prompts, e.g. to change activations; equal prompts are not merged.
-        most_shared: maximum tokens of the common prefix that are computed once, None for all.
+        slots: maximum number of requests decoded at the same time.
+        share_prefix: whether to compute the common prefix only once.
+        prefill_tokens: maximum number of prompt tokens per forward pass; a single prompt may exceed it.
+        margins: whether to store the margin of each draw.
+        gradual: whether requests enter one pass at a time, with decoding steps in between, so that the first outputs
+            are complete long before the last prompt is read.
+        around: context around each pass of prompts, e.g. to change activations; equal prompts are then not merged.
+        most_shared: maximum number of tokens of the common prefix that are computed once, None for all.
     """
 
     temperature: float = 0.7
@@ -64,10 +68,10 @@ class Decoded:
     """One output.
 
     Attributes:
-        tokens: ids, the stop token included.
-        finish: how it ended.
-        logprobs: one mapping a token where they were asked for, else empty.
-        margins: one number a token where they were asked for, else empty; see `goalscope.agents.models.draws.Draws`.
+        tokens: token ids, including the stop token.
+        finish: how the output ended.
+        logprobs: one mapping per token if requested, else empty.
+        margins: one number per token if requested, else empty; see `goalscope.agents.models.draws.Draws`.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -77,17 +81,17 @@ class Decoded:
 
 
 def common_prefix(prompts: Prompts) -> int:
-    """Return the length of the longest common prefix; at least one token of each prompt stays outside of it."""
-    # All others lie between these two in the order of the ids.
+    """Return the length of the longest common prefix that leaves at least one token of each prompt."""
+    # All other prompts lie between these two in lexicographic order.
     low, high = min(prompts, key=tuple), max(prompts, key=tuple)
     limit = min(len(prompt) for prompt in prompts) - 1
     return next((index for index in range(limit) if low[index] != high[index]), limit)
 
 
 def _parting(rows: Sequence[tuple[int, ...]]) -> int:
-    """Return up to where equal beginnings of rows, see `_Batch._read`, are computed once, 1 where not worth it."""
+    """Return the length of row beginnings (see `_Batch._read`) that are worth computing once, 1 for none."""
     table = np.array(sorted(rows))
-    first_difference = (table[1:] != table[:-1]).argmax(axis=1)  # of each row and the next one
+    first_difference = (table[1:] != table[:-1]).argmax(axis=1)  # between each row and the next
     saved = {
         int(end): (int(end) - 1) * int((first_difference >= end).sum())
         for end in set(first_difference.tolist())
@@ -100,7 +104,7 @@ def _parting(rows: Sequence[tuple[int, ...]]) -> int:
 def decode(
     model: Any, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
 ) -> list[Decoded]:
-    """Return the output of each prompt, in order; ``arrived`` is called after each pass with those complete now."""
+    """Return the output of each prompt, in order; ``arrived`` is called after each pass with newly complete outputs."""
     import torch
 
     if not prompts:
@@ -127,22 +131,22 @@ def score(
 
 
 def check_prompts(model: Any, prompts: Prompts) -> int | None:
-    """Refuse prompts that cannot be decoded; return the positions of the model, None where they have no limit."""
+    """Refuse prompts that cannot be decoded; return the model's number of token positions, None if it has no limit."""
     limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     limit = limit if isinstance(limit, int) and limit > 0 else None
     for index, prompt in enumerate(prompts):
         if not prompt:
-            raise ValueError(f"a prompt must have at least one token, prompt {index} has none")
+            raise ValueError(f"a prompt must have at least one token, but prompt {index} has none")
         if limit is not None and len(prompt) >= limit:
             raise ValueError(
-                f"a prompt must leave room for an output in the model's {limit} positions, prompt {index} has "
+                f"a prompt must leave room for an output in the model's {limit} positions, but prompt {index} has "
                 f"{len(prompt)} tokens: use smaller worlds, a shorter history or another model"
             )
     return limit
 
 
 class _Batch:
-    """The requests of one call of `decode`: waiting ones, and live ones in the rows of a cache."""
+    """The requests of one call of `decode`: waiting requests, and live requests in the rows of a cache."""
 
     def __init__(
         self,
@@ -157,11 +161,11 @@ class _Batch:
         self._direct = direct(model) if settings.around is None else None
         if "position_ids" not in accepted:
             raise ValueError(
-                "lockstep decoding gives each row its own positions, which this model's forward pass does not take: "
+                "lockstep decoding passes position_ids to the model, which this model's forward pass does not accept: "
                 "serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
             )
         self._model, self._config, self._settings = model, model.config, settings
-        # Only the last position goes through the head: logits of all prompt positions take gigabytes.
+        # Only the last position passes through the head, since logits of all prompt positions would take gigabytes.
         self._head = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self._device = next(model.parameters()).device
         limit = check_prompts(model, prompts)
@@ -176,14 +180,14 @@ class _Batch:
         if settings.most_shared is not None:
             self._shared = min(self._shared, settings.most_shared)
         self._prefix: Any = None
-        self._steps_due = 0  # before further requests enter
+        self._steps_due = 0  # decoding steps to make before further requests enter
 
     def run(self) -> list[Decoded]:
         self._arrived([])
         self._share()
         while self._waiting or self._live:
             free = self._settings.slots - len(self._live)
-            # Newcomers enter in groups: each entry copies the cache of all live rows.
+            # Requests enter in groups, since each entry copies the cache of all live rows.
             few = free < min(len(self._waiting), -(-self._settings.slots // 4))
             if self._waiting and (not self._live or not (few or self._steps_due)):
                 self._enter(free)
@@ -206,10 +210,10 @@ class _Batch:
         return [scores[index] for index in range(len(answers))]
 
     def _scored(self, group: Sequence[int], answers: Sequence[Prompts]) -> list[list[list[float]]]:
-        """Return the log-probabilities of answers to some prompts that pass through the model together.
+        """Return the log-probabilities of the answers to prompts that pass through the model together.
 
-        The prompts pass once; their caches are copied for each answer, and all answers pass in one batch. Shorter ones
-        are padded on the right, where no later token attends to the padding.
+        The prompts pass once. Their caches are then copied for each answer, and all answers pass in one batch. Shorter
+        answers are padded on the right, where no later token attends to the padding.
         """
         import torch
 
@@ -237,8 +241,8 @@ class _Batch:
         from transformers import DynamicCache
 
         if self._shared:
-            # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the
-            # same.
+            # Without a configuration, no layer of the cache drops old columns; the mask still contains the sliding
+            # windows.
             tokens = [list(self._prompts[0][: self._shared])]
             _, self._prefix = self._forward(tokens, None, [list(range(self._shared))], DynamicCache())
             TALLY.add(computed_prompt=self._shared)
@@ -252,7 +256,7 @@ class _Batch:
         *,
         all_columns: bool = False,
     ) -> tuple[Any, Any]:
-        """Return (logits ``[B, V]`` of the last column, or ``[B, T, V]`` of every one, cache) after some tokens."""
+        """Return logits after some tokens (``[B, V]`` of the last column, or ``[B, T, V]`` of all) and the cache."""
         import torch
         from transformers import DynamicCache
 
@@ -282,7 +286,7 @@ class _Batch:
         """Add one token to every live row."""
         assert self._rows is not None
         tokens = [[self._outputs[index].tokens[-1]] for index in self._live]
-        # The newest token is not in the cache yet, so its position is the number of tokens before it.
+        # The newest token is not in the cache yet, so its position equals the number of tokens before it.
         positions = [[len(self._prompts[index]) + len(self._outputs[index].tokens) - 1] for index in self._live]
         logits, cache = self._forward(tokens, self._rows, positions)
         self._rows.cache, self._rows.length = cache, self._rows.length + 1
@@ -292,14 +296,14 @@ class _Batch:
         if not count:
             self._live, self._rows = [], None
         elif any(finished):
-            # The last rows move into the rows of those that leave.
+            # The last rows move into the places of finished rows.
             fillers = iter(row for row in range(count, len(finished)) if not finished[row])
             order = [next(fillers) if finished[row] else row for row in range(count)]
             rearrange(self._rows, order)
             self._live = [self._live[row] for row in order]
 
     def _draw(self, logits: Any, indices: Sequence[int]) -> list[bool]:
-        """Draw the next token of some outputs, hand out those that are complete now, and return which they are."""
+        """Draw the next token of some outputs, report outputs that are now complete, and return which are complete."""
         settings = self._settings
         uniforms = np.array([self._rngs[index].random() for index in indices]) if settings.temperature > 0 else None
         draws = draw(logits, temperature=settings.temperature, top_p=settings.top_p, uniforms=uniforms)
@@ -322,7 +326,7 @@ class _Batch:
         return finished
 
     def _enter(self, free: int) -> None:
-        """Fill free slots with waiting requests: compute their prompts, draw their first tokens."""
+        """Fill free slots with waiting requests: compute their prompts and draw their first tokens."""
         groups = self._groups(self._waiting[:free])[: 1 if self._settings.gradual else None]
         entering = {index for group in groups for index in group}
         self._waiting = [index for index in self._waiting if index not in entering]
@@ -330,7 +334,7 @@ class _Batch:
         self._rows = join(self._config, self._parts(groups), len(self._live) + len(entering), length)
 
     def _parts(self, groups: Sequence[Sequence[int]]) -> Iterator[CacheRows]:
-        """Yield the caches of live rows and of entering groups, whose first tokens are drawn."""
+        """Yield the caches of live rows and of entering groups, whose first tokens are drawn here."""
         if self._rows is not None:
             yield self._rows
             self._rows = None
@@ -347,10 +351,10 @@ class _Batch:
                 yield part
 
     def _groups(self, entering: Sequence[int]) -> list[list[int]]:
-        """Cut requests into groups that can pass through the model together without any padding token.
+        """Divide requests into groups that can pass through the model together without padding tokens.
 
-        With a shared prefix of S tokens the lengths of a group may differ by up to S, since a shorter row computes
-        some tokens of the prefix again; without one they must be equal.
+        With a shared prefix of S tokens, the lengths in a group may differ by up to S, since shorter rows compute some
+        tokens of the prefix again. Without a prefix, the lengths must be equal.
         """
         groups: list[list[int]] = []
         by_length = sorted(entering, key=lambda index: (-len(self._prompts[index]), list(self._prompts[index])))
@@ -370,7 +374,7 @@ class _Batch:
         around = self._settings.around
         prompts = list(dict.fromkeys(group_prompts)) if around is None else group_prompts
         longest = max(len(prompt) for prompt in prompts)
-        begins = [len(prompt) - longest + self._shared for prompt in prompts]  # in the prompt; before it is the prefix
+        begins = [len(prompt) - longest + self._shared for prompt in prompts]  # earlier tokens come from the prefix
         read = [(longest - len(prompt), *prompt[begin:]) for prompt, begin in zip(prompts, begins, strict=True)]
         with nullcontext() if around is None else around(group, begins):
             logits, rows = self._read(read)
@@ -382,10 +386,10 @@ class _Batch:
         return rows, logits
 
     def _read(self, read: Sequence[tuple[int, ...]]) -> tuple[Any, CacheRows]:
-        """Return the logits after the last token, and the cache, of rows of as many tokens after the common prefix.
+        """Compute rows of equal length after the common prefix; return the last logits and the cache.
 
-        A row is the number of its dead columns and its tokens. Rows that begin alike are computed once up to where they
-        part.
+        Each row is a tuple: its number of dead columns, then its tokens. Beginnings that several rows share are
+        computed once.
         """
         dead = [row[0] for row in read]
         together = self._settings.share_prefix and self._settings.around is None

@@ -1,4 +1,4 @@
-"""Chat format of a model, derived from its tokenizer alone: chat template, stop ids, reasoning channels."""
+"""A model's chat format, derived from its tokenizer alone: chat template, stop ids and reasoning channels."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split,
 from goalscope.agents.models.tokenizer_contract import TokenizerContract, token_ids
 
 DATE: Final = "2025-08-05"
-"""The date that chat templates are told unless a study names another one."""
+"""The date that chat templates show unless a study sets another date."""
 
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _DEFAULT = "default"
@@ -43,16 +43,16 @@ _TOOL: Final[Mapping[str, Any]] = {
         "parameters": {"type": "object", "properties": {"to": {"type": "string", "description": "Where."}}},
     },
 }
-"""A tool as chat templates are handed it."""
+"""A tool in the form that chat templates expect."""
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
 _PLAIN = (
     "{% for message in messages %}{{ message.content }}{% if message.role == 'user' %}"
     + ANSWER_CUE.replace("\n", "{{ '\\n' }}")
     + "{% else %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
 )
-"""Chat template of models without one: a single text, which they continue."""
+"""Chat template for models that have none: a single text, which the model continues."""
 
-# What chats are rendered with is settled by the project; a study adds variables of the template.
+# Variables of chat templates that goalscope itself sets; a study may add others.
 _SETTLED: Final = frozenset(
     (
         *("conversation", "messages", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message"),
@@ -63,26 +63,35 @@ _SETTLED: Final = frozenset(
 
 
 THINKING: Final = ("enable_thinking", "thinking")
-"""Variables with which chat templates switch thinking on and off."""
+"""Names of variables that switch thinking on and off in chat templates."""
 
 
 def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
-    """Raise a ValueError where thinking is switched by two settings."""
+    """Raise a ValueError if two settings switch thinking on or off."""
     conflicting = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
     if conflicting:
         raise ValueError(
-            f"thinking must be switched by one setting, got thinking: {str(thinking).lower()} and "
+            f"thinking must be set in one place, got thinking: {str(thinking).lower()} and "
             f"template_options.{conflicting[0]}: leave {conflicting[0]} out of template_options"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Loaded:
-    """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats.
+    """A loaded model (None if its tokenizer is enough), with how its tokenizer writes and ends chats.
 
-    ``base``: there is no chat template, an answer ends with its line. ``trusted``: the template comes with the package.
-    ``template_names``: the names of all its chat templates. ``contract``: what each prompt is checked for; None where
-    the tokenizer comes with the package.
+    Attributes:
+        model: the transformers model, or None.
+        tokenizer: the tokenizer.
+        marks: marks that separate reasoning from the answer.
+        chat_template: source of the chat template.
+        stop: ids of the tokens that end an output.
+        markers: token id -> text of the markers that the chat format uses.
+        contract: the checks that each prompt must pass; None if the tokenizer comes with the package.
+        template_names: names of all its chat templates.
+        base: whether there is no chat template, so that an answer ends with its line.
+        trusted: whether the chat template comes with the package.
+        lock: held while the model computes, since several threads may use it.
     """
 
     model: Any
@@ -95,35 +104,35 @@ class Loaded:
     template_names: tuple[str, ...] = ()
     base: bool = False
     trusted: bool = False
-    # Several threads may ask; the model works for one of them at a time.
+    # Several threads may call the model; it computes for one of them at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _SHARED: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # agents of the same weights share one copy
-_RECENT: list[Loaded] = []  # what was read last with weights: one agent after another uses it
+_RECENT: list[Loaded] = []  # the model whose weights were read last, kept because agents use it one after another
 _LOADING = threading.Lock()
 
 
 class Dialect:
-    """Chat format and stop tokens of a model; completes nothing itself, and needs no weights.
+    """Chat format and stop tokens of a model; it completes nothing itself, and needs no weights.
 
     Args:
-        path_or_name: a folder with the tokenizer, or the model's name on the hub.
+        path_or_name: a folder with the tokenizer, or the model's name on the Hugging Face hub.
         revision: commit, tag or branch on the hub.
-        reasoning: how reasoning and answer are told apart: "harmony", "think", "none", or the model's own tags,
-            ``{"open": ..., "close": ...}``. "auto" reads them from the tokenizer and its chat template, and is "none",
-            with a warning, where neither marks reasoning.
-        today: the date that chat templates are told instead of the real one, ``YYYY-MM-DD``: prompts must not
-            change from day to day. None for the usual one.
+        reasoning: how reasoning and answer are separated: "harmony", "think", "none", or the model's own tags,
+            ``{"open": ..., "close": ...}``. "auto" finds this in the tokenizer and its chat template; if neither marks
+            reasoning, it is "none", with a warning.
+        today: the date that chat templates show instead of the real date, ``YYYY-MM-DD``, because prompts must not
+            change from day to day. None for the default date.
         template_options: further variables of the chat template.
-        thinking: switches thinking on or off, by the variable of the chat template that does (`THINKING`); None for
-            what the template does by itself.
-        chat_template: the name of the chat template, of a model that has several. None for the only one, or for the one
-            that is called "default".
+        thinking: whether to switch thinking on or off through the chat template's variable for it (`THINKING`); None to
+            leave it to the template.
+        chat_template: name of the chat template, for models with several. None for the only one, or the one named
+            "default".
 
     Raises:
-        FileNotFoundError: a path that is not there.
-        ValueError: an argument out of its range.
+        FileNotFoundError: a path does not exist.
+        ValueError: an argument is out of range.
     """
 
     _needs: ClassVar[tuple[str, ...]] = ("transformers",)
@@ -141,7 +150,9 @@ class Dialect:
     ) -> None:
         self._set(reasoning, today, template_options, thinking, chat_template, model_folder(path_or_name))
         if self._folder is not None and revision is not None:
-            raise ValueError(f"a revision names a state on the hub, {path_or_name} is a folder: leave it out")
+            raise ValueError(
+                f"revision works only for models on the hub, but {path_or_name} is a folder: leave revision out"
+            )
         self._source, self._revision = str(path_or_name), revision
 
     def _set(
@@ -153,7 +164,7 @@ class Dialect:
         chat_template: str | None,
         folder: Path | None = None,
     ) -> None:
-        """Check and store a study's settings of the chat template; nothing is loaded yet."""
+        """Check and store a study's settings for the chat template; nothing is loaded yet."""
         self._marks = Marks.of(reasoning)
         try:
             self._today = date.fromisoformat(DATE if today is None else today)
@@ -162,8 +173,8 @@ class Dialect:
         reserved = sorted(_SETTLED & set(template_options or {}))
         if reserved:
             raise ValueError(
-                "template_options must hold further variables of the chat template, such as builtin_tools; got "
-                f"{', '.join(reserved)}, set elsewhere: leave it out"
+                "template_options must contain only further variables of the chat template, such as builtin_tools, got "
+                f"{', '.join(reserved)}, which goalscope sets itself: leave it out"
             )
         self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
         check_thinking(thinking, template_options)
@@ -192,37 +203,37 @@ class Dialect:
 
     @property
     def on_hub(self) -> bool:
-        """Whether it is named by its place on the hub."""
+        """Whether the model is given by its name on the hub."""
         return self._folder is None
 
     @property
     def template(self) -> str | None:
-        """Form of prompt templates that the model's card names, or that base models want; None for the usual one."""
+        """Form of the prompt templates that the model's card names or that base models need; None for the default."""
         return read_template_form(self._folder) if self._folder is not None else None
 
     @property
     def tokenizer(self) -> Any:
-        """The transformers tokenizer, loaded now if it was not."""
+        """The transformers tokenizer, which is loaded at first use."""
         return self._load().tokenizer
 
     @property
     def marks(self) -> Marks:
-        """What sets the reasoning apart from the answer."""
+        """The marks that separate the reasoning from the answer."""
         return self._load().marks
 
     @property
     def style(self) -> Style:
-        """The kind of these marks."""
+        """The style of these marks."""
         return self._load().marks.style
 
     @property
     def base(self) -> bool:
-        """Whether it is a base model: one without a chat template."""
+        """Whether this is a base model, that is, one without a chat template."""
         return self._load().base
 
     @property
     def chat_template(self) -> str:
-        """The chat template that prompts are rendered with; the same plain one for all base models."""
+        """The chat template that renders prompts; all base models share one plain template."""
         return self._load().chat_template
 
     @property
@@ -233,16 +244,16 @@ class Dialect:
         if loaded.contract is None:
             compared = "its files come with goalscope"
         elif loaded.contract.file is not None:
-            compared = "ids are those of tokenizer.json"
-        return f"{len(loaded.tokenizer):,} tokens; {compared}; texts are given back; the end of an answer is a token"
+            compared = "ids equal those of tokenizer.json"
+        return f"{len(loaded.tokenizer):,} tokens; {compared}; decoding returns each text; a token ends each answer"
 
     @property
     def stop(self) -> frozenset[int]:
-        """The tokens that end an output."""
+        """Ids of the tokens that end an output."""
         return self._load().stop
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
-        """Return the chat as the model's own template writes it, up to where the answer begins."""
+        """Render the chat with the model's own template, up to where the answer begins."""
         loaded = self._load()
         variables: dict[str, Any] = dict(self._options)
         if self._thinking_on is not None:
@@ -259,43 +270,44 @@ class Dialect:
         return str(text)
 
     def _render_bounded(self, loaded: Loaded, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> str:
-        """Return the chat as a template of unknown origin writes it."""
+        """Render the chat with a template of unknown origin, in the bounded process."""
         try:
             return render_bounded(loaded.chat_template, chat, variables)
         except ChatTemplateError as error:
             if _asks_for_tools(loaded.chat_template, chat, variables):
                 other_names = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
                 advice = (
-                    f"choose another one by its name, {_how_to_choose(other_names, self._source)}"
+                    f"choose another template: {_how_to_choose(other_names, self._source)}"
                     if other_names
-                    else "it has no other one; put one that needs no tools into its folder as chat_template.jinja"
+                    else "the model has no other template, so put a template without tools into its folder as "
+                    "chat_template.jinja"
                 )
                 raise ValueError(
-                    f"the chat template of {self.name} asks for tools, and prompts of goalscope offer none: {advice}"
+                    f"the chat template of {self.name} requires tools, which goalscope's prompts do not offer: {advice}"
                 ) from error
             with explained(self._folder or self._source, "a chat template that writes these messages"):
                 raise
 
     def _thinking_switch(self, template: str) -> str:
-        """Return the variable with which a chat template switches thinking on and off."""
+        """Return the name of the variable that switches thinking on and off in a chat template."""
         for name in THINKING:
             if re.search(rf"\b{name}\b", template):
                 return name
         raise ValueError(
-            f"thinking must be switched by the chat template, that of {self.name} has no variable for it "
+            f"thinking needs a chat template that can switch it, but that of {self.name} has no variable for it "
             f"({' or '.join(THINKING)}): leave thinking out, or set the template's own variable in template_options"
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, which may be a fragment; nothing is added to it."""
-        # Whether a prompt fits is checked, and said, by the decoder.
+        """Return the token ids of a text, which may be a fragment, without adding any special tokens."""
+        # The decoder checks whether a prompt fits, so the tokenizer's own warning is silenced.
         loaded = self._load()
         if loaded.contract is not None:
             return loaded.contract.split([text])[0]
         return token_ids(loaded.tokenizer, text, self._folder or self._source)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some rendered prompts, as `encode` does, and check that the tokenizer keeps its contract.
+        """Return the token ids of rendered prompts, as `encode` does, and check the contract of the tokenizer.
 
         Raises:
             ValueError: see `goalscope.agents.models.tokenizer_contract`.
@@ -304,35 +316,35 @@ class Dialect:
         return [self.encode(prompt) for prompt in prompts] if contract is None else contract.ids(prompts)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of some ids, special tokens included."""
+        """Return the text of token ids, including special tokens."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def unsupported(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the settings that the chat template does not use."""
+        """Return the names of settings that the chat template does not use."""
         effort_supported = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
         return () if effort_supported else ("reasoning_effort",)
 
     def parts(self, prompt: str, tokens: Sequence[int]) -> tuple[Part, ...]:
-        """Return the parts of an output; a stop token at its end belongs to no text."""
+        """Return the parts of an output; a stop token at its end belongs to no part."""
         loaded = self._load()
         if loaded.base and loaded.marks.style == "none":
             ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
             return _line(self.text(tokens[:-1] if ended else tokens))
         content = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
         if len(loaded.markers) < len(loaded.marks.markers) and loaded.marks.style == "tags":
-            return self.text_parts(prompt, self.text(content))  # a tag is plain text to this tokenizer
+            return self.text_parts(prompt, self.text(content))  # this tokenizer has no special tokens for the tags
         segments = token_segments(content, loaded.markers, self.text)
         return split(segments, loaded.marks, thinking=loaded.marks.opened(prompt))
 
     def text_parts(self, prompt: str, raw: str) -> tuple[Part, ...]:
-        """Return the parts of an output whose ids are not known."""
+        """Return the parts of an output whose token ids are unknown."""
         loaded = self._load()
         if loaded.base and loaded.marks.style == "none":
             return _line(raw)
         return split(text_segments(raw, loaded.marks), loaded.marks, thinking=loaded.marks.opened(prompt))
 
     def opening(self, prompt: str) -> str:
-        """Return the text between a rendered prompt and a final answer that is given without reasoning."""
+        """Return the text between a rendered prompt and a final answer that comes without reasoning."""
         marks = self._load().marks
         if marks.style == "harmony":
             return "<|channel|>final<|message|>"
@@ -341,24 +353,24 @@ class Dialect:
         return marks.tail if marks.opened(prompt) else marks.empty
 
     def answer_place(self, prompt: str, tokens: Sequence[int]) -> tuple[list[int], str] | None:
-        """Return where the final answer of an output begins: the ids before it, and the text between them and it.
+        """Return what precedes an output's final answer: token ids, and the text between these ids and the answer.
 
         Args:
             prompt: the rendered prompt.
-            tokens: ids of the output.
+            tokens: token ids of the output.
 
         Returns:
-            None where no final answer began.
+            The ids and the text, or None if no final answer began.
 
         Raises:
-            ValueError: the model does not set its reasoning apart by tokens of their own.
+            ValueError: the model does not mark its reasoning by special tokens.
         """
         loaded = self._load()
         marks = loaded.marks
         if not loaded.markers or (marks.style == "tags" and marks.close not in loaded.markers.values()):
             raise ValueError(
-                f"an answer after free reasoning needs a model that sets its reasoning apart by tokens of their own "
-                f"(harmony channels, tags), {self.name} has none: leave answer_after out, or say prompt"
+                "answer_after: reasoning needs a model that marks its reasoning by special tokens (harmony channels or "
+                f"tags), but {self.name} has none: leave answer_after out, or set answer_after: prompt"
             )
         marked = [(index, loaded.markers[token]) for index, token in enumerate(tokens) if token in loaded.markers]
         if marks.style == "tags":
@@ -383,7 +395,7 @@ class Dialect:
                 if loaded is None:
                     for library in self._needs:
                         needed(library)
-                    _RECENT[:] = [] if "torch" in self._needs else _RECENT  # before other weights take memory
+                    _RECENT[:] = [] if "torch" in self._needs else _RECENT  # free memory before other weights are read
                     with quiet(self._folder):
                         loaded = _SHARED[self._key()] = self._read()
                 _RECENT[:] = _RECENT if loaded.model is None else [loaded]
@@ -391,12 +403,12 @@ class Dialect:
         return self._loaded
 
     def _key(self, *more: Any) -> str:
-        """Return the key under which loaded models are shared in a process."""
+        """Return the key under which the processes' agents share loaded models."""
         location = [self._source] if self._folder is None else [str(self._folder.resolve()), *stamps(self._folder)]
         return repr([location, self._revision, self._reasoning, self._today, self._template_name, *more])
 
     def _where(self) -> tuple[str, dict[str, Any]]:
-        """Return the source to read, and the arguments of ``from_pretrained``."""
+        """Return the source to read from, and the arguments for ``from_pretrained``."""
         options: dict[str, Any] = {"trust_remote_code": False}
         if self._folder is not None and NamedFile(self._folder).is_there():
             return str(self._folder.parent), {**options, "local_files_only": True, "gguf_file": self._folder.name}
@@ -409,7 +421,7 @@ class Dialect:
         return self._prepare(None, tokenizer, self._read_eos(), file)
 
     def _read_eos(self) -> Any:
-        """Return eos_token_id as the model's files say it; None where they leave it to the tokenizer."""
+        """Return eos_token_id from the model's files; None if only the tokenizer knows it."""
         if self._folder is not None and NamedFile(self._folder).is_there():
             return read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
         if self._folder is not None:
@@ -425,9 +437,9 @@ class Dialect:
             return None
 
     def _read_tokenizer(self) -> tuple[Any, Path | None]:
-        """Return the tokenizer, checked, and the tokenizer.json that it must agree with.
+        """Return the checked tokenizer, and the tokenizer.json that it must agree with.
 
-        All that needs no weights is checked now, since reading these may take minutes.
+        Everything that needs no weights is checked now, since reading the weights may take minutes.
         """
         source, where = self._where()
         tokenizer, file = load_tokenizer(source, where, folder=self._folder)
@@ -441,8 +453,8 @@ class Dialect:
         """Find out how the tokenizer writes chats, ends outputs and marks reasoning, and check its contract.
 
         Args:
-            model: the model, None where its tokenizer is enough.
-            tokenizer: the tokenizer of transformers.
+            model: the model, or None if its tokenizer is enough.
+            tokenizer: the transformers tokenizer.
             eos: eos_token_id of the model's configuration.
             file: the tokenizer.json that the tokenizer must agree with.
         """
@@ -456,25 +468,25 @@ class Dialect:
             template = _opened(tokenizer) + _PLAIN
             marks = self._marks or NONE
             if self._marks is None:
-                advice = "; studies that name it on the hub must say template: completion to show worked examples"
+                advice = "; to show it worked examples, studies that name it on the hub must set template: completion"
                 warnings.warn(
-                    f"{self._source} has no chat template: it is taken for a base model, which goes on with a plain "
-                    f"text; its answer ends with the line{'' if self._folder is not None else advice}",
+                    f"{self._source} has no chat template, so it is treated as a base model, which continues a plain "
+                    f"text and whose answer ends with the line{'' if self._folder is not None else advice}",
                     stacklevel=2,
                 )
         else:
             marks = self._marks or find_marks(vocabulary, template, self._renders(template, tokenizer))
         if self._marks is None and marks.style == "none" and not base:
             warnings.warn(
-                f"{self._source} marks no reasoning (neither its tokenizer nor its chat template has channels or tags "
-                "for it): the whole output is read as the answer, as reasoning: none says",
+                f"{self._source} does not mark reasoning (neither its tokenizer nor its chat template has channels or "
+                "tags for it), so the whole output is read as the answer; set reasoning: none to confirm this",
                 stacklevel=2,
             )
         markers = {vocabulary[marker]: marker for marker in marks.markers if marker in vocabulary}
         contract = self._contract(tokenizer, file, model)
         contract.check_stop(_ids(eos), tokenizer.eos_token_id)
         if self._folder is not None or file is not None:
-            # A tokenizer that the caller holds in memory need not know our samples; each of its prompts is checked.
+            # A tokenizer that the caller built in memory may not know our samples, so only its prompts are checked.
             contract.check(template, marks.markers)
         bundled = self._folder is not None and has_bundled_tokenizer(self._folder)
         stop = _ids(eos) | _ids(tokenizer.eos_token_id)
@@ -484,8 +496,8 @@ class Dialect:
             stop |= _line_ends(tokenizer, vocabulary)
         if not stop:
             raise ValueError(
-                f"it must be known which token ends an output, neither the generation configuration nor the tokenizer "
-                f"of {self.name} names one: set eos_token_id in its generation_config.json"
+                "the token that ends an output is unknown: neither the generation configuration nor the tokenizer "
+                f"of {self.name} names it. Set eos_token_id in its generation_config.json"
             )
         return Loaded(
             model=model,
@@ -501,7 +513,7 @@ class Dialect:
         )
 
     def _templates(self, tokenizer: Any) -> dict[str, str]:
-        """Return the chat templates of a model, by name."""
+        """Return the chat templates of a model by name."""
         with explained(self._folder or self._source, "chat templates"):
             return _templates(tokenizer.chat_template, self._folder)
 
@@ -510,14 +522,14 @@ class Dialect:
         return TokenizerContract(source=source, tokenizer=tokenizer, file=file, rows=rows)
 
     def _choose_template(self, templates: Mapping[str, str]) -> str:
-        """Return the chat template that the settings name; an empty text for a model without one."""
+        """Return the chat template that the settings select; an empty text for a model without a template."""
         name = self._template_name
         if name is None and not templates:
             return ""
         if name is None and _DEFAULT not in templates:
             raise ValueError(
-                f"the chat template of {self.name} must be chosen by its name, it has {', '.join(sorted(templates))} "
-                f"and none that is called {_DEFAULT}: {_how_to_choose(templates, self._source)}"
+                f"{self.name} has no chat template called {_DEFAULT}, only {', '.join(sorted(templates))}, so a study "
+                f"must choose: {_how_to_choose(templates, self._source)}"
             )
         if name is not None and name not in templates:
             names = ", ".join(sorted(templates)) or "none"
@@ -529,7 +541,7 @@ class Dialect:
         return templates[name or _DEFAULT]
 
     def _embedding_rows(self, model: Any) -> int | None:
-        """Return the number of rows of the model's embedding, None where it is not known without the weights."""
+        """Return the number of rows of the model's embedding; None if it is unknown without the weights."""
         rows = None
         if model is not None:
             rows = getattr(model.config.get_text_config(decoder=True), "vocab_size", None)
@@ -541,30 +553,30 @@ class Dialect:
         return rows if isinstance(rows, int) and rows > 0 else None
 
     def _renders(self, template: str, tokenizer: Any) -> Callable[..., str | None]:
-        """Return a function that renders messages with a template, None where the template refuses them."""
+        """Return a function that renders messages with a template, or returns None if the template refuses them."""
 
         def render(messages: Sequence[Mapping[str, str]], *, prompt: bool) -> str | None:
             try:
                 return render_bounded(template, messages, tokenizer.special_tokens_map, prompt=prompt)
             except ChatTemplateError:
-                return None  # a refusal to write reasoning is an answer to the question whether it marks any
+                return None  # a template that refuses messages with reasoning does not mark reasoning
 
         return render
 
     @property
     def name(self) -> str:
-        """Short name, as tables show it."""
+        """Short name for tables."""
         if self._folder is None:
             return self._source
         return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
 
 
 def _templates(value: Any, folder: Path | None) -> dict[str, str]:
-    """Return the chat templates of a model, by name; the only one is called "default".
+    """Return the chat templates of a model by name; a single template is called "default".
 
     Args:
-        value: what the tokenizer has: a text, texts by name, or None.
-        folder: the model's folder. In chat_template.json, which tokenizers pass over, some models keep their only one.
+        value: the tokenizer's templates: a text, texts by name, or None.
+        folder: the model's folder. Some models keep their only template in chat_template.json, which tokenizers ignore.
     """
     if not value and folder is not None and not NamedFile(folder).is_there():
         place = Folder(folder, links=True)
@@ -574,7 +586,7 @@ def _templates(value: Any, folder: Path | None) -> dict[str, str]:
 
 
 def _how_to_choose(names: Collection[str], source: str) -> str:
-    """Return what to type to choose a chat template of a model."""
+    """Return what to type to choose one of a model's chat templates."""
     name = min(names)
     return (
         f"set chat_template to one of {', '.join(sorted(names))}, for example "
@@ -584,7 +596,7 @@ def _how_to_choose(names: Collection[str], source: str) -> str:
 
 
 def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> bool:
-    """Return whether a template that has failed writes the chat if tools are offered."""
+    """Return whether a template that failed succeeds when tools are offered."""
     if not re.search(r"\btools\b", template):
         return False
     try:
@@ -595,27 +607,27 @@ def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables:
 
 
 def _line(text: str) -> tuple[Part, ...]:
-    """Return the answer of a base model: the first line of its output."""
+    """Return the answer of a base model, which is the first line of its output."""
     return (Part(kind="answer", text=text.partition("\n")[0]),)
 
 
 def _opened(tokenizer: Any) -> str:
-    """Return what begins a text for a tokenizer that begins it with tokens of its own, as a part of a template."""
+    """Return the special tokens that begin a text for this tokenizer, in the form of a template fragment."""
     leading = tokenizer("")["input_ids"]
     text = str(tokenizer.decode(leading, skip_special_tokens=False)) if leading else ""
     return "{{ " + json.dumps(text) + " }}" if text else ""
 
 
 def _line_ends(tokenizer: Any, vocabulary: Mapping[str, int]) -> set[int]:
-    """Return the tokens that hold the end of a line."""
-    # Byte-level vocabularies write a line feed as U+010A, others as it is or as a byte.
+    """Return the ids of tokens that contain the end of a line."""
+    # Byte-level vocabularies write a line feed as U+010A, others as a plain line feed or as a byte.
     maybe = [number for piece, number in vocabulary.items() if "\n" in piece or "\u010a" in piece or piece == "<0x0A>"]
     return {number for number in maybe if "\n" in tokenizer.decode([number], clean_up_tokenization_spaces=False)}
 
 
 def _ids(value: Any) -> set[int]:
-    """Return the ids of tokens that a file names: one, several or none."""
+    """Return the token ids that a file names: one, several or none."""
     ids = value if isinstance(value, list | tuple) else [] if value is None else [value]
     if not all(isinstance(number, int) for number in ids):
-        raise ValueError(f"eos_token_id must be the number of a token, or a list of them, got {shorten(value)}")
+        raise ValueError(f"eos_token_id must be the id of a token, or a list of such ids, got {shorten(value)}")
     return set(ids)

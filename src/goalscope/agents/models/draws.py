@@ -1,4 +1,4 @@
-"""How tokens are drawn from logits, and their log-probabilities."""
+"""Draw tokens from logits, and compute their log-probabilities."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -6,15 +6,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-_LIKELY: Final = (32, 256)  # tokens that often and nearly always hold the mass top_p
-_ROUNDING: Final = 1e-9  # far above the rounding of sums of probabilities
+_LIKELY: Final = (32, 256)  # so many of the most likely tokens often, and nearly always, contain the mass top_p
+_ROUNDING: Final = 1e-9  # far above rounding errors in sums of probabilities
 
 
 class Draws(NamedTuple):
-    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: distance of each draw from another token.
+    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: how close each draw was to another token.
 
-    A margin is the gap between the two largest logits (nats) at temperature 0, else the smallest change of a cumulative
-    probability that changes the draw.
+    At temperature 0, a margin is the gap between the two largest logits (nats). Otherwise it is the smallest change of
+    a cumulative probability that changes the draw.
     """
 
     tokens: Any
@@ -22,27 +22,27 @@ class Draws(NamedTuple):
 
 
 def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Draws:
-    """Draw one token a row.
+    """Draw one token per row.
 
-    The tokens kept are the most likely ones, as few as reach the mass ``top_p``; the uniform number is then looked
-    up in the cumulative probabilities *in the order of the ids*. Neighbouring probabilities that change places in
-    the last digit, as they do between batch shapes, therefore do not change a draw.
+    The smallest set of most likely tokens whose probabilities reach ``top_p`` is kept. The uniform number is then
+    looked up in their cumulative probabilities *in the order of the ids*. Between batch shapes, nearly equal
+    probabilities can swap their order through rounding; ordering by id ensures that such swaps do not change a draw.
 
     Args:
         logits: ``[B, V]`` tensor.
-        temperature: 0 takes the largest logit, the lowest id on exact ties.
+        temperature: 0 takes the largest logit; exact ties go to the lowest id.
         top_p: in (0, 1].
-        uniforms: ``[B]`` in [0, 1), one number a row; not used at temperature 0.
+        uniforms: ``[B]`` numbers in [0, 1), one per row; not used at temperature 0.
 
     Raises:
-        ValueError: logits that are not finite.
+        ValueError: a logit is NaN or infinite.
     """
     import torch
 
     if bool(torch.isnan(logits).any()) or not bool((logits.amax(dim=-1) < torch.inf).all()):
         raise ValueError(
-            "the logits of a model must be numbers, got some that are not: check the weights, and the dtype "
-            "(float16 overflows in some models; bfloat16 or float32 does not)"
+            "the logits of a model must be finite numbers, got NaN or infinity: check the weights, and set dtype to "
+            "bfloat16 or float32 (float16 overflows in some models)"
         )
     if temperature == 0:
         best = torch.topk(logits, 2, dim=-1).values.double()
@@ -53,7 +53,7 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
 
 
 def _among(probabilities: Any, numbers: Any, top_p: float, counts: Sequence[int]) -> Draws:
-    """Draw from as many of the most likely tokens as the first count, from more where others would change the draw."""
+    """Draw from the ``counts[0]`` most likely tokens, or from more tokens in rows where more would change the draw."""
     import torch
 
     if not counts or probabilities.shape[-1] <= counts[0]:
@@ -67,7 +67,7 @@ def _among(probabilities: Any, numbers: Any, top_p: float, counts: Sequence[int]
 
 
 def _sorted(probabilities: Any) -> tuple[Any, Any]:
-    """Return all probabilities ``[B, V]``, largest first and of equal ones the lowest id, and their ids."""
+    """Return all probabilities ``[B, V]`` in decreasing order, with ties by increasing id, and their ids."""
     import torch
 
     ordered, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
@@ -78,12 +78,12 @@ def _drawn(ordered: Any, order: Any, numbers: Any, top_p: float) -> tuple[Draws,
     """Draw from the largest probabilities ``[B, K]`` of ids ``[B, K]``.
 
     Returns:
-        The draws, and ``[B]`` whether smaller probabilities would not change them, nor another order of equal ones.
+        The draws, and ``[B]`` whether neither smaller probabilities nor another order of ties would change them.
     """
     import torch
 
     mass_before = torch.cumsum(ordered, dim=-1) - ordered
-    # The most likely token stays whatever top_p is.
+    # The most likely token is kept whatever top_p is.
     dropped = mass_before >= top_p if top_p < 1 else torch.zeros_like(mass_before, dtype=torch.bool)
     dropped[:, 0] = False
     split_ties = (dropped[:, 1:] != dropped[:, :-1]) & (ordered[:, 1:] == ordered[:, :-1])
@@ -109,9 +109,10 @@ def _drawn(ordered: Any, order: Any, numbers: Any, top_p: float) -> tuple[Draws,
 
 
 def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
-    """Return the log-probabilities of tokens ``[B]`` drawn from logits ``[B, V]``, in nats, before temperature.
+    """Return the log-probabilities (nats, before temperature) of tokens ``[B]`` drawn from logits ``[B, V]``.
 
-    One mapping a row: ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely tokens.
+    Each row gives one mapping with ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely
+    tokens.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""The backend ``vllm``: a model in vLLM's engine, which runs in a process and an environment of its own.
+"""The backend ``vllm``: a model in vLLM's engine, which runs in a separate process and Python environment.
 
-vLLM pins another PyTorch and another transformers than goalscope uses. Its interpreter is named by the environment
-variable ``GOALSCOPE_VLLM``; token ids go there and come back, chat formats and likelihoods are made here, and
-activations are captured by replaying the same ids through the same weights here.
+vLLM pins other versions of PyTorch and transformers than goalscope uses. The environment variable ``GOALSCOPE_VLLM``
+names its Python interpreter. The engine receives and returns only token ids. Chat formats and likelihoods are computed
+in goalscope's process, and activations are captured by passing the same ids through the same weights there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,25 +20,30 @@ from goalscope.agents.models.local import DTYPES, LocalModel
 
 @model_backend("vllm")
 class EngineModel(Answering):
-    """A causal language model in vLLM's engine, on this machine.
+    """A causal language model in vLLM's engine on this machine.
 
-    Outputs depend on the request's random stream through a seed, but are drawn by vLLM: they differ from those of the
-    backend ``local`` except at temperature 0, and may depend in rare ties on what is computed at the same time. The
-    backend is part of the model's identity.
+    Outputs depend on the request's random stream through a seed, but vLLM draws them. They therefore differ from those
+    of the backend ``local``, except at temperature 0, and may in rare ties depend on other requests that are computed
+    at the same time. The backend is part of the model's identity.
 
     Args:
         model: a folder as ``save_pretrained`` writes it, or a name on the Hugging Face hub.
-        dtype: "auto" (float32 on a processor, the checkpoint's own type on a GPU), "float32", "bfloat16", "float16".
+        dtype: "auto" (float32 on a CPU, the checkpoint's own type on a GPU), "float32", "bfloat16" or "float16".
         revision: commit, tag or branch on the hub.
-        length: positions that the engine makes room for; None for those of the model.
-        memory: share of a GPU's memory that the engine takes, in (0, 1]; None for vLLM's own choice.
+        length: number of token positions for which the engine reserves memory; None for those of the model.
+        memory: share of a GPU's memory that the engine reserves, in (0, 1]; None for vLLM's default.
         gpus: number of GPUs that share the model.
-        reasoning, today, template_options, thinking, chat_template: see `goalscope.agents.models.dialect.Dialect`.
+        reasoning: see `goalscope.agents.models.dialect.Dialect`.
+        today: see `goalscope.agents.models.dialect.Dialect`.
+        template_options: see `goalscope.agents.models.dialect.Dialect`.
+        thinking: see `goalscope.agents.models.dialect.Dialect`.
+        chat_template: see `goalscope.agents.models.dialect.Dialect`.
         name: short name for tables.
 
     Raises:
-        FileNotFoundError: a path that is not there.
-        ValueError: an argument out of its range, a GGUF file, or a bundled model with parts that vLLM does not read.
+        FileNotFoundError: a path does not exist.
+        ValueError: an argument is out of range, the model is a GGUF file, or a bundled model has parts that vLLM does
+            not support.
     """
 
     def __init__(
@@ -75,7 +80,9 @@ class EngineModel(Answering):
             chat_template=chat_template,
         )
         if self._folder is not None and NamedFile(self._folder).is_there():
-            raise ValueError(f"the backend vllm reads folders, {self._folder.name} is a file: use the backend local")
+            raise ValueError(
+                f"the backend vllm needs a folder, but {self._folder.name} is a file: use the backend local"
+            )
         self._name = name or f"{super().name}-vllm"
         self._dtype, self._length, self._memory, self._gpus = dtype, length, memory, gpus
         self._identity: Mapping[str, Any] | None = None
@@ -83,17 +90,17 @@ class EngineModel(Answering):
 
     @property
     def name(self) -> str:
-        """Short name, as tables show it."""
+        """Short name for tables."""
         return self._name
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the content identity, dtype, style of reasoning and template settings; starts no engine."""
+        """Return the content identity, dtype, reasoning style and template settings, without starting an engine."""
         if self._identity is None:
             self._identity = self._on_hub() if self._folder is None else folder_identity(self._folder)
         return {"kind": "vllm", "files": dict(self._identity), "dtype": self._dtype, **self._settings()}
 
     def here(self, untrained: int | None = None, random_weights: str = "default-init") -> LocalModel:
-        """Return the same weights as a local model, for activations, or its architecture with random ones."""
+        """Return a local model with the same weights, for capturing activations, or with random weights."""
         return LocalModel(
             self._source,
             dtype=self._dtype,
@@ -108,7 +115,7 @@ class EngineModel(Answering):
         )
 
     def prepare(self) -> None:
-        """Start the engine, if none is running."""
+        """Start the engine if it is not running."""
         loaded = self._load()
         with loaded.lock:
             self._running()
@@ -157,7 +164,7 @@ class EngineModel(Answering):
     def _ask(
         self, order: Mapping[str, Any], prompts: Prompts, form: type[Answer], take: Callable[[list[Answer]], None]
     ) -> None:
-        """Have an order done by the engine, which is started where none is running."""
+        """Let the engine carry out an order; the engine is started if it is not running."""
         if not prompts:
             return
         loaded = self._load()
@@ -166,15 +173,15 @@ class EngineModel(Answering):
             for index, ids in enumerate(prompts):
                 if not 0 < len(ids) < engine.ready.length:
                     raise ValueError(
-                        f"a prompt must have a token and leave room for an output in the engine's "
-                        f"{engine.ready.length} positions, prompt {index} has {len(ids)} tokens: use smaller "
-                        "worlds, a shorter history, another model, or give length"
+                        f"a prompt must have at least one token and leave room for an output in the engine's "
+                        f"{engine.ready.length} positions, but prompt {index} has {len(ids)} tokens: use smaller "
+                        "worlds, a shorter history or another model, or raise length"
                     )
             TALLY.add(computed_prompt=sum(map(len, prompts)))
             engine.ask(order, len(prompts), form, take)
 
     def _running(self) -> Engine:
-        """Return an engine with the weights, started where none is running; agents of the same weights share it."""
+        """Return an engine with the weights, started if necessary; agents with the same weights share it."""
         key = self._key()
         engine = self._engine or ENGINES.get(key)
         if engine is None or engine.ended:
@@ -201,10 +208,10 @@ class EngineModel(Answering):
         return engine
 
     def _overrides(self) -> dict[str, Any] | None:
-        """Return what vLLM must be told instead of the model's configuration.
+        """Return settings that vLLM needs in place of the model's configuration, or None.
 
-        It builds the rotary positions of GPT-OSS with YaRN's parameters and refuses a configuration without them. With
-        factor 1 they leave frequencies and attention as they are.
+        vLLM builds the rotary positions of GPT-OSS with YaRN's parameters, and refuses a configuration without them. A
+        factor of 1 leaves frequencies and attention unchanged.
         """
         config = read_json(self._folder / "config.json") if self._folder is not None else {}
         rope = config.get("rope_parameters")

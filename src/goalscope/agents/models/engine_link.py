@@ -1,6 +1,7 @@
-"""The process of vLLM's engine: started, asked one order after another, ended.
+"""The process of vLLM's engine: start it, send it one order after another, and end it.
 
-What it says is read as data: each answer is checked, and an engine that says something else is ended.
+Everything that the process writes is treated as data: each answer is checked, and a process that writes anything else
+is ended.
 """
 
 import json
@@ -26,16 +27,16 @@ from goalscope._ground.untrusted import printable, shorten
 from goalscope.agents.models.base import Finish
 
 INTERPRETER: Final = "GOALSCOPE_VLLM"
-"""Environment variable with the Python interpreter of an environment that holds vLLM."""
+"""Environment variable that names the Python interpreter of an environment with vLLM."""
 _PROGRAM: Final = Path(__file__).with_name("engine_process.py")
-_BEAT: Final = 0.5  # seconds between two looks whether the work is to end
-_MOST_LINE: Final = 1 << 28  # characters of an answer
-_MOST_TOLD: Final = 4000  # bytes of the last messages of an engine that ended
-_MOST_SAID: Final = 600  # characters of them in an error
+_BEAT: Final = 0.5  # seconds between two checks whether to stop
+_MOST_LINE: Final = 1 << 28  # maximum characters of an answer
+_MOST_TOLD: Final = 4000  # bytes that are read from the end of an ended engine's messages
+_MOST_SAID: Final = 600  # maximum characters of these messages in an error
 
 
 class Ready(BaseModel):
-    """What an engine says of itself; ``length`` is the positions of its model."""
+    """The engine's first answer: vLLM's version, and ``length``, the number of token positions of its model."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     version: str
@@ -43,14 +44,14 @@ class Ready(BaseModel):
 
 
 class Indexed(BaseModel):
-    """An answer to one of the calls of an order."""
+    """An answer to one call of an order."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     index: int
 
 
 class Output(Indexed):
-    """One output; ``logprobs`` as in `goalscope.agents.models.decode.Decoded`."""
+    """One output; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
 
     tokens: list[int]
     finish: Finish
@@ -58,7 +59,7 @@ class Output(Indexed):
 
 
 class Scores(Indexed):
-    """The log-probability of each scored token of a text, nats."""
+    """The log-probability of each scored token of a text, in nats."""
 
     scores: list[float]
 
@@ -68,15 +69,15 @@ Checked = TypeVar("Checked")
 
 
 def interpreter() -> str:
-    """Return the Python interpreter that has vLLM.
+    """Return the Python interpreter of the environment with vLLM.
 
     Raises:
-        ValueError: none is known.
+        ValueError: no such interpreter is configured.
     """
     named = os.environ.get(INTERPRETER, "")
     if named:
         if not NamedFile(named).is_there():
-            raise ValueError(f"{INTERPRETER} must name a Python interpreter, there is no file {shorten(named)}")
+            raise ValueError(f"{INTERPRETER} must name a Python interpreter, but there is no file {shorten(named)}")
         return named
     if find_spec("vllm") is not None:
         return sys.executable
@@ -87,14 +88,16 @@ def interpreter() -> str:
 
 
 class Engine:
-    """A process with a loaded model, which does one order at a time.
+    """A process with a loaded model, which carries out one order at a time.
+
+    An order is a message to the process, such as a list of prompts to complete; each prompt in it is a call.
 
     Raises:
-        RuntimeError: it ended, or could not load the model; with its last messages.
+        RuntimeError: the process ended or could not load the model; the message quotes its last messages.
     """
 
     def __init__(self, order: Mapping[str, Any], *, offline: bool) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - kept open as long as the process runs
         environment = os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
         if offline:
             environment |= {"HF_HUB_OFFLINE": "1"}
@@ -105,7 +108,7 @@ class Engine:
             stderr=self._log,
             env=environment,
             encoding="utf-8",
-            start_new_session=True,  # an interrupt is for who asks
+            start_new_session=True,  # so that an interrupt reaches only goalscope
         )
         assert self._process.stdout is not None
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -117,29 +120,30 @@ class Engine:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is no longer there."""
+        """Whether the process has ended."""
         return not self._end.alive
 
     def ask(
         self, order: Mapping[str, Any], count: int, form: type[Answer], take: Callable[[list[Answer]], None]
     ) -> None:
-        """Have an order done.
+        """Let the engine carry out an order.
 
         Args:
-            order: what is asked.
-            count: how many calls it has.
-            form: of an answer.
-            take: handed each answer once, and nothing every half second; what it raises ends the order and the engine.
+            order: the order.
+            count: number of calls in the order.
+            form: class of the answers.
+            take: called once with each answer, and every half second with an empty list; an error that it raises ends
+                the order and the engine.
 
         Raises:
-            RuntimeError: the engine ended, failed, or said something else.
+            RuntimeError: the engine ended, failed, or answered something else.
         """
         seen: set[int] = set()
 
         def checked(told: Any) -> Answer:
             answer = form.model_validate(told)
             if answer.index in seen or not 0 <= answer.index < count:
-                raise ValueError(f"an answer to call {answer.index}, which was not asked or has one")
+                raise ValueError(f"it answers call {answer.index}, which was not made or is answered already")
             seen.add(answer.index)
             return answer
 
@@ -156,7 +160,7 @@ class Engine:
         done = False
         try:
             assert self._process.stdin is not None
-            with suppress(BrokenPipeError):  # what it said before it ended is told below
+            with suppress(BrokenPipeError):  # the error below quotes the last messages of an ended process
                 self._process.stdin.write(json.dumps(order) + "\n")
                 self._process.stdin.flush()
             answers = 0
@@ -176,26 +180,26 @@ class Engine:
             done = True
         finally:
             if not done:
-                self._end()  # calls may be under way in it; the next order starts another one
+                self._end()  # the process may still be working on calls; the next order starts a new process
 
     def _understood(self, line: str, checked: Callable[[Any], Checked]) -> Checked | None:
-        """Return the answer of a line, None for the end of an order."""
+        """Return the answer in a line, or None at the end of an order."""
         if not line:
-            raise RuntimeError(f"vLLM ended before it had answered: {self._said()}")
+            raise RuntimeError(f"vLLM ended before it answered; its last messages: {self._said()}")
         try:
             answer = json.loads(line)
             if not isinstance(answer, dict):
-                raise ValueError("no JSON object")
+                raise ValueError("not a JSON object")
             if answer == {"end": True}:
                 return None
             if "error" not in answer:
                 return checked(answer)
-        except ValueError as error:  # of JSON and of fields, too
-            raise RuntimeError(f"vLLM gave an answer of another form: {_line(error)}") from None
-        raise RuntimeError(f"vLLM cannot do what is asked: {_line(answer['error'])}")
+        except ValueError as error:  # raised for malformed JSON and for wrong fields
+            raise RuntimeError(f"vLLM gave an unexpected answer: {_line(error)}") from None
+        raise RuntimeError(f"vLLM could not carry out the request: {_line(answer['error'])}")
 
     def forget(self) -> None:
-        """Leave the process alone from now on."""
+        """Stop using the process, because after a fork it belongs to the parent."""
         self._end.detach()
 
     def _said(self) -> str:
@@ -211,7 +215,7 @@ ENGINES: WeakValueDictionary[str, Engine] = WeakValueDictionary()
 
 
 def _forget() -> None:
-    """Leave the engines to the process that this one was forked from."""
+    """Leave the engines to the parent process after a fork."""
     for engine in list(ENGINES.values()):
         engine.forget()
     ENGINES.clear()
@@ -222,12 +226,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def _line(answer: object) -> str:
-    """Return what an engine said as one printable line."""
+    """Return what an engine wrote as one printable line."""
     return printable(" ".join(str(answer).split())[:_MOST_SAID])
 
 
 def _read(stream: IO[str], lines: "queue.SimpleQueue[str]") -> None:
-    """Put the lines of a process into a queue, and an empty text at their end."""
+    """Put the lines of a process into a queue, followed by an empty text at the end."""
     with stream:
         while line := stream.readline(_MOST_LINE):
             lines.put(line)
@@ -235,11 +239,11 @@ def _read(stream: IO[str], lines: "queue.SimpleQueue[str]") -> None:
 
 
 def _kill(process: "subprocess.Popen[str]", log: IO[bytes]) -> None:
-    """End a process and those that it started."""
+    """End a process and the processes that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    with suppress(OSError):  # what was not written yet
+    with suppress(OSError):  # unwritten data may fail to flush
         assert process.stdin is not None
         process.stdin.close()
     log.close()

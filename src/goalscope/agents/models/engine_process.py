@@ -1,7 +1,8 @@
-"""The other end of the backend ``vllm``: an engine in an interpreter of its own, asked line by line.
+"""The process that runs vLLM for the backend ``vllm``, in its own Python environment, and receives orders line by line.
 
-It runs where vLLM is installed, which need not have goalscope: nothing of it is imported here. A line of its standard
-input is a JSON object with ``do``; answers go to what was its standard output, since vLLM prints there, too.
+It runs in the environment of vLLM, which need not have goalscope installed, so this file imports nothing from
+goalscope. Each line of standard input is a JSON object with the key ``do``. Answers go to the original standard output,
+which is set aside because vLLM prints to standard output, too.
 """
 
 import json
@@ -14,7 +15,7 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Load a model; return the engine and what it is."""
+    """Load a model; return the engine and a description of it."""
     import vllm
     from vllm.platforms import current_platform
 
@@ -24,12 +25,12 @@ def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     engine = vllm.LLM(
         model=order["model"],
         trust_remote_code=False,
-        generation_config="vllm",  # sampling is the study's, not that of the model's files
-        logprobs_mode="raw_logprobs",  # before temperature
+        generation_config="vllm",  # use the study's sampling settings, not those of the model's files
+        logprobs_mode="raw_logprobs",  # before temperature is applied
         max_logprobs=20,
         enable_prefix_caching=True,
         disable_log_stats=True,
-        seed=0,  # each request has its own
+        seed=0,  # each request has a seed of its own
         **{name: value for name, value in settings.items() if value is not None},
     )
     config = engine.llm_engine.model_config
@@ -37,7 +38,7 @@ def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def completed(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Complete prompts of token ids; yield each output as soon as it has ended."""
+    """Complete prompts given as token ids; yield each output as soon as it is complete."""
     from vllm import SamplingParams
 
     shared, running = order["sampling"], engine.llm_engine
@@ -48,7 +49,7 @@ def completed(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
             max_tokens=shared["max_tokens"],
             logprobs=shared["top_logprobs"] or None,
             stop_token_ids=shared["stop"],
-            ignore_eos=True,  # the stop tokens are those that goalscope names
+            ignore_eos=True,  # goalscope names the stop tokens itself
             detokenize=False,
             seed=call["seed"],
         )
@@ -78,7 +79,7 @@ def completed(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def scored(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Read the log-probability of each token of given texts after their first ``given`` tokens."""
+    """Yield the log-probability of each token of given texts after their first ``given`` tokens."""
     from vllm import SamplingParams
 
     running = engine.llm_engine
@@ -98,7 +99,7 @@ def scored(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def serve(say: Say) -> None:
-    """Answer one line after another until the input ends."""
+    """Answer each line of the input until the input ends."""
     engine: Any = None
     for line in sys.stdin:
         order = json.loads(line)
@@ -109,13 +110,13 @@ def serve(say: Say) -> None:
             else:
                 for answer in (completed if order["do"] == "complete" else scored)(engine, order):
                     say(answer)
-        except Exception as error:  # noqa: BLE001 - who asked is told, and ends this process
+        except Exception as error:  # noqa: BLE001 - reported to the caller, which ends this process
             say({"error": f"{type(error).__name__}: {error}"[:2000]})
         say({"end": True})
 
 
 def main() -> None:
-    """Keep the standard output for answers alone, and serve."""
+    """Reserve the standard output for answers, and serve."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

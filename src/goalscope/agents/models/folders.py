@@ -1,8 +1,8 @@
-"""Folders of models: location, content identity, and the one check of a model's files before a library reads them.
+"""Folders of models: their location, their content identity, and one check of their files before a library reads them.
 
-A library that reads a folder may follow it further than its owner knows: an index of weights can name files outside of
-it (and pickled ones), a configuration can name attention code on a hub, an adapter another model. All of this is
-refused.
+A library that reads a folder may follow references that the folder's owner did not expect. An index of weights can name
+files outside the folder, including pickles. A configuration can name attention code on a hub, and an adapter can name
+another model. All of this is refused.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ PACKAGED: Final = {
     "organism-goal": "agents/theseus/organism-goal",
     "organism-corner": "agents/theseus/organism-corner",
 }
-"""Models that come with the package: name and folder inside of it."""
+"""Name of a bundled model -> its folder inside the package."""
 
 CARD: Final = "goalscope.json"
-"""File in a model's folder that names the form of the prompt templates which the model was trained on."""
+"""Name of a file in a model's folder that names the form of the prompt templates the model was trained on."""
 
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _OTHERS = re.compile(
@@ -42,39 +42,39 @@ _OTHERS = re.compile(
 _TOKENIZER = re.compile(
     r"(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt|vocab\.txt|tokenizer\.model"
 )
-ADVICE: Final = "get the files again from where they come from, and check their digests"
+ADVICE: Final = "download the files again, and check their digests"
 
 _INDEX: Final = "model.safetensors.index.json"
 TEMPLATES: Final = "additional_chat_templates"
-"""Folder in a model's folder with chat templates that are chosen by the names of their files."""
+"""Name of a subfolder with chat templates, which are chosen by the names of their files."""
 TEMPLATE_FILES: Final = ("chat_template.jinja", "chat_template.json", TEMPLATES)
 _MOST_JSON: Final = 1 << 26  # bytes
 _MOST_TEMPLATES: Final = 1 << 24  # bytes
-_LONGEST: Final = 300  # characters of another library's message
+_LONGEST: Final = 300  # characters of another library's message that an error may quote
 _COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
 _HEADER_COUNTS: Final = re.compile(r"[\w-]+\.(block_count|expert_count|attention\.head_count(_kv)?)")
 _MOST_COUNT: Final = 4096
 
 
 def model_folder(path_or_name: str | Path) -> Path | None:
-    """Return the folder that an argument names, or the GGUF file; None for a name on the hub.
+    """Return the folder or GGUF file that an argument names, or None if the argument is a name on the hub.
 
     Raises:
-        FileNotFoundError: a path that is not there, or a bundled model that is not installed.
-        ValueError: an empty name, nearly the name of a bundled model, or a folder with several GGUF files.
+        FileNotFoundError: the path does not exist, or the bundled model is not installed.
+        ValueError: the name is empty or nearly that of a bundled model, or the folder has several GGUF files.
     """
     text = str(path_or_name)
     if not text.strip():
         raise ValueError(
-            "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
-            f"{', '.join(PACKAGED)}; got an empty text"
+            "model must be a folder, a name on the Hugging Face hub, or one of the bundled models "
+            f"{', '.join(PACKAGED)}, got an empty text"
         )
     if text in PACKAGED and not isinstance(path_or_name, Path):
         note_namesake(text, "model")
         folder = Path(str(files("goalscope"))) / PACKAGED[text]
         if not Folder(folder, links=True).has_file("config.json"):
             raise FileNotFoundError(
-                f"the bundled model {text!r} is not in this installation: install the released package"
+                f"the bundled model {text!r} is missing in this installation: install the released package"
             )
         return folder
     path = Path(path_or_name).expanduser()
@@ -83,12 +83,12 @@ def model_folder(path_or_name: str | Path) -> Path | None:
     looks_like_path = isinstance(path_or_name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1
     if looks_like_path or "\\" in text or anything_at(path):
         raise FileNotFoundError(
-            "a model's path must be a folder with config.json, weights and tokenizer, or a GGUF file, there is none at "
+            "a model's path must be a folder with config.json, weights and tokenizer, or a GGUF file; there is none at "
             f"{text}: give the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
         )
     close = get_close_matches(text.lower(), PACKAGED, n=1)
-    if close:  # a misspelled name is not worth a minute of asking the hub
-        raise ValueError(f"no folder is called {text!r}, and the bundled model is called {close[0]}: write it so")
+    if close:  # avoids a minute of searching the hub for a misspelled name
+        raise ValueError(f"there is no folder {text!r}; the bundled model is called {close[0]}: correct the name")
     return None
 
 
@@ -97,10 +97,10 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
 
     Args:
         folder: the model's folder.
-        weights: whether the weights count; not for a model whose weights are drawn anew.
+        weights: whether to include the weights; False for a model whose weights are drawn at random.
 
     Raises:
-        FileNotFoundError: the folder lacks a configuration or safetensors weights; says what it must hold.
+        FileNotFoundError: the folder has no configuration or no safetensors weights; the message says what is missing.
     """
     if NamedFile(folder).is_there():
         return _gguf_identity(folder, weights=weights)
@@ -111,7 +111,7 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
 
 
 def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
-    """Return the identity of a GGUF file: its digest and the type of its quantisation, where the weights count."""
+    """Return the identity of a GGUF file: digest and type of quantisation, or without weights only its tokenizer."""
     header = read_header(file)
     if not weights:
         shape = {name: value for name, value in header.values.items() if not name.startswith("tokenizer.")}
@@ -121,7 +121,7 @@ def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
 
 
 def weight_octets(folder: Path) -> int:
-    """Return how many octets the files of a model's weights have."""
+    """Return the total size of a model's weight files in bytes."""
     if NamedFile(folder).is_there():
         return NamedFile(folder).status().st_size
     place = Folder(folder, links=True)
@@ -129,7 +129,7 @@ def weight_octets(folder: Path) -> int:
 
 
 def has_chat_template(folder: Path) -> bool:
-    """Return whether a model's files hold a chat template; nothing but these files is read."""
+    """Return whether a model's files contain a chat template, reading nothing but the files that may contain it."""
     if NamedFile(folder).is_there():
         return bool(read_header(folder).chat_template)
     if any(anything_at(folder / name) for name in TEMPLATE_FILES):
@@ -140,7 +140,7 @@ def has_chat_template(folder: Path) -> bool:
 
 @cache
 def bundled_templates() -> frozenset[str]:
-    """Return the chat templates that come with the package."""
+    """Return the sources of the chat templates that come with the package."""
     folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
     candidates = (folder / TEMPLATE_FILES[0] for folder in folders)
     return frozenset(NamedFile(file).load_text() for file in candidates if NamedFile(file).is_there())
@@ -159,7 +159,7 @@ def _tokenizer_digests(folder: Path) -> tuple[tuple[str, str], ...]:
 
 
 def has_bundled_tokenizer(folder: Path) -> bool:
-    """Return whether all files of a folder that decide how it splits texts are those of a bundled model."""
+    """Return whether all files that decide how a folder's model splits texts equal those of a bundled model."""
     return not NamedFile(folder).is_there() and _tokenizer_digests(folder) in _bundled_tokenizers()
 
 
@@ -172,7 +172,7 @@ def tokenizer_identity(folder: Path) -> dict[str, str]:
 
 
 def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
-    """Return the content identity of a model and a tokenizer that live in memory."""
+    """Return the content identity of a model and a tokenizer in memory."""
     import torch
 
     digest = hashlib.sha256()
@@ -180,7 +180,7 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
         values = tensor.detach().cpu().contiguous()
         digest.update(f"{name} {values.dtype} {list(values.shape)}\n".encode())
         digest.update(values.flatten().view(dtype=torch.uint8).numpy().tobytes())
-    # The serialised core holds vocabulary, normaliser and added tokens.
+    # The serialised core contains vocabulary, normaliser and added tokens.
     core = getattr(tokenizer, "backend_tokenizer", None)
     text = core.to_str() if core is not None else repr(sorted(tokenizer.get_vocab().items()))
     return {
@@ -200,18 +200,18 @@ def _digests(folder: Path, names: list[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, size: int, modified: int) -> str:
-    # Size and time of the last change are here for the cache alone: large files are hashed once a process.
+    # Size and modification time are arguments only for the cache, so that large files are hashed once per process.
     with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_training(folder: Path) -> dict[str, str]:
-    """Return the training entries of a model's configuration, ``planted_goal`` and ``training_data``, as tags.
+    """Return the entries ``planted_goal`` and ``training_data`` of a model's configuration as tags.
 
     `training.theseus` writes them under the key "goalscope" of config.json; other models have none.
 
     Raises:
-        ValueError: the entry is there and is not made of these two short texts.
+        ValueError: the entry exists but does not consist of these two short texts.
     """
     if NamedFile(folder).is_there():
         return {}
@@ -222,31 +222,31 @@ def read_training(folder: Path) -> dict[str, str]:
     texts = all(isinstance(value, str) and len(value) <= 400 for value in entries.values())
     if set(entries) != {"planted_goal", "training_data"} or not texts:
         raise ValueError(
-            f"the entry goalscope in {folder / 'config.json'} must hold planted_goal and training_data as short texts, "
+            f"the entry goalscope in {folder / 'config.json'} must have planted_goal and training_data as short texts, "
             f"got {str(stored)[:200]}"
         )
     return {name: entries[name] for name in sorted(entries)}
 
 
 def read_template_form(folder: Path) -> str | None:
-    """Return the form of the prompt templates that a model's card names; without one, that of base models, or None.
+    """Return the form of the prompt templates that a model's card names, or the form for base models, or None.
 
-    The card is the file `CARD` in the model's folder. It enters no identity of a model: the template itself enters that
-    of an agent. A base model is one without a chat template.
+    The card is the file `CARD` in the model's folder. It is not part of a model's identity, because the template itself
+    is part of the agent's identity. A base model is a model without a chat template.
     """
     if not Folder(folder, links=True).has_file(CARD):
         return None if has_chat_template(folder) else COMPLETION
     card = read_json(folder / CARD)
     if set(card) != {"template"} or card["template"] not in (*TEMPLATE_FORMS, COMPLETION):
         raise ValueError(
-            f"{folder / CARD} must hold template, one of {', '.join((*TEMPLATE_FORMS, COMPLETION))}, and nothing else, "
+            f"{folder / CARD} must contain only the key template, one of {', '.join((*TEMPLATE_FORMS, COMPLETION))}, "
             f"got {str(card)[:200]}"
         )
     return str(card["template"])
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of each file of a model, so that changed files are read again."""
+    """Return name, size and modification time of each file of a model, so that changed files are read again."""
     if NamedFile(folder).is_there():
         status = NamedFile(folder).status()
         return [(folder.name, status.st_size, status.st_mtime_ns)]
@@ -259,29 +259,29 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a model's folder.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a large file, no JSON, or no object.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is too large, is not JSON, or does not contain an object.
     """
     try:
-        # Configurations hold Infinity, and whole numbers that stand for it.
+        # Configurations may contain Infinity, and huge whole numbers that stand for it.
         return decode_object(NamedFile(path).load_bytes(_MOST_JSON), strict=False, finite=False)
     except UntrustedError as error:
-        raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {ADVICE}") from error
+        raise ValueError(f"{path} must be valid JSON, but {brief(error)}: {ADVICE}") from error
 
 
 def brief(error: BaseException) -> str:
-    """Return a message that may quote a file of unknown origin: printable characters, one line, not at any length."""
+    """Return an error's message, which may quote an untrusted file, as one short line of printable characters."""
     text = " ".join(str(error).split())[:_LONGEST]
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def regular_files(folder: Path) -> list[str]:
-    """Return the names of the regular files in a model's folder, sorted; links to such files are among them."""
+    """Return the sorted names of the regular files in a model's folder, including links to such files."""
     return [name for name, status in Folder(folder, links=True).entries() if stat.S_ISREG(status.st_mode)]
 
 
 def named_template_files(folder: Path) -> list[str]:
-    """Return the paths of the chat templates that have names, relative to a model's folder."""
+    """Return the paths of chat templates with names of their own, relative to a model's folder."""
     place = Folder(folder, links=True)
     entries = place.entries(TEMPLATES) if place.has_folder(TEMPLATES) else []
     regular = [entry.name for entry in entries if stat.S_ISREG(entry.status.st_mode)]
@@ -293,32 +293,32 @@ def _holds(folder: Path, name: str) -> bool:
 
 
 def holds_model(path: Path) -> bool:
-    """Return whether a path is that of a model: a folder with a configuration, or a GGUF file or a folder with one."""
+    """Return whether a path leads to a model: a folder with a configuration, a GGUF file, or a folder with one."""
     return _holds(path, "config.json") or gguf_in(path) is not None
 
 
 def check_complete(folder: Path) -> set[str]:
-    """Return the names of the files in a model's folder; a FileNotFoundError says what it lacks."""
+    """Return the names of the files in a model's folder; raise a FileNotFoundError that names what is missing."""
     names = set(regular_files(folder))
     if "config.json" not in names:
         raise FileNotFoundError(
-            f"a model's folder must hold config.json, weights and tokenizer as save_pretrained writes them; {folder} "
-            "has no config.json"
+            f"a model's folder must contain config.json, weights and tokenizer as save_pretrained writes them, but "
+            f"{folder} has no config.json"
         )
     if not any(name.endswith(".safetensors") for name in names):
         raise FileNotFoundError(
-            f"a model's weights must be safetensors files, {folder} has none: pickled weights (.bin, .pt) are never "
-            "read, since loading them runs code; convert them with save_pretrained(folder, safe_serialization=True)"
+            f"a model's weights must be safetensors files, but {folder} has none. Pickled weights (.bin, .pt) are not "
+            "read, since loading them runs code: convert them with save_pretrained(folder, safe_serialization=True)"
         )
     return names
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder or GGUF file that is no whole model, leads elsewhere, names code to run, or has odd sizes.
+    """Refuse a folder or GGUF file that is incomplete, refers to other places, names code, or has impossible sizes.
 
     Raises:
-        FileNotFoundError: no configuration, or no safetensors weights.
-        ValueError: what must not be read, and how to mend it.
+        FileNotFoundError: there is no configuration, or there are no safetensors weights.
+        ValueError: the folder contains something that must not be read; the message says how to correct it.
     """
     if NamedFile(folder).is_there():
         for name, value in read_header(folder).values.items():
@@ -331,8 +331,8 @@ def check_folder(folder: Path) -> None:
     for name, value in _entries(configuration):
         if name.endswith("_implementation") and "/" in json.dumps(value):
             raise ValueError(
-                f"{name} in {path} must name attention that transformers brings along, got {str(value)[:80]!r}, code "
-                "on a hub: remove the entry"
+                f"{name} in {path} must name an attention implementation of transformers, got {str(value)[:80]!r}, "
+                "which is code on a hub: remove the entry"
             )
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         if _COUNTS.fullmatch(name) and is_integer and not 0 <= value <= _MOST_COUNT:
@@ -342,33 +342,31 @@ def check_folder(folder: Path) -> None:
         _check_weights(folder, path, [weights_file])
     if _holds(folder, "adapter_config.json"):
         raise ValueError(
-            f"a model's folder must hold a whole model, {folder} holds an adapter (adapter_config.json): merge it with "
-            "its model (merge_and_unload in peft) and save that one, or remove the file"
+            f"a model's folder must hold a whole model, but {folder} holds an adapter (adapter_config.json): merge "
+            "it with its model (merge_and_unload in peft) and save the result, or remove the file"
         )
     if _holds(folder, _INDEX):
         weights = read_json(folder / _INDEX).get("weight_map")
         if not isinstance(weights, dict):
-            raise ValueError(f"{folder / _INDEX} must hold weight_map, the file of each weight: {ADVICE}")
+            raise ValueError(f"{folder / _INDEX} must have weight_map, which names the file of each weight: {ADVICE}")
         _check_weights(folder, folder / _INDEX, list(weights.values()))
 
 
 def check_tokenizer(folder: Path) -> dict[str, Any]:
-    """Return the tokenizer's configuration in a model's folder, {} without one; refuse what must not be read of it."""
+    """Return the tokenizer configuration of a model's folder, by default {}; refuse entries that must not be read."""
     _check_template_files(folder)
     if NamedFile(folder).is_there():
-        read_header(folder)  # a damaged file is refused before packages are asked for that could not read it either
+        read_header(folder)  # refuses a damaged file before asking the user to install packages for it
         check_packages(folder)
     file = folder / "tokenizer_config.json"
     configuration = read_json(file) if NamedFile(file).is_there() else {}
     if "fast_tokenizer_files" in configuration:
-        raise ValueError(
-            f"{file} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
-        )
+        raise ValueError(f"{file} must not have fast_tokenizer_files, since tokenizer.json is read: remove the entry")
     return configuration
 
 
 def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all entries, those of nested objects too."""
+    """Yield all entries, including those of nested objects."""
     waiting = [configuration]
     while waiting:
         for name, value in waiting.pop().items():
@@ -382,26 +380,26 @@ def _check_weights(folder: Path, source: Path, names: list[Any]) -> None:
         is_local_file = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
         if not is_local_file or not _holds(folder, name):
             raise ValueError(
-                f"{source} must name safetensors files of its own folder, got {str(name)[:80]!r}: {ADVICE}"
+                f"{source} must name only safetensors files in its own folder, got {str(name)[:80]!r}: {ADVICE}"
             )
 
 
 def _check_template_files(folder: Path) -> None:
-    """Refuse template files that are none, or long: a library reads them whole."""
+    """Refuse template files that are not regular files or are too large, since a library reads them whole."""
     if NamedFile(folder).is_there():
         return  # a GGUF file
     place = Folder(folder, links=True)
     entries = [entry for entry in place.entries() if entry.name in TEMPLATE_FILES[:-1]]
     if place.has_folder(TEMPLATE_FILES[-1]):
         entries += place.entries(TEMPLATE_FILES[-1])
-    # Links that lead nowhere are left out, as a library does not find them either.
+    # Broken links are ignored, since a library does not find the file either.
     present = [entry for entry in entries if not stat.S_ISLNK(entry.status.st_mode)]
     odd = [entry.name for entry in present if not stat.S_ISREG(entry.status.st_mode)]
     size = sum(entry.status.st_size for entry in present)
     if odd or size > _MOST_TEMPLATES:
-        description = f"{odd[0]}, which is no file" if odd else f"{size} bytes"
+        description = f"{odd[0]}, which is not a file" if odd else f"{size} bytes"
         raise ValueError(
-            f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes together, "
+            f"the chat templates of {folder} must be files with at most {_MOST_TEMPLATES} bytes in total, "
             f"got {description}: "
             f"{ADVICE}"
         )

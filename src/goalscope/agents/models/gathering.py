@@ -1,7 +1,8 @@
-"""Several runs that ask the same local weights: their requests pass through the model together.
+"""Decode the requests of several runs that use the same local weights together, in common batches.
 
-A batch begins once each run that takes part has asked or left, and holds the requests of all in the order of the runs.
-Which requests share a batch, and with it the last bits of a result, then does not depend on the time of anything.
+A batch begins when each participating run has either submitted requests or left. It contains the requests of all runs,
+in the order of the runs. Which requests share a batch, and thus the last bits of a result, therefore does not depend on
+timing.
 """
 
 import threading
@@ -13,12 +14,12 @@ from goalscope._ground.progress import Arrived, StoppedError
 from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams
 
 Decode = Callable[[Decoding, Prompts, Streams, Arrived[Decoded]], object]
-"""Decodes requests with some weights; equal ones decode the requests of a batch in one call."""
+"""Function that decodes requests with certain weights; requests with equal functions are decoded in one call."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Asked:
-    """The requests of one run, and what became of them."""
+    """The requests of one run, and their outcome."""
 
     number: int
     decode: Decode
@@ -30,7 +31,7 @@ class _Asked:
     done: bool = False
 
     def take(self, outputs: Sequence[tuple[int, Decoded]]) -> None:
-        """Hand out outputs; an error of this run is its own."""
+        """Pass outputs to the run; an error that this raises affects only this run."""
         if self.problem is None:
             try:
                 self.arrived(outputs)
@@ -40,7 +41,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class Gathering:
-    """Some runs, each in a thread of its own; ``count`` take part, numbered from 0, and each leaves at its end."""
+    """A group of ``count`` runs, numbered from 0, each in a thread of its own; a run leaves when it ends."""
 
     count: int
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -49,7 +50,7 @@ class Gathering:
     _busy: bool = False
 
     def leave(self, number: int) -> None:
-        """Take no part any more."""
+        """Leave the group, so that later batches do not wait for this run."""
         with self._changed:
             self._left.add(number)
             self._changed.notify_all()
@@ -63,13 +64,14 @@ class Gathering:
         rngs: Streams,
         arrived: Arrived[Decoded],
     ) -> None:
-        """Have the requests of a run decoded with those of all others; ``arrived`` gets the outputs.
+        """Decode a run's requests together with those of all other runs, and pass the outputs to ``arrived``.
 
         Args:
-            number: the run.
-            decode: decodes with the run's weights.
-            settings: how; requests with other settings are decoded by themselves.
-            prompts, rngs: ``[N]`` ids and random stream of each request.
+            number: number of the run.
+            decode: function that decodes with the run's weights.
+            settings: decoding settings; requests with other settings are decoded separately.
+            prompts: ``[N]`` token ids of each request.
+            rngs: ``[N]`` random stream of each request.
             arrived: called from the threads that decode.
         """
         mine = _Asked(number=number, decode=decode, settings=settings, prompts=prompts, rngs=rngs, arrived=arrived)
@@ -94,13 +96,13 @@ class Gathering:
             raise mine.problem
 
     def _is_complete(self, number: int) -> bool:
-        """Return whether a batch can begin, which is that run's task."""
+        """Return whether a batch can begin now and this run is the one that decodes it."""
         everybody = len(self._asked) + len(self._left) == self.count
         return not self._busy and everybody and number == min(self._asked)
 
 
 def _decode(batch: Sequence[_Asked]) -> None:
-    """Decode the requests of a batch, those with the same weights and settings in one call."""
+    """Decode the requests of a batch; requests with the same weights and settings are decoded in one call."""
     groups: list[list[_Asked]] = []
     for request in batch:
         group = next(

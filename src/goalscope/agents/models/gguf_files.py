@@ -1,11 +1,11 @@
 """GGUF files: a reader of their header, and the arguments with which transformers reads their weights.
 
-Such a file holds configuration, tokenizer and weights in one, mostly quantised. transformers takes the weights apart
-into plain numbers (dequantises them) when it loads them; what the quantisation lost stays lost, so that such a model is
-an agent of its own, whose identity holds the digest of the file and the type of its quantisation.
+A GGUF file contains configuration, tokenizer and weights, mostly quantised. transformers converts the weights to
+unquantised numbers when it loads them, but precision that the quantisation lost stays lost. Such a model is therefore
+an agent of its own, whose identity includes the digest of the file and the type of its quantisation.
 
-The reader of the package ``gguf`` (0.19) takes 25 s and 0.5 GB for a header with 300,000 texts, which this one reads in
-0.1 s; it does not end on a list of 2^60 numbers, and takes a tensor that begins at byte 2^64 - 1.
+The package ``gguf`` (0.19) takes 25 s and 0.5 GB to read a header with 300,000 texts; this reader takes 0.1 s. The
+package also never finishes on a list of 2^60 numbers, and accepts a tensor that begins at byte 2^64 - 1.
 
 Source: the GGUF specification, version 3, sections "File structure" and "Standardized key-value pairs".
 """
@@ -28,7 +28,7 @@ from goalscope._ground.untrusted import printable
 
 SUFFIX: Final = ".gguf"
 PACKAGES: Final = ("gguf", "accelerate")
-"""Packages that transformers needs to read such a file."""
+"""Packages that transformers needs to read GGUF files."""
 
 TYPES: Final[Mapping[int, str]] = {
     0: "F32",
@@ -62,14 +62,14 @@ TYPES: Final[Mapping[int, str]] = {
     31: "IQ1_M",
     32: "BF16",
 }
-"""Names of the values of ``general.file_type``."""
+"""Value of ``general.file_type`` -> name of the quantisation."""
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 MOST_WEIGHTS: Final = 2**40
-"""Maximum bytes of a file of weights."""
+"""Maximum size of a file of weights in bytes."""
 _MOST_KEYS = 4096
-_MOST_ITEMS = 1 << 22  # texts in the lists of a header together
+_MOST_ITEMS = 1 << 22  # texts in all lists of a header together
 _MOST_HEADER = 1 << 28  # bytes
 _MOST_TEXT = 1 << 24  # bytes
 _MOST_TENSORS = 1 << 16
@@ -84,8 +84,8 @@ class Header:
     """The header of a GGUF file.
 
     Attributes:
-        values: the single values by key, e.g. ``general.architecture``; lists are left out.
-        tokenizer: sha256 over all entries that make the tokenizer, the chat template among them.
+        values: key -> single value, e.g. of ``general.architecture``; lists are left out.
+        tokenizer: sha256 over all entries that define the tokenizer, including the chat template.
         quantisation: type of the quantisation, e.g. "Q4_K_M".
     """
 
@@ -95,15 +95,15 @@ class Header:
 
     @property
     def chat_template(self) -> str:
-        """The chat template, "" where there is none."""
+        """The chat template, "" if there is none."""
         return str(self.values.get("tokenizer.chat_template", ""))
 
 
 def gguf_in(path: Path) -> Path | None:
-    """Return the GGUF file that a path names: the file itself, or the only one of a folder without a configuration.
+    """Return the GGUF file that a path names: the file, or the only one in a folder without a configuration.
 
     Raises:
-        ValueError: a folder that holds several of them.
+        ValueError: the folder contains several GGUF files.
     """
     if NamedFile(path).is_there():
         return path if path.suffix.lower() == SUFFIX else None
@@ -116,23 +116,23 @@ def gguf_in(path: Path) -> Path | None:
     ]
     if len(candidates) > 1:
         raise ValueError(
-            f"a model's folder must hold one GGUF file, {path} holds {len(candidates)} "
+            f"a model's folder must contain one GGUF file, but {path} contains {len(candidates)} "
             f"({', '.join(file.name for file in candidates[:4])}): give the path of the file"
         )
     return candidates[0] if candidates else None
 
 
 def read_header(path: Path) -> Header:
-    """Return the header of a GGUF file; its weights are not read.
+    """Return the header of a GGUF file without reading its weights.
 
     Raises:
-        ValueError: no such file format, a version that is not known, or a header that does not end where it should.
+        ValueError: the file has another format or an unknown version, or its header is damaged.
     """
     return _read(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
 
 
 def check_packages(path: Path) -> None:
-    """Raise an ImportError where a package is missing that reads GGUF files; it says how to convert the file."""
+    """Raise an ImportError, which explains how to convert the file, if a package for reading GGUF files is missing."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise ImportError(
@@ -144,7 +144,7 @@ def check_packages(path: Path) -> None:
 
 
 def conversion(path: Path) -> str:
-    """Return two lines of Python that write a GGUF file as a folder of safetensors."""
+    """Return two lines of Python that convert a GGUF file to a folder of safetensors."""
     source = f"({str(path.parent)!r}, gguf_file={path.name!r})"
     return (
         "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
@@ -154,41 +154,41 @@ def conversion(path: Path) -> str:
 
 
 class _Cursor:
-    """Reads a mapped file from front to back; a ValueError where it would pass the end."""
+    """Read a memory-mapped file from front to back; raise a ValueError instead of reading beyond its end."""
 
     def __init__(self, octets: mmap.mmap) -> None:
         self.octets, self.at, self.items = octets, 0, 0
 
     def skip(self, count: int) -> int:
-        """Return where the next octets begin, and pass them."""
+        """Skip the next ``count`` bytes and return where they begin."""
         begin = self.at
         if count > len(self.octets) - begin:
-            raise ValueError("it ends inside of its header")
+            raise ValueError("it ends inside its header")
         self.at += count
         if self.at > _MOST_HEADER:
             raise ValueError(f"its header has more than {_MOST_HEADER} bytes")
         return begin
 
     def number(self, form: str) -> Any:
-        """Return a number of a format of `struct`."""
+        """Read a number in a format of Python's module `struct`."""
         return struct.unpack_from(f"<{form}", self.octets, self.skip(struct.calcsize(f"<{form}")))[0]
 
     def text(self) -> bytes:
-        """Return a text as octets."""
+        """Read a text as bytes."""
         count = self.number("Q")
         if count > _MOST_TEXT:
-            raise ValueError(f"it holds a text of {count} bytes")
+            raise ValueError(f"it contains a text of {count} bytes")
         begin = self.skip(count)
         return self.octets[begin : begin + count]
 
     def value(self, kind: int) -> Any:
-        """Return a single value; None for a list, which is passed."""
+        """Read a single value; a list is skipped and returned as None."""
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind == _STRING:
             return self.text().decode("utf-8", "replace")
         if kind != _ARRAY:
-            raise ValueError(f"it holds a value of the unknown type {kind}")
+            raise ValueError(f"it contains a value of the unknown type {kind}")
         item_type, count = self.number("I"), self.number("Q")
         if item_type in _SCALARS:
             self.skip(struct.calcsize(f"<{_SCALARS[item_type]}") * count)
@@ -196,17 +196,17 @@ class _Cursor:
             self.items = items
             length, end, at = struct.Struct("<Q").unpack_from, len(self.octets) - 8, self.at
             for _ in range(count):
-                # Past the end nothing is read, and `skip` refuses.
+                # Nothing is read beyond the end, since `skip` refuses it.
                 at += 8 + length(self.octets, at)[0] if at <= end else 8
             self.skip(at - self.at)
         else:
-            raise ValueError(f"it holds a list of {count} values of type {item_type}")
+            raise ValueError(f"it contains a list of {count} values of type {item_type}")
         return None
 
 
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, modified: int) -> Header:
-    # Size and time of the last change are here for the cache alone.
+    # Size and modification time are arguments only for the cache.
     try:
         with (
             NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file,
@@ -215,8 +215,8 @@ def _read(path: Path, size: int, modified: int) -> Header:
             return _entries(octets)
     except ValueError as error:
         raise ValueError(
-            f"{path} must be a GGUF file of version {' or '.join(map(str, _VERSIONS))}, but {error}: get the file "
-            "again from where it comes from, and check its digest"
+            f"{path} must be a GGUF file of version {' or '.join(map(str, _VERSIONS))}, but {error}: download the file "
+            "again, and check its digest"
         ) from error
 
 
@@ -241,7 +241,7 @@ def _entries(octets: mmap.mmap) -> Header:
         begin = cursor.at
         key = cursor.text().decode("utf-8", "replace")
         if key in keys:
-            raise ValueError(f"it holds the entry {printable(key)} twice")
+            raise ValueError(f"it contains the entry {printable(key)} twice")
         keys.add(key)
         value = cursor.value(cursor.number("I"))
         if value is not None:
@@ -255,13 +255,15 @@ def _entries(octets: mmap.mmap) -> Header:
 
 
 def _check_tensors(cursor: _Cursor, count: int) -> None:
-    """Refuse tensors beyond the end of the file, or of more weights than the file can hold, as where they overlap."""
+    """Refuse tensors beyond the end of the file, or with more weights than the file can contain."""
     weights, names = 0, set[bytes]()
     most = _WEIGHTS_PER_BYTE * len(cursor.octets)
     for _ in range(count):
         name, dimensions = cursor.text(), cursor.number("I")
         if name in names or dimensions > _MOST_DIMENSIONS:
-            raise ValueError(f"it holds {printable(name.decode('utf-8', 'replace'))} twice, or with {dimensions} axes")
+            raise ValueError(
+                f"it contains the tensor {printable(name.decode('utf-8', 'replace'))} twice, or with {dimensions} axes"
+            )
         names.add(name)
         weights += prod(cursor.number("Q") for _ in range(dimensions))
         cursor.number("I")  # type

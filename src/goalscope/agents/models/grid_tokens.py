@@ -1,4 +1,4 @@
-"""Token position of each grid cell in a prompt."""
+"""Which token of a prompt stands for each grid cell."""
 
 import warnings
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from goalscope.worlds.grid import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTokens:
-    """Positions of the cells of a grid in a prompt.
+    """Token positions of the cells of a grid in a prompt.
 
     Attributes:
-        positions: ``[H, W]`` int, index of the cell's token in the prompt, -1 where it is not one token of its own.
-        problems: one sentence for each such cell.
+        positions: ``[H, W]`` int, index of the cell's token in the prompt, -1 if the cell is not exactly one token.
+        problems: one sentence for each cell with -1.
     """
 
     positions: npt.NDArray[np.int64]
@@ -29,28 +29,28 @@ class CellTokens:
 def check_cell_tokens(
     model: LocalModel, grid_text: str, *, prompt: str | None = None, capture: bool = False
 ) -> CellTokens:
-    """Check that each cell of a grid is exactly one token, which holds no other cell.
+    """Check that each cell of a grid is exactly one token, and that this token contains no other cell.
 
     Args:
         model: the model whose tokenizer reads the grid.
         grid_text: a grid as `Grid.render` writes it.
-        prompt: the rendered prompt that holds the grid, in any encoding, its last occurrence counts; by default
-            a chat whose only message is the grid.
-        capture: whether the study reads activations at the cells: then a problem is an error, else a warning.
+        prompt: the rendered prompt that contains the grid, in any encoding; its last occurrence counts. By default a
+            chat whose only message is the grid.
+        capture: whether the study captures activations at the cells. If so, a problem is an error, else a warning.
 
     Raises:
-        ValueError: names the offending cell and its tokens (``capture``); the prompt does not hold the grid; the
-            tokenizer does not tell where its tokens stand.
+        ValueError: with ``capture``, a cell is not one token (the message names the cell and its tokens); the prompt
+            does not contain the grid; or the tokenizer does not report the positions of its tokens.
     """
     text = model.render([Message(role="user", content=grid_text)], Sampling()) if prompt is None else prompt
     cells = cell_offsets(grid_text, text)
     if cells is None:
-        raise ValueError(f"the prompt must hold the grid, it does not:\n{grid_text}")
+        raise ValueError(f"the prompt must contain the grid, but it does not contain:\n{grid_text}")
     tokenizer = model.tokenizer
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
-            f"the tokenizer of {model.name} does not tell where its tokens stand in the text: use a model with a "
-            "fast tokenizer (tokenizer.json)"
+            f"the tokenizer of {model.name} does not report the positions of its tokens in the text: use a model with "
+            "a fast tokenizer (tokenizer.json)"
         )
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     spans: list[tuple[int, int]] = [tuple(span) for span in encoded["offset_mapping"]]
@@ -64,13 +64,15 @@ def check_cell_tokens(
             positions[cell] = tokens[0]
         else:
             pieces = ", ".join(repr(text[slice(*spans[index])]) for index in tokens)
-            problems.append(f"cell {cell} {text[offset]!r} is the token(s) {pieces}")
+            problems.append(f"cell {cell} {text[offset]!r} is split into or merged with the token(s) {pieces}")
     if problems:
         sentence = (
-            f"each cell of a grid must be one token of its own for {model.name}: {problems[0]}"
+            f"each cell of a grid must be exactly one token for {model.name}, but {problems[0]}"
             f" ({len(problems)} of {len(cells)} cells)"
         )
         if capture:
-            raise ValueError(f"{sentence}; activations at cells cannot be captured with this tokenizer")
+            raise ValueError(
+                f"{sentence}; activations at cells cannot be captured with this tokenizer: use another model"
+            )
         warnings.warn(sentence, stacklevel=2)
     return CellTokens(positions=freeze(positions), problems=tuple(problems))

@@ -1,4 +1,4 @@
-"""Models behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, Ollama, hosted ones."""
+"""Models behind an OpenAI-compatible server, such as vLLM, SGLang, llama.cpp, Ollama or a hosted service."""
 
 import threading
 import time
@@ -35,13 +35,13 @@ from goalscope.agents.models.http_transport import Client
 from goalscope.agents.models.likelihood import likelihoods, placed, unanswered
 from goalscope.agents.models.marks import Marks
 
-_LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
+_LARGEST: Final = 4 * 2**20  # maximum bytes of a response, not counting its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
 MOST_REPEATED: Final = 48
-"""Maximum output tokens of the answer that repeats a word."""
+"""Maximum output tokens for the trial answer that repeats a word."""
 CHECK: Final = (0, "check", 0, 0)
-"""Call key of trials."""
+"""Call key of requests that are trials and belong to no episode."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
 INSTEAD: Final = {
     "reasoning_effort": "Set reasoning_effort: null",
@@ -49,46 +49,46 @@ INSTEAD: Final = {
     "top_logprobs": "Set top_logprobs: 0",
     "constrained": "Leave server.constrained out",
 }
-"""Advice for a study without a parameter, by the name under which the parameter is recorded."""
+"""Recorded name of a parameter -> advice for how a study can do without it."""
 _RECORDED: Final = {
     "logprobs": "top_logprobs",
     **dict.fromkeys(_IDS, "token_ids"),
     **dict.fromkeys(CONSTRAINTS, "constrained"),
 }
-"""Parameters that are recorded under another name than their own."""
+"""Parameter -> the name under which it is recorded, if the two differ."""
 _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo": True, "logprobs": 1})
-"""Parameters that request the log-probabilities of a prompt: vLLM's, and those of the original protocol."""
+"""Parameters that request the log-probabilities of a prompt: vLLM's own, and those of OpenAI's protocol."""
 
 
 @model_backend("server")
 class HttpModel:
     """A language model behind a server; safe to use from several threads.
 
-    Nothing is sent before the first reply. URL, key, waiting times, prices and caps do not enter its identity.
-    Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
-    them; what arrived is stored and never asked for again.
+    Nothing is sent before the first reply is requested. URL, key, waiting times, prices and caps are not part of its
+    identity. Equal requests mostly give equal answers at temperature 0, but batching and changes to the served model
+    may change them; answers that arrived are stored and never requested again.
 
     Args:
         model: its name on the server.
         server: the server's address and settings.
-        revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
-            the hub.
-        reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
-            markers where they stand in its text), "think", "none", or the model's tags,
-            ``{"open": ..., "close": ...}``. Completions: see `LocalModel`.
-        today: the date given to a template that is rendered here, ``YYYY-MM-DD`` (completions only).
+        revision: a label that distinguishes this version of the model from others; also the revision of the tokenizer
+            if the tokenizer comes from the hub.
+        reasoning: how reasoning and answer are separated. In mode chat: "auto" (as the server does it, and by the
+            model's own markers if its text contains them), "think", "none", or the model's tags, ``{"open": ...,
+            "close": ...}``. In mode completions: see `LocalModel`.
+        today: the date for a template that is rendered here, ``YYYY-MM-DD`` (mode completions only).
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
-        thinking: switches thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking: ...}``.
-            None for what the template does by itself.
-        chat_template: the name of the chat template, of a model that has several (completions only).
+        thinking: whether to switch thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking:
+            ...}``. None to leave it to the template.
+        chat_template: name of the chat template, for models with several (mode completions only).
         prices: prices of tokens.
         caps: spending limits.
-        concurrency: requests at the same time, None for as many as the run has workers.
+        concurrency: maximum number of simultaneous requests, None for as many as the run has workers.
         name: short name for tables.
 
     Raises:
-        FileNotFoundError: a folder of a tokenizer that is not there.
-        ValueError: an argument out of its range, or a cap in USD without prices.
+        FileNotFoundError: the folder of a tokenizer does not exist.
+        ValueError: an argument is out of range, or there is a cap in USD without prices.
     """
 
     largest_batch: ClassVar[int] = 1
@@ -110,13 +110,13 @@ class HttpModel:
         name: str | None = None,
     ) -> None:
         if not model:
-            raise ValueError("a model must have the name that its server knows it by, got an empty one")
+            raise ValueError("model must be the model's name on its server, got an empty text")
         if concurrency is not None and concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
         server, caps = Server.of(server), Caps.of(caps or {})
         self.prices = None if prices is None else Prices.of(prices)
         if caps.usd is not None and self.prices is None:
-            raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
+            raise ValueError("caps.usd needs prices: add prices: {input: ..., output: ..., date: ...}")
         self.served, self.server, self._revision = model, server, revision
         self._marks = Marks.of(reasoning)
         self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
@@ -127,7 +127,7 @@ class HttpModel:
         self.client = Client(server, self.budget.stopped)
         self._prompt_counts = PromptCounts()
         self._lock = threading.Lock()
-        # Unsupported parameters, in the order of detection; token ids are requested by this class, not by the study.
+        # Unsupported parameters, in the order of detection. Token ids are requested by this class, not by the study.
         self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)
         self._ignored: tuple[str, ...] = ()  # parameters that the server accepts and ignores
         self._limit = "max_tokens"
@@ -147,20 +147,23 @@ class HttpModel:
             )
         elif reasoning == "harmony":
             raise ValueError(
-                "in mode chat the server handles the Harmony channels itself: reasoning must be auto, think, none or "
-                "{open: ..., close: ...}, got 'harmony': leave it out, or use mode completions"
+                "in mode chat the server separates harmony channels itself, so reasoning must be auto, think, none or "
+                "{open: ..., close: ...}, got 'harmony': leave reasoning out, or use mode completions"
             )
         elif today is not None:
-            raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
+            raise ValueError(
+                "today works only in mode completions, since the server sets the date in mode chat: leave it out, or "
+                "use mode completions"
+            )
         elif chat_template is not None:
             raise ValueError(
-                "in mode chat the server renders the chat by its own template, chat_template must not be given: choose "
-                "the template where the server is started, or use mode completions"
+                "chat_template works only in mode completions, since in mode chat the server renders the chat with its "
+                "own template: choose the template when starting the server, or use mode completions"
             )
 
     @property
     def name(self) -> str:
-        """Short name, as tables show it."""
+        """Short name for tables."""
         return self._name
 
     @property
@@ -169,7 +172,7 @@ class HttpModel:
         return self.server.retries
 
     def describe(self) -> Mapping[str, Any]:
-        """Return name, revision, mode and template settings; neither address, waiting times, prices nor caps."""
+        """Return name, revision, mode and template settings, without address, waiting times, prices and caps."""
         described: dict[str, Any] = {
             "kind": "http",
             "model": self.served,
@@ -183,15 +186,15 @@ class HttpModel:
         return {**described, "reasoning": self._reasoning, "template_options": self._options}
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
-        """Return the text that the model reads in mode completions, None where its server renders it."""
+        """Return the text that the model reads in mode completions; None in mode chat, where the server renders it."""
         return None if self.dialect is None else self.dialect.render(messages, sampling)
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Complete each chat, one after the other; see `Client.ask` for what it raises.
+        """Complete each chat, one after the other; see `Client.ask` for further errors.
 
         Raises:
-            NotSentError: a call would not fit under a cap.
-            ValueError: the server rejects a parameter, changes or cuts a prompt, or hands over no log-probabilities.
+            NotSentError: a call would exceed a cap.
+            ValueError: the server rejects a parameter, changes or truncates a prompt, or returns no log-probabilities.
         """
         return [self._complete(request, sampling) for request in requests]
 
@@ -206,16 +209,16 @@ class HttpModel:
             cost = reservation.settle(**answer.reported)
             seconds = time.perf_counter() - started
             usage = {**cost, "requests": reservation.requests, "seconds": seconds}
-            if reservation.requests == 1:  # without the waits between several
+            if reservation.requests == 1:  # with several requests, the time would include the waits between them
                 self.client.watch.learn(answer.written_tokens, seconds, sampling.max_tokens)
             if answer.reasoning_count is not None and answer.reasoning_count <= BELIEVED * sampling.max_tokens:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.reply.logprobs is None and answer.reply.finish != "withheld":
-                self.drop("logprobs", "it answers without the log-probabilities that were asked for")
+                self.drop("logprobs", "it answers without the requested log-probabilities")
             if not self._obeyed(request, answer):
                 self.drop(
                     self._constraint,
-                    f"it is told to write one of {', '.join(request.answers)} and its answer is another text",
+                    f"it must write one of {', '.join(request.answers)} but writes another text",
                 )
             with self._lock:
                 # Token ids are optional in mode chat: their absence is not recorded.
@@ -236,7 +239,7 @@ class HttpModel:
                 logprobs=answer.reply.logprobs if sampling.top_logprobs else None,
                 unsupported=tuple(dict.fromkeys(unsupported)),
             )
-        # Outside of the reservation, since it may need a call of its own.
+        # Outside the reservation, since this check may need a call of its own.
         if self.dialect is None:
             try:
                 self._check_prompt(request, answer.prompt_count)
@@ -246,26 +249,26 @@ class HttpModel:
         return reply
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
-        """Return how likely each answer of each request is; the answers to a prompt are read in one call.
+        """Return how likely each answer of each request is; all answers to one prompt are scored in one call.
 
         Raises:
-            NotSentError: a call would not fit under a cap.
-            ValueError: mode chat, or a server that tells no log-probabilities of prompts.
+            NotSentError: a call would exceed a cap.
+            ValueError: the server is in mode chat, or returns no log-probabilities of prompts.
         """
         return [self._likelihoods(request, sampling, reasoned) for request in requests]
 
     def _likelihoods(self, request: Request, sampling: Sampling, reasoned: bool) -> Likelihoods:
         if self.dialect is None:
             raise ValueError(
-                "likelihoods of answers need prompts that are rendered here, in mode chat the server does it: use mode "
-                "completions, or answer: generated"
+                "answer: likelihood needs prompts that goalscope renders, but in mode chat the server renders them: "
+                "use mode completions, or answer: generated"
             )
         written = self._complete(request, sampling) if reasoned else None
         text = self.dialect.render(request.messages, sampling)
         withheld = written is not None and written.finish == "withheld"
         alternatives = None if withheld else placed(self.dialect, text, request.answers, written)
         if alternatives is None:
-            assert written is not None  # without reasoning, an answer has its place
+            assert written is not None  # without reasoning, the place of the answer is always known
             return unanswered(written)
         prompts = [[*alternatives.context, *answer] for answer in alternatives.answers]
         answer, scores, cost = self.score(prompts, request.key)
@@ -279,9 +282,9 @@ class HttpModel:
     def score(
         self, prompts: list[list[int]], key: CallKey | None = None
     ) -> tuple[Served, tuple[tuple[float, ...], ...], dict[str, float]]:
-        """Return the answer to some prompts, the log-probabilities of all their tokens but the first, and the cost.
+        """Return the response to some prompts, the log-probabilities of all their tokens but the first, and the cost.
 
-        A way of requesting them that the server rejects or ignores is not tried again.
+        A way of requesting log-probabilities that the server rejects or ignores is not tried again.
 
         Args:
             prompts: token ids.
@@ -298,7 +301,7 @@ class HttpModel:
     ) -> tuple[Served, tuple[tuple[float, ...], ...]]:
         why, answer = "", None
         for score_parameters in tuple(self._scored):
-            # At least one token must be generated; at temperature 1 a server does not rescale the logits.
+            # At least one token must be generated. At temperature 1 a server does not rescale the logits.
             body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **score_parameters}
             try:
                 answer = self.client.ask(
@@ -309,22 +312,22 @@ class HttpModel:
                     most=_LARGEST + _LARGEST_TOKEN * sum(map(len, prompts)),
                 )
             except RejectedError as rejected:
-                answer, why = None, f"; it says: {rejected}"
+                answer, why = None, f"; it reports: {rejected}"
             if answer is not None and answer.scores is not None:
                 return answer, answer.scores
             with self._lock:
                 self._scored = [parameters for parameters in self._scored if parameters is not score_parameters]
         raise ValueError(
-            f"{self.served} must be served with the log-probabilities of a prompt's tokens for answer: likelihood, the "
-            f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
+            f"answer: likelihood needs the log-probabilities of a prompt's tokens, but the server of {self.served} "
+            f"returns them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
             "or a local model, or answer: generated"
         )
 
     def _check_prompt(self, request: Request, count: int | None) -> None:
-        """Make sure that a chat was read as a whole where the server counts fewer tokens than it should have.
+        """If the server counts fewer tokens than a chat should have, check whether it read the chat completely.
 
         Raises:
-            ValueError: the server cuts prompts of this length.
+            ValueError: the server truncates prompts of this length.
         """
         size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in chat_messages(request))
         expected = self._prompt_counts.expected_if_cut(size, count)
@@ -339,15 +342,15 @@ class HttpModel:
             sent = {name: value for name, value in parameters.items() if name not in self._dropped}
             try:
                 answer = self.trial([Message(role="user", content=prompt.text)], MOST_REPEATED, sent)
-            except RejectedError:  # the server does not cut a prompt that is too long, it says so
+            except RejectedError:  # the server rejects a prompt that is too long instead of truncating it
                 self._prompt_counts.confirm(expected)
                 return
             state, detail = prompt.judge(answer, counts=True)
             if state == "no":
                 raise ValueError(
-                    f"{self.served} must read prompts as a whole, but of one of {size:,} bytes its server counts "
-                    f"{count:,} tokens and not about {expected:,}, as of the others; tried again, {detail}. {RAISE}, "
-                    "and run the same study on the same directory to go on"
+                    f"the server of {self.served} truncates long prompts: for a prompt of {size:,} bytes it counts "
+                    f"{count:,} tokens instead of the expected {expected:,}, and in a second trial, {detail}. {RAISE}, "
+                    "then run the same study on the same directory to continue"
                 )
             self._prompt_counts.confirm(expected)
 
@@ -359,7 +362,7 @@ class HttpModel:
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Served:
-        """Send the request until it is answered, without the parameters that the server rejects."""
+        """Send the request until it is answered, leaving out parameters that the server rejects."""
         prompt = _chat(chat_messages(request)) if ids is None else {"prompt": ids}
         if ids is None and request.prefill:
             prompt |= {"add_generation_prompt": False, "continue_final_message": True}
@@ -369,7 +372,7 @@ class HttpModel:
                 sampling.max_tokens,
                 lambda: self.parameters(request, sampling),
                 reservation,
-                lambda parameter, message: self.drop(parameter, f"it says: {message}"),
+                lambda parameter, message: self.drop(parameter, f"it reports: {message}"),
                 call=request.key,
                 alternatives=sampling.top_logprobs,
             )
@@ -391,17 +394,17 @@ class HttpModel:
         alternatives: int = 5,
         client: Client | None = None,
     ) -> Served:
-        """Send a request until it is answered, without the parameters that the server rejects.
+        """Send a request until it is answered, leaving out parameters that the server rejects.
 
         Args:
-            prompt: the fields of the prompt.
+            prompt: the fields that contain the prompt.
             max_tokens: maximum output tokens.
-            parameters: returns the parameters that are still sent.
+            parameters: function that returns the parameters that are still sent.
             reservation: the budget of the request.
-            reject: takes a rejected parameter and the server's message; None where a rejection is an error.
+            reject: called with a rejected parameter and the server's message; None to raise an error instead.
             call: the call that the request belongs to.
-            alternatives: number of alternatives that the log-probabilities of a token may hold.
-            client: what sends it, by default the client of all calls.
+            alternatives: number of alternatives that the log-probabilities of a token may contain.
+            client: client that sends the request; by default the client for all calls.
         """
 
         def read(response: Mapping[str, Any]) -> Served:
@@ -409,7 +412,7 @@ class HttpModel:
                 return completions_answer(response, max_tokens)
             return chat_answer(response, self._marks, max_tokens)
 
-        # Text and reasoning, both perhaps twice, and each token with its alternatives.
+        # An upper bound: text and reasoning, each possibly twice, and each token with its alternatives.
         most = _LARGEST + _LARGEST_TOKEN * max_tokens * (3 + alternatives)
         while True:
             optional = parameters()
@@ -423,7 +426,7 @@ class HttpModel:
                     continue
                 parameter = rejected.named(optional)
                 if parameter is None and self.dialect is None and _IDS[0] in optional:
-                    parameter = _IDS[0]  # the rejected parameter may be the one added here
+                    parameter = _IDS[0]  # the server may reject the parameter that is added here
                 if parameter is None or reject is None:
                     raise
                 reject(parameter, message)
@@ -437,19 +440,19 @@ class HttpModel:
         wait: bool = True,
         rejected: dict[str, str] | None = None,
     ) -> Served:
-        """Make one request that belongs to no episode, to test the server; the budget counts it.
+        """Make one request that belongs to no episode, to test the server; it counts towards the budget.
 
         Args:
             prompt: messages, or token ids.
             max_tokens: maximum output tokens.
-            parameters: all others.
-            wait: whether temporary failures are retried as in a run; else the request is retried once.
-            rejected: takes the parameters that the server rejects, and its messages; they are left out. None where a
-                rejection is an error.
+            parameters: all other parameters.
+            wait: whether to retry temporary failures as a run does; otherwise the request is retried once.
+            rejected: mapping that collects rejected parameters and the server's messages; these parameters are left
+                out. None to raise an error instead.
 
         Raises:
-            NotSentError: it would not fit under a cap.
-            RejectedError: the server rejects it.
+            NotSentError: the request would exceed a cap.
+            RejectedError: the server rejects the request.
             ConnectionError, PermissionError, ValueError: see `Client.ask`.
         """
         client = self.client
@@ -472,11 +475,11 @@ class HttpModel:
             return answer
 
     def heed(self, ignored: Sequence[str]) -> None:
-        """Record settings that the server accepts and ignores; each step names them as unsupported."""
+        """Record settings that the server accepts but ignores; each step lists them as unsupported."""
         self._ignored = tuple(ignored)
 
     def parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
-        """Return the parameters of a request besides prompt and token limit, without unsupported ones."""
+        """Return the parameters of a request other than prompt and token limit, without unsupported ones."""
         parameters: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.temperature > 0:
             seed, episode_id, step, attempt = request.key
@@ -484,7 +487,7 @@ class HttpModel:
         if self.dialect is not None:
             parameters |= {
                 "stop_token_ids": sorted(self.dialect.stop),
-                "skip_special_tokens": False,  # they mark the channels
+                "skip_special_tokens": False,  # special tokens mark the channels
                 "return_token_ids": True,
             }
             if sampling.top_logprobs:
@@ -501,14 +504,15 @@ class HttpModel:
         return {name: value for name, value in parameters.items() if name not in self._dropped}
 
     def drop(self, parameter: str, reason: str) -> None:
-        """Omit a parameter from now on, where the study allows it."""
-        # Token ids that are not returned are reconstructed from the text, which the steps record.
+        """Omit a parameter from now on, if the study allows it."""
+        # Token ids that the server does not return are reconstructed from the text, and the steps record this.
         if self.server.unsupported != "record" and parameter not in _IDS:
             name = _RECORDED.get(parameter, parameter)
             advice = "Take it out of server.body" if parameter in self.server.body else INSTEAD.get(name)
             raise ValueError(
-                f"{self.served} must have a place for {name}: {reason}. {f'{advice}, or say' if advice else 'Say'} "
-                "server: {unsupported: record} to go on without it and have that recorded with each step"
+                f"the server of {self.served} does not support {name}: {reason}. "
+                f"{f'{advice}, or set' if advice else 'Set'} server: {{unsupported: record}} to continue without it "
+                "and record this with each step"
             )
         with self._lock:
             dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)
@@ -516,5 +520,5 @@ class HttpModel:
 
 
 def _chat(messages: Sequence[Message]) -> dict[str, Any]:
-    """Return the field of a request that holds a chat."""
+    """Return the request field that contains a chat."""
     return {"messages": [{"role": message.role, "content": message.content} for message in messages]}

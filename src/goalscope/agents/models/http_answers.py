@@ -16,11 +16,11 @@ from goalscope.agents.models.marks import THINK, Marks, split, split_said, text_
 _AT_THE_LIMIT = frozenset(
     ("length", "max_tokens", "max_length", "max_new_tokens", "max_output_tokens", "model_length", "token_limit")
 )
-"""Words of servers, in lower case, for a reply that reached the token limit."""
-_STOPS = ("stop_reason", "matched_stop")  # keys of vLLM and of SGLang
+"""Finish reasons (in lower case) of replies that reached the token limit."""
+_STOPS = ("stop_reason", "matched_stop")  # the keys of vLLM and of SGLang for what ended the output
 _TOKEN_ID = "token_id:"
 _MOST_ID = 2**32
-_BYTES_PER_TOKEN = 4  # of English text, roughly
+_BYTES_PER_TOKEN = 4  # roughly, for English text
 _LONGEST_REASON = 80
 _WITHHELD = frozenset(
     {
@@ -28,21 +28,23 @@ _WITHHELD = frozenset(
         *("spii", "image_safety", "guardrail_intervened"),
     }
 )
-"""Finish reasons, in lower case, of answers that the server withheld."""
+"""Finish reasons (in lower case) of answers that the server withheld."""
 Logprobs = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A parsed response: the reply, and what else the server reports, None where it does not.
+    """A parsed response: the reply, and what else the server reports (None for what it does not report).
 
     Attributes:
-        reply: the reply. In completions mode its output is one text, ``raw``, which has no parts yet.
-        prompt_count, output_count, reasoning_count: reported tokens.
+        reply: the reply. In completions mode, the output is one text, ``raw``, not yet divided into parts.
+        prompt_count: reported prompt tokens.
+        output_count: reported output tokens.
+        reasoning_count: reported reasoning tokens.
         divided: whether reasoning was separated from the answer by markers that the server left in the text.
         stop_token: id of the token that ended the output.
-        fingerprint: the server's ``system_fingerprint``, "" for none.
-        scores: for each prompt to be scored, the log-probabilities of all its tokens but the first, in nats.
+        fingerprint: the server's ``system_fingerprint``, "" if it sends none.
+        scores: for each scored prompt, the log-probabilities of all its tokens but the first, in nats.
     """
 
     reply: Reply
@@ -56,18 +58,18 @@ class Served:
 
     @property
     def written(self) -> int:
-        """Bytes of all that the model wrote."""
+        """Number of bytes of everything that the model wrote."""
         texts = (self.reply.raw or "",) if not self.reply.parts else (part.text for part in self.reply.parts)
         return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
     @property
     def written_tokens(self) -> float:
-        """The reported tokens of the output, else a guess from its length."""
+        """The reported number of output tokens, or an estimate from the length of the output."""
         return self.output_count or self.written / _BYTES_PER_TOKEN
 
     @property
     def reported(self) -> dict[str, Any]:
-        """What decides the cost of the request, the arguments of `agents.models.http_budget.Reservation.settle`."""
+        """The values that determine the cost: the arguments of `agents.models.http_budget.Reservation.settle`."""
         ids = None if self.reply.output_tokens is None else len(self.reply.output_tokens)
         return {"prompt": self.prompt_count, "output": self.output_count, "written": self.written, "ids": ids}
 
@@ -77,17 +79,17 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
 
     Args:
         body: the response.
-        marks: tags that set reasoning apart in the text, or none; None where the model's own are not known: reasoning
-            is then taken as the server separates it, and by marks of known families in the text.
-        limit: the token limit of the request; a response of so many tokens was cut off, whatever else it says.
+        marks: the tags that mark reasoning in the text, or no marks. None if the model's own are unknown; reasoning is
+            then what the server separates, or what marks of known families enclose in the text.
+        limit: the token limit of the request; a response with that many tokens was cut off, whatever else it reports.
 
     Raises:
-        GarbledError: a response that is malformed, or empty although nothing says why.
+        GarbledError: the response is malformed, or empty for no stated reason.
     """
     choice, finish, error, common = _choice(body, limit)
     message = choice.get("message")
     if not isinstance(message, Mapping):
-        raise GarbledError("the choice of a response holds no message")
+        raise GarbledError("the choice of a response contains no message")
     text = _content(message.get("content"))
     refusal = message.get("refusal") or _content(message.get("content"), "refusal")
     if not text and isinstance(refusal, str) and refusal:
@@ -113,8 +115,8 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
         count = common[f"{name}_count"]
         if ids is not None and _contradicts(count, ids):
             raise ValueError(
-                f"the token ids of a response must be as many as the tokens that it counts, got {len(ids)} ids of its "
-                f"{name} and {count} tokens: see to the server, or say server: {{token_ids: false}}"
+                f"the number of token ids in a response must equal its number of tokens, got {len(ids)} "
+                f"ids for its {name} and {count} tokens: correct the server, or set server: {{token_ids: false}}"
             )
     return Served(
         reply=Reply(
@@ -135,14 +137,14 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
     """Read a response of ``/completions`` to a request with a token limit.
 
     Raises:
-        GarbledError: a response that is malformed, or empty although nothing says why.
+        GarbledError: the response is malformed, or empty for no stated reason.
     """
     choice, finish, error, common = _choice(body, limit)
     text = choice.get("text")
     if text is None and finish == "withheld":
         text = ""
     if not isinstance(text, str):
-        raise GarbledError("the choice of a response holds no text")
+        raise GarbledError("the choice of a response contains no text")
     returned = choice.get("logprobs")
     logprobs = (
         _completion_logprobs(returned) if isinstance(returned, Mapping) and returned.get("tokens") is not None else None
@@ -150,11 +152,11 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
     output = _ids(choice.get("token_ids"))
     if output is None and logprobs and all(isinstance(entry["token"], int) for entry in logprobs):
         output = tuple(entry["token"] for entry in logprobs)
-    # The value may also be a text, or null.
+    # The stop may also be a text or null, which are not token ids.
     stops = [_count(choice.get(name)) for name in _STOPS]
     stop_token = next((stop for stop in stops if stop is not None), None)
     if stop_token is not None and stop_token >= _MOST_ID:
-        raise GarbledError("the stop token of a response is no token id")
+        raise GarbledError("the stop token of a response is not a token id")
     _refuse_nothing(text or output, finish, common["output_count"])
     return Served(
         reply=Reply(
@@ -172,10 +174,10 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
 
 
 def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> Served:
-    """Read the log-probabilities of the tokens of some prompts; raises `GarbledError` where they are malformed.
+    """Read the log-probabilities of the tokens of some prompts; raise a `GarbledError` if they are malformed.
 
-    They are in ``prompt_logprobs``, or precede those of the output where the prompt was echoed; the scores are None
-    where they are in neither.
+    They are in ``prompt_logprobs``, or precede those of the output if the prompt was echoed. If they are in neither
+    place, the scores are None.
     """
     first, _, _, common = _choice(body)
     choices = {choice.get("index", 0): choice for choice in body["choices"] if isinstance(choice, Mapping)}
@@ -187,7 +189,7 @@ def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> 
         if returned is not None:
             entries = _list(returned)[1:]
             if len(entries) != len(prompt) - 1:
-                raise GarbledError("the log-probabilities of a prompt are not as many as its tokens")
+                raise GarbledError("the number of log-probabilities of a prompt differs from the number of its tokens")
             pairs = zip(entries, prompt[1:], strict=True)
             prompt_scores.append(tuple(_entry_score(entry, token) for entry, token in pairs))
         elif isinstance(echoed, Mapping) and len(_list(echoed.get("token_logprobs") or [])) >= len(prompt):
@@ -201,21 +203,21 @@ def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> 
 
 
 def _entry_score(entry: Any, token: int) -> float:
-    """Return the log-probability of a token from the entry of its position, which is keyed by token id."""
+    """Return the log-probability of a token from the entry for its position, whose keys are token ids."""
     token_entry = entry.get(str(token)) if isinstance(entry, Mapping) else None
     if not isinstance(token_entry, Mapping):
-        raise GarbledError("the log-probabilities of a prompt are not those of its tokens")
+        raise GarbledError("the log-probabilities of a prompt belong to other tokens")
     return float(_pair("", token_entry.get("logprob"))[1])
 
 
 def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[str, Any], Finish, str, dict[str, Any]]:
-    """Return the first choice, how it ended, the server's words on a withheld answer, and the fields of both modes.
+    """Return the first choice, how it ended, the server's message about a withheld answer, and fields of both modes.
 
-    These are token counts and the fingerprint.
+    The fields of both modes are the token counts and the fingerprint.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise GarbledError("a response holds no choices")
+        raise GarbledError("a response contains no choices")
     usage = body.get("usage")
     usage_fields = usage if isinstance(usage, Mapping) else {}
     details = usage_fields.get("completion_tokens_details")
@@ -237,8 +239,8 @@ def _choice(body: Mapping[str, Any], limit: int | None = None) -> tuple[Mapping[
 def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -> Finish:
     """Return how a response ended.
 
-    Servers have several words for the token limit, and some never say that it was reached: a response that counts as
-    many tokens as it may have was cut off, unless the server names the stop that ended it.
+    Servers have several words for the token limit, and some never report that it was reached. A response that counts as
+    many tokens as allowed was therefore cut off, unless the server names the stop that ended it.
     """
     reason = choice.get("finish_reason")
     name = reason.lower().replace("-", "_") if isinstance(reason, str) else ""
@@ -251,24 +253,24 @@ def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -
 
 
 def _refuse_nothing(written: object, finish: Finish, output_count: int | None) -> None:
-    """Raise a `GarbledError` for an output without content of which no tokens are counted: the server has failed.
+    """Raise a `GarbledError` for an output without content and without counted tokens, since the server has failed.
 
-    A model that ends its output at once writes at least the token that ends it.
+    A model that ends its output at once still writes the token that ends it.
     """
     if not written and finish == "stop" and not output_count:
-        raise GarbledError("a response holds no content, and counts no tokens of an output")
+        raise GarbledError("a response contains no content and counts no output tokens")
 
 
 def _answered_by(body: Mapping[str, Any]) -> str:
-    """Return the name that the server gives the model that answered, "" for none."""
+    """Return the server's name for the model that answered, "" if it gives none."""
     model = body.get("model")
     return printable(model) if isinstance(model, str) else ""
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return the calls of tools that a message holds, each as JSON with the name of the tool and its arguments."""
+    """Return the tool calls in a message, each as JSON with the name of the tool and its arguments."""
     calls = message.get("tool_calls") or []
-    old = message.get("function_call")  # the older form, of one call
+    old = message.get("function_call")  # the older form, with a single call
     functions = [call.get("function", call) if isinstance(call, Mapping) else call for call in _list(calls)]
     texts = [_call_text(function) for function in [*functions, *([old] if old else [])]]
     return tuple(Part(kind="call", text=text) for text in texts)
@@ -276,27 +278,27 @@ def _calls(message: Mapping[str, Any]) -> tuple[Part, ...]:
 
 def _call_text(function: Any) -> str:
     if not isinstance(function, Mapping):
-        raise GarbledError("a call of a tool in a response is no object")
+        raise GarbledError("a tool call in a response is not an object")
     return json.dumps({name: function.get(name) for name in ("name", "arguments")}, ensure_ascii=False)
 
 
 def _from_choice_or_body(body: Mapping[str, Any], choice: Mapping[str, Any], name: str) -> Any:
-    """Return a value from the choice (SGLang), else from the top level of the body (vLLM)."""
+    """Return a value from the choice (as in SGLang), or from the top level of the body (as in vLLM)."""
     return body.get(name) if choice.get(name) is None else choice[name]
 
 
 def _content(content: Any, kind: str = "text") -> str:
-    """Return the text of a message's content; of content in parts, that of one kind of parts."""
+    """Return the text of a message's content; if the content consists of parts, only parts of the given kind count."""
     if isinstance(content, list):  # some servers send parts
         parts = [part.get(kind) for part in content if isinstance(part, Mapping) and part.get("type") == kind]
         return "".join(part for part in parts if isinstance(part, str))
     if not isinstance(content, str | None):
-        raise GarbledError("the content of a message is no text")
+        raise GarbledError("the content of a message is not a text")
     return content or "" if kind == "text" else ""
 
 
 def _thinking(content: Any) -> str:
-    """Return the reasoning that stands in parts of a message's content, each a text or a list of texts."""
+    """Return the reasoning in the parts of a message's content; each is a text or a list of texts."""
     parts = content if isinstance(content, list) else []
     thoughts = [part.get("thinking") for part in parts if isinstance(part, Mapping) and part.get("type") == "thinking"]
     return "\n".join(thought if isinstance(thought, str) else _content(thought or []) for thought in thoughts)
@@ -307,7 +309,7 @@ def _count(value: Any) -> int | None:
 
 
 def _contradicts(count: int | None, ids: Sequence[int]) -> bool:
-    """Return whether a reported number of tokens is believed and is not that of the token ids."""
+    """Return whether a believable reported number of tokens differs from the number of token ids."""
     return count is not None and count != len(ids) and 0 < count <= BELIEVED * max(len(ids), 1)
 
 
@@ -317,20 +319,20 @@ def _ids(value: Any) -> tuple[int, ...] | None:
     ids = [_count(item) for item in _list(value)]
     valid = tuple(item for item in ids if item is not None and item < _MOST_ID)
     if len(valid) != len(ids):
-        raise GarbledError("the token ids of a response are no whole numbers >= 0")
+        raise GarbledError("the token ids of a response are not all whole numbers >= 0")
     return valid
 
 
 def _list(value: Any) -> Sequence[Any]:
     if not isinstance(value, list):
-        raise GarbledError(f"a response holds {type(value).__name__} in place of a list")
+        raise GarbledError(f"a response contains {type(value).__name__} instead of a list")
     return value
 
 
 def _chat_logprob(entry: Any) -> Mapping[str, Any]:
     top = _list(entry.get("top_logprobs") or []) if isinstance(entry, Mapping) else []
     if not all(isinstance(item, Mapping) for item in (entry, *top)):
-        raise GarbledError("the log-probabilities of a response name no token")
+        raise GarbledError("a log-probability of a response does not name its token")
     (token, logprob), *pairs = [_pair(item.get("token"), item.get("logprob")) for item in (entry, *top)]
     return {"token": token, "logprob": logprob, "top": pairs}
 
@@ -339,7 +341,7 @@ def _completion_logprobs(logprobs: Mapping[str, Any]) -> Logprobs:
     tokens, scores = _list(logprobs["tokens"]), _list(logprobs.get("token_logprobs"))
     tops = _list(logprobs.get("top_logprobs") or [None] * len(tokens))
     if not len(tokens) == len(scores) == len(tops):
-        raise GarbledError("the log-probabilities of a response are not as many as its tokens")
+        raise GarbledError("the number of log-probabilities of a response differs from the number of its tokens")
     rows = []
     for raw_token, score, top in zip(tokens, scores, tops, strict=True):
         token, logprob = _pair(raw_token, score)
@@ -349,28 +351,27 @@ def _completion_logprobs(logprobs: Mapping[str, Any]) -> Logprobs:
 
 
 def _pair(token: Any, score: Any) -> list[Any]:
-    """Return a token, the id of ``token_id:123`` and the text of others, and its log-probability."""
+    """Return a token and its log-probability; the text ``token_id:123`` is returned as the id 123."""
     if not isinstance(token, str):
-        raise GarbledError("a token of a response is no text")
+        raise GarbledError("a token of a response is not a text")
     if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
-        raise GarbledError("a log-probability of a response is no finite number")
+        raise GarbledError("a log-probability of a response is not a finite number")
     number = token.removeprefix(_TOKEN_ID)
     is_id = number != token and number.isascii() and number.isdigit() and len(number) < 11
     return [int(number) if is_id else token, float(score)]
 
 
 def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, prefilled: int = 0) -> dict[str, Any]:
-    """Return those fields of a `Reply` that its ids decide in completions mode; the ids are None where not known.
+    """Return the fields of a `Reply` in completions mode that follow from its token ids; ids are None if unknown.
 
     The last ``prefilled`` ids that were sent are the beginning of the output.
     """
     returned = answer.reply.prompt_tokens
     if _contradicts(answer.prompt_count, ids) or (returned is not None and list(returned) != ids):
         raise ValueError(
-            f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read "
-            f"{answer.prompt_count if returned is None else len(returned)}, or others "
-            "than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the model's "
-            "own, or use mode chat"
+            f"a server must read the prompt exactly as sent, but {len(ids)} token ids were sent and it read "
+            f"{answer.prompt_count if returned is None else len(returned)}, or different ones. It adds or changes "
+            "tokens: turn this off in the server, check that server.tokenizer is the model's own, or use mode chat"
         )
     exact = answer.reply.output_tokens
     tokens = exact if exact is not None else _reconstruct(dialect, answer)
@@ -390,9 +391,9 @@ def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, pre
 
 
 def _reconstruct(dialect: Dialect, answer: Served) -> tuple[int, ...] | None:
-    """Return the ids of an output reconstructed from its text, None where their number differs from the reported one.
+    """Return the ids of an output, reconstructed from its text; None if their number differs from the reported number.
 
-    The stop token is included where the text or the server names it, or where there is only one; else it is omitted.
+    The stop token is included if the text or the server names it, or if there is only one; otherwise it is omitted.
     """
     tokens = tuple(dialect.encode(answer.reply.raw or ""))
     if answer.reply.finish == "length" or (tokens and tokens[-1] in dialect.stop):
@@ -410,10 +411,11 @@ def chat_messages(request: Request) -> tuple[Message, ...]:
 
 
 def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[str, Any]:
-    """Return the parts of a prefilled text that a server in mode chat has continued; ``marks`` are think tags if None.
+    """Return the parts of a prefilled text that a server in mode chat continued; ``marks``: think tags by default.
 
-    Servers repeat the beginning or omit it, and separate reasoning or do not: all are read into the same form. A server
-    that reasons again after closed reasoning has not continued it: no action is parsed from that.
+    Some servers repeat the beginning and some omit it; some separate reasoning and some do not. All variants are
+    converted to the same form. If a server reasons again after closed reasoning, it has not continued the text, and no
+    action is parsed.
     """
     marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning
@@ -421,7 +423,7 @@ def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[
     # A server that treats everything before a closing tag as reasoning returns a bare answer as reasoning.
     between = "" if closed and not text else marks.tail
     output = text if reasoning is None else f"{reasoning}{between}{text}"
-    prefill_text = prefill.removeprefix(marks.open).lstrip("\n")  # as repeated by a server that separates reasoning
+    prefill_text = prefill.removeprefix(marks.open).lstrip("\n")  # as a server that separates reasoning repeats it
     repeated = reasoning is not None and prefill_text != prefill and output.startswith(prefill_text)
     if repeated:
         output = f"{marks.lead}{output}"
@@ -430,9 +432,9 @@ def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[
     again = bool(reasoning and text) and closed and not repeated
     parts = split(text_segments(output, marks), marks)
     if again:
-        # All that it wrote is kept as reasoning, so that no action is read from it.
+        # Everything that the model wrote is kept as reasoning, so that no action is read from it.
         begun = split(text_segments(prefill, marks), marks)
         parts = (*begun, Part(kind="reasoning", text=output.removeprefix(prefill)))
     calls = tuple(part for part in answer.reply.parts if part.kind == "call")
-    # The returned ids begin at another position.
+    # The returned token ids begin at another position, so they cannot be used.
     return {"parts": (*parts, *calls), "prompt_tokens": None, "output_tokens": None}

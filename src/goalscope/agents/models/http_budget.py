@@ -1,9 +1,9 @@
-"""Strict caps on calls, tokens and USD, and upper bounds on the tokens of a prompt.
+"""Strict limits on calls, tokens and USD, with upper bounds on the number of tokens in a prompt.
 
-The maximum cost of a call is reserved before it is made. A token of a byte-level, byte-fallback, character or word
-vocabulary stands for at least one byte of the text that its model reads. That text may be a Unicode normal form of the
-text that was sent, so the longest form is counted, and some vocabularies put a blank before it. The tokens that a chat
-template adds are not known: there is an allowance for the chat and for each message.
+The maximum cost of a call is reserved before the call is made. A token of a byte-level, byte-fallback, character or
+word vocabulary stands for at least one byte of the text that the model reads. This text may be a Unicode normal form of
+the text that was sent, so the longest normal form is counted; some vocabularies also put a blank before it. The number
+of tokens that a chat template adds is unknown, so there is an allowance for each chat and each message.
 """
 
 import threading
@@ -17,28 +17,29 @@ from goalscope.agents.models.http_errors import GarbledError, PassingError
 from goalscope.agents.models.http_settings import Caps, Prices
 
 CHAT_ALLOWANCE: Final = 512
-"""Tokens that a chat template may add to a chat: the beginning, a system prompt of its own, the start of the answer."""
+"""Allowance for tokens that a chat template adds per chat: beginning, its own system prompt, start of the answer."""
 
 MESSAGE_ALLOWANCE: Final = 16
-"""Tokens that a chat template may add to a message: its role, its markers, line breaks."""
+"""Allowance for tokens that a chat template adds per message: role, markers and line breaks."""
 
 BELIEVED: Final = 16
-"""How many times the most tokens of a request a server may report before it is not believed. It may put a prompt of its
-own before a chat, or write past the limit: then it charges for more than was reserved, and all of it counts."""
+"""Largest factor by which the tokens that a server reports may exceed a request's maximum and still be believed. A
+server may add its own prompt to a chat, or write past the limit. It then charges for more than was reserved, and all of
+it counts."""
 
 DOUBTED: Final = "usage_doubted"
-"""Name in the usage of an answer whose reported tokens its request cannot have taken."""
+"""Key in the usage of an answer whose reported token counts are impossible for its request."""
 
 CallKey = tuple[int, str, int, int]
 """(root seed, episode id, step, attempt) of a call."""
 
 _FORMS: Final[tuple[Literal["NFC", "NFKC", "NFD", "NFKD"], ...]] = ("NFC", "NFKC", "NFD", "NFKD")
 _BLANK: Final = 2  # an empty line between reasoning and answer
-_GO_ON = "what was answered is stored; raise the cap and run the same study on the same directory to go on"
+_GO_ON = "all answers so far are stored; raise the cap, then run the same study on the same directory to continue"
 
 
 class ExchangeError(ConnectionError):
-    """A request without an answer; ``sent``: whether any of it may have reached the server."""
+    """A request without an answer; ``sent`` says whether any part of it may have reached the server."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
@@ -49,15 +50,15 @@ class Requests(Protocol):
     """Journal of the requests of all sessions of a run; safe to use from several threads."""
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
-        """Commit that a request of a call is about to be made, and its maximum cost."""
+        """Record that a request of a call is about to be made, with its maximum cost."""
         ...
 
     def unsent(self, key: CallKey) -> None:
-        """Commit that a request of a call was not made after all."""
+        """Record that an announced request of a call was not made after all."""
         ...
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
-        """Commit that a request of a call was made without an answer, and its maximum cost."""
+        """Record that a request of a call was made but not answered, with its maximum cost."""
         ...
 
 
@@ -65,11 +66,12 @@ class Reservation:
     """The budget reserved for one call.
 
     Attributes:
-        requests: number of requests made for it.
-        redraws: how many of them were made again although the server may have drawn a reply: it was lost on its way,
-            broken off or unreadable. A request that the server turned away (status 429 or 503, for example) drew none.
-        cost: the actual cost, by name; empty while it is not known.
-        key: the call, None where it belongs to no run.
+        requests: number of requests made for the call.
+        redraws: how many of these had to be repeated although the server may have generated a reply, because the reply
+            was lost, broken off or unreadable. Requests that the server turned away (e.g. with status 429 or 503) do
+            not count.
+        cost: name -> actual cost; empty while unknown.
+        key: the call; None if it belongs to no run.
     """
 
     def __init__(self, budget: "CallBudget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
@@ -83,15 +85,15 @@ class Reservation:
 
     @property
     def most(self) -> Mapping[str, float]:
-        """Maximum cost of one request of the call, by name."""
+        """Name -> maximum cost of one request of the call."""
         return {"tokens_at_most": self.tokens, **({"usd": self.usd} if self._budget.priced else {})}
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count one request, which is made in this context; a request of which nothing was sent does not count.
+        """Count one request, which is made inside this context; a request of which nothing was sent does not count.
 
-        A request whose answer was lost or is malformed counts at its maximum cost; one that the server rejects costs
-        nothing.
+        A request whose answer was lost or is malformed counts with its maximum cost; a request that the server rejects
+        costs nothing.
         """
         problem = self._budget.count_call(room=self.requests > 0)
         if problem:
@@ -128,17 +130,17 @@ class Reservation:
     ) -> Mapping[str, float]:
         """Return the cost of the call.
 
-        What the server does not report counts at its maximum, and so does a report of 0 tokens for a prompt or for a
-        text; a report beyond belief counts at `BELIEVED` times the maximum. `DOUBTED` marks both, and reports above the
-        maximum.
+        Values that the server does not report count with their maximum. So does a report of 0 tokens for a prompt or
+        for an output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum.
+        `DOUBTED` marks the last two cases, and all reports above the maximum.
 
         Args:
-            prompt, output: reported tokens, None for none.
-            written: bytes of the answer and its reasoning.
-            ids: number of the returned token ids of the output, None for none; they count where no tokens are
-                reported.
+            prompt: reported prompt tokens, or None.
+            output: reported output tokens, or None.
+            written: number of bytes of the answer and its reasoning.
+            ids: number of token ids returned for the output, or None; used if no output tokens are reported.
         """
-        prompt_believed = prompt or None  # a prompt has tokens, and so has a text
+        prompt_believed = prompt or None  # a prompt always has tokens, and so does a text
         output_believed = output or (None if written else output)
         most_output = max(self.output_tokens, written)
         prompt_count = min(prompt_believed or self.prompt_tokens, BELIEVED * self.prompt_tokens)
@@ -162,7 +164,7 @@ class Reservation:
             self.cost = {}
 
     def discard(self) -> None:
-        """Have the journal count an answer that was paid for and must not be used, after the reservation has ended."""
+        """After the reservation has ended, record in the journal an answer that was paid for but must not be used."""
         if self._budget.journal is not None and self.key is not None:
             self._budget.journal.failed(self.key, self.cost)
 
@@ -173,16 +175,16 @@ class Reservation:
 
 
 class CallBudget:
-    """Spending so far and its limits; safe to use from several threads.
+    """The spending so far and its limits; safe to use from several threads.
 
-    The charge for a request whose answer was lost is not known: its maximum counts.
+    The charge for a request whose answer was lost is unknown, so its maximum counts.
 
     Args:
         caps: the limits.
-        prices: prices of tokens; None where USD are not counted.
+        prices: prices of tokens; None if USD are not counted.
 
     Attributes:
-        stopped: set where nothing is to be requested again until the next `begin`.
+        stopped: event after which no request is made until the next `begin`.
     """
 
     def __init__(self, caps: Caps, prices: Prices | None) -> None:
@@ -199,7 +201,7 @@ class CallBudget:
         return self._prices is not None
 
     def usd_of(self, prompt_tokens: int, output_tokens: int) -> float:
-        """Return the price of tokens in USD, 0 where USD are not counted."""
+        """Return the price of tokens in USD; 0 if USD are not counted."""
         return self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
 
     def begin(self, spent: Mapping[str, float], journal: Requests | None = None) -> None:
@@ -208,7 +210,7 @@ class CallBudget:
         Args:
             spent: sums of `Reply.usage` by name over all journalled answers, and ``lost``, the number of requests
                 without an answer.
-            journal: journal of this session's requests; None for none.
+            journal: journal of this session's requests, or None.
         """
         with self._changed:
             self.journal = journal
@@ -218,12 +220,12 @@ class CallBudget:
             self.usd = float(spent.get("usd", 0.0))
 
     def end(self) -> None:
-        """Detach the journal: later requests belong to no run."""
+        """Detach the journal; later requests belong to no run."""
         self.journal = None
 
     @contextmanager
     def reserve(self, prompt_tokens: int, output_tokens: int, key: CallKey | None = None) -> Iterator[Reservation]:
-        """Reserve the maximum cost of a call; wait while calls under way may still leave room for it."""
+        """Reserve the maximum cost of a call; wait while current calls may still leave enough budget for it."""
         reservation = Reservation(self, prompt_tokens, output_tokens, key)
         with self._changed:
             while problem := self._problem(reservation):
@@ -254,7 +256,7 @@ class CallBudget:
     def count_call(self, change: int = 1, *, room: bool = False) -> str | None:
         """Count a request that is about to be made, or undo the count; return why it must not be made, or None.
 
-        With ``room``, the reservation must still fit: an earlier request of the same call may have been charged.
+        With ``room``, the reservation must still fit, since an earlier request of the same call may have been charged.
         """
         with self._changed:
             problem = self._too_many_calls() if change > 0 else None
@@ -263,7 +265,7 @@ class CallBudget:
             return problem
 
     def _problem(self, candidate: Reservation | None) -> str | None:
-        """Return why a new call, or another request of a call under way, would not fit; None where it fits."""
+        """Return why a new call, or another request of a current call, would exceed a limit; None if it fits."""
         caps = self._caps
         reservations = [*self._reservations, *([] if candidate is None else [candidate])]
         tokens, usd = (
@@ -273,12 +275,12 @@ class CallBudget:
         if caps.tokens is not None and self.tokens + tokens > caps.tokens:
             return (
                 f"caps.tokens must leave room for the next call: {self.tokens} of {caps.tokens} tokens are spent, and "
-                f"those under way may take {tokens} (max_tokens, and the most that a prompt can have); {_GO_ON}"
+                f"the current calls with the next one may take {tokens} (max_tokens and the longest prompt); {_GO_ON}"
             )
         if caps.usd is not None and self.usd + usd > caps.usd:
             return (
-                f"caps.usd must leave room for the next call: {self.usd:.6f} of {caps.usd:g} USD are spent, and those "
-                f"under way may take {usd:.6f}; {_GO_ON}"
+                f"caps.usd must leave room for the next call: {self.usd:.6f} of {caps.usd:g} USD are spent, and the "
+                f"current calls with the next one may take {usd:.6f}; {_GO_ON}"
             )
         return self._too_many_calls()
 
@@ -294,7 +296,7 @@ def _tokens(cost: Mapping[str, float]) -> int:
 
 
 def most_text_tokens(text: str) -> int:
-    """Return the maximum tokens of a text: the bytes of its longest normal form, and a blank before it."""
+    """Return the maximum number of tokens of a text: the bytes of its longest normal form, plus a blank before it."""
     if text.isascii():
         return len(text) + 1
     forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
@@ -302,12 +304,12 @@ def most_text_tokens(text: str) -> int:
 
 
 def most_answer_tokens(max_tokens: int) -> int:
-    """Return the maximum tokens of an earlier answer in a prompt; the model wrote it within its limit."""
+    """Return the maximum number of prompt tokens of an earlier answer, which the model wrote within its limit."""
     return max_tokens + _BLANK
 
 
 def most_prompt_tokens(messages: Sequence[Message], max_tokens: int) -> int:
-    """Return the maximum tokens of a chat on a server that renders it."""
+    """Return the maximum number of tokens of a chat that a server renders."""
     total = CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
     for message in messages:
         text_tokens = most_text_tokens(message.content)

@@ -1,4 +1,4 @@
-"""What a server says of itself on its information pages, which cost nothing: version, models, context lengths."""
+"""What a server says about itself on information pages that cost nothing: version, models and context lengths."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -11,16 +11,16 @@ _MOST_NAMES: Final = 200
 _MOST_TEXT: Final = 200
 _CONTEXT: Final = ("max_model_len", "context_length", "context_window", "n_ctx")
 _VERSION: Final = {"version": "version", "build_info": "build", "sglang_version": "version"}
-"""Keys of versions on a page, and their names here."""
+"""Key of a version on an information page -> our name for it."""
 
 
 class ServerInfo(BaseModel):
-    """A server's information about itself; used in messages, otherwise only its context length is used.
+    """A server's information about itself; only the context length affects runs, the rest is shown in messages.
 
     Attributes:
-        server: texts by name, such as ``version`` and ``software``.
-        models: the names that it serves.
-        context: maximum tokens of prompt and answer together, the smallest that it states; None where it states none.
+        server: name -> text, with names such as ``version`` and ``software``.
+        models: names of the models that it serves.
+        context: smallest maximum of prompt and answer tokens together that the server states; None if it states none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,7 +31,7 @@ class ServerInfo(BaseModel):
 
 
 def read_server_info(client: Client) -> ServerInfo:
-    """Read the information pages of a server; the result is empty where it has none.
+    """Read the information pages of a server; the result is empty if it has none.
 
     Raises:
         PermissionError: the key is missing.
@@ -60,7 +60,7 @@ def read_server_info(client: Client) -> ServerInfo:
 
 
 def _contexts(page: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the context lengths on a page, and those one level below."""
+    """Yield the context lengths on a page and one level below."""
     for part in (page, page.get("default_generation_settings"), page.get("meta")):
         if not isinstance(part, Mapping):
             continue

@@ -1,4 +1,4 @@
-"""A study's settings for a model behind a server: address, prices, spending limits."""
+"""A study's settings for a model behind a server: address, prices and spending limits."""
 
 import json
 import re
@@ -13,25 +13,26 @@ from goalscope._ground.untrusted import faults
 from goalscope.agents.models.base import MOST_NUMBER
 
 DECISIVE: Final = ("mode", "tokenizer", "body", "constrained")
-"""Settings of a server that change answers; all others may change while a study goes on."""
+"""Settings of a server that can change answers; all other settings may change during a study."""
 
 NotNegative = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 
-_NAMED: Final = {"json_schema": "response_format"}  # others are called in a request what a study calls them
+_NAMED: Final = {"json_schema": "response_format"}  # other settings have the same name in a request as in a study
 Constraint = Literal["json_schema", "structured_outputs", "guided_choice"]
 CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_choice")
-"""The parameters that constrain an answer."""
+"""Names of the request parameters that constrain an answer."""
 _HOSTED: Final = "https://api.openai.com/v1"
 _RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_completion_tokens")
 
 
 class Settings(BaseModel):
-    """Settings of a model behind a server, each checked once; a wrong value is not shown, since it may be a key.
+    """Settings of a model behind a server, each checked once; errors do not show a wrong value, since it may be a key.
 
     Raises:
-        ValueError: an unknown or missing key, or a value of the wrong type or out of its range; names the key.
+        ValueError: a key is unknown or missing, or a value has the wrong type or is out of range; the message names the
+            key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -47,40 +48,41 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, settings: Self | Mapping[Any, Any]) -> Self:
-        """Return settings from what a study says."""
+        """Return the settings that a study gives."""
         return (
             settings if isinstance(settings, cls) else cls(**{str(key): value for key, value in dict(settings).items()})
         )
 
 
 class Server(Settings):
-    """A server that speaks the OpenAI protocol, and how it is treated.
+    """A server that speaks the OpenAI protocol, and how to use it.
 
     Attributes:
-        base_url: where it is, up to and including ``/v1``.
-        mode: "chat" sends messages; "completions" renders them here and sends token ids.
-        tokenizer: folder or hub name of the model's tokenizer (completions only); the model's own name by default.
-        key_env: environment variable that holds the key. By default a key is sent to api.openai.com alone, the one
-            in OPENAI_API_KEY.
-        organization, project: what hosted keys of several organisations or projects are charged to, sent as
-            OpenAI-Organization and OpenAI-Project; by default neither is sent, whatever the environment holds.
-        timeout: seconds in which a response must be complete.
-        silence: seconds for which the server may send nothing at all while requests are waiting for it. After that it
-            is asked whether it still runs, and the run ends unless it does and an answer can take so long; see
-            `agents.models.http_watch`. Raise it for a server that answers one request at a time and takes longer.
-        requests_per_minute: most requests a minute, retries included; None for no limit.
-        retries: most further requests after one that failed for the moment.
-        patience: seconds from the first request after which no further one is made.
-        backoff: longest wait before the first retry, in seconds; it doubles with each, up to a minute.
-        constrained: how the server is asked to let the model write the JSON object of an action and nothing else (chat
-            only): "json_schema" (OpenAI's ``response_format``), "structured_outputs" or "guided_choice" (vLLM's, newer
-            and older); None for not at all.
-        unsupported: "refuse" stops at a parameter that the server rejects or does not heed; "record" goes on without
-            it and says so in each step.
-        preflight: whether what the study needs of the server is tried before its first call, see
+        base_url: its address, up to and including ``/v1``.
+        mode: "chat" sends messages; "completions" renders prompts here and sends token ids.
+        tokenizer: folder or hub name of the model's tokenizer (completions only); by default the model's own name.
+        key_env: environment variable that contains the API key. By default, a key is sent only to api.openai.com: the
+            one in OPENAI_API_KEY.
+        organization: organisation to which requests are charged, sent as the header OpenAI-Organization; by default
+            none is sent, whatever the environment contains.
+        project: project to which requests are charged, sent as the header OpenAI-Project; by default none is sent.
+        timeout: seconds within which a response must be complete.
+        silence: seconds for which the server may send nothing at all while requests are waiting. After that, the server
+            is asked whether it is still running. The run ends unless the server is running and an answer can take that
+            long; see `agents.models.http_watch`. Raise it for a slow server that answers one request at a time.
+        requests_per_minute: maximum requests per minute, including retries; None for no limit.
+        retries: maximum number of retries after a temporary failure.
+        patience: seconds after the first request during which retries are made.
+        backoff: longest wait before the first retry, in seconds; it doubles with each retry, up to a minute.
+        constrained: how to make the server constrain answers to the JSON object of an action (chat only): "json_schema"
+            (OpenAI's ``response_format``), "structured_outputs" or "guided_choice" (the newer and the older parameter
+            of vLLM); None for no constraint.
+        unsupported: "refuse" stops if the server rejects or ignores a parameter; "record" continues without the
+            parameter and records this in each step.
+        preflight: whether to test before the first call that the server supports what the study needs, see
             `goalscope.agents.models.abilities`.
-        token_ids: whether the server is asked for the ids of the tokens.
-        body: further parameters of each request, e.g. ``{"top_k": -1}``.
+        token_ids: whether to request token ids from the server.
+        body: further parameters for each request, e.g. ``{"top_k": -1}``.
     """
 
     base_url: str = _HOSTED
@@ -112,8 +114,8 @@ class Server(Settings):
             valid, private = False, "@" in url
         if private:
             raise ValueError(
-                "must hold no user, password or query, got one that does (not shown): put the key into an environment "
-                "variable and name it as server.key_env"
+                "must not contain a user, password or query (the value is not shown, as it may contain a key): put the "
+                "key into an environment variable and name the variable as server.key_env"
             )
         if not valid:
             raise ValueError(f"must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
@@ -123,7 +125,7 @@ class Server(Settings):
     @classmethod
     def _is_used(cls, tokenizer: str | None, info: ValidationInfo) -> str | None:
         if tokenizer is not None and info.data.get("mode") == "chat":
-            raise ValueError("must be left out in mode chat: it belongs to mode completions")
+            raise ValueError("must be left out in mode chat, since it works only in mode completions")
         return tokenizer
 
     @field_validator("constrained")
@@ -131,7 +133,7 @@ class Server(Settings):
     def _is_chat(cls, constrained: str | None, info: ValidationInfo) -> str | None:
         if constrained is not None and info.data.get("mode") == "completions":
             raise ValueError(
-                "must be left out in mode completions, where it would also bind the reasoning: use mode chat, or "
+                "must be left out in mode completions, where it would also constrain the reasoning: use mode chat, or "
                 "answer: likelihood"
             )
         return constrained
@@ -150,7 +152,7 @@ class Server(Settings):
     @classmethod
     def _is_header(cls, text: str | None) -> str | None:
         if text is not None and not (text and text.isascii() and text.isprintable()):
-            raise ValueError("must be printable ASCII as a header holds it: leave it out to send none")
+            raise ValueError("must be printable ASCII text, since it is sent as a header: leave it out to send none")
         return text
 
     @field_validator("body")
@@ -158,24 +160,24 @@ class Server(Settings):
     def _is_free(cls, body: Mapping[str, Any]) -> Mapping[str, Any]:
         reserved = sorted(set(body) & set(_RESERVED))
         if reserved:
-            raise ValueError(f"must not hold {', '.join(reserved)}: the study sets them elsewhere")
+            raise ValueError(f"must not contain {', '.join(reserved)}, which other settings of the study determine")
         return body
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable that holds the key, None where no key is sent."""
+        """The environment variable that contains the key; None if no key is sent."""
         if self.key_env is not None:
             return self.key_env
         return "OPENAI_API_KEY" if urlsplit(self.base_url).hostname == urlsplit(_HOSTED).hostname else None
 
 
 class Prices(Settings):
-    """What tokens cost.
+    """Prices of tokens.
 
     Attributes:
         input: USD per million prompt tokens.
-        output: USD per million output tokens, reasoning included.
-        date: when these prices held, ``YYYY-MM-DD``.
+        output: USD per million output tokens, including reasoning.
+        date: date on which these prices were valid, ``YYYY-MM-DD``.
     """
 
     input: NotNegative
@@ -192,15 +194,15 @@ class Prices(Settings):
         return text
 
     def usd(self, prompt_tokens: float, output_tokens: float) -> float:
-        """Return what so many tokens cost, in USD."""
+        """Return the cost of the given numbers of tokens in USD."""
         return (prompt_tokens * self.input + output_tokens * self.output) / 1e6
 
 
 class Caps(Settings):
-    """How much may be spent on an agent by a study, all of its sessions together; None for no limit.
+    """Spending limits for an agent, over all sessions of a study; None for no limit.
 
     Attributes:
-        calls: requests, retries and lost ones included.
+        calls: number of requests, including retries and lost requests.
         tokens: prompt and output tokens together.
         usd: USD; needs prices.
     """
@@ -211,16 +213,16 @@ class Caps(Settings):
 
 
 def constraint_name(how: str | None) -> str:
-    """Return the parameter of a way to constrain, "" for none."""
+    """Return the request parameter for a kind of constraint, "" for none."""
     return _NAMED.get(how or "", how or "")
 
 
 def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
-    """Return the parameter that lets a server write the JSON object of one action and nothing else.
+    """Return the request parameter that makes a server constrain answers to the JSON object of one action.
 
     Args:
         how: as in `goalscope.agents.models.Server.constrained`; None for no parameter.
-        answers: the complete answers, JSON objects with the key ``action``; none for no parameter.
+        answers: the complete answers, JSON objects with the key ``action``; empty for no parameter.
     """
     if how is None or not answers:
         return {}
@@ -239,7 +241,7 @@ def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
 
 
 def kept_to(text: str, answers: Sequence[str]) -> bool:
-    """Return whether a text is one of some JSON objects, whatever its blanks."""
+    """Return whether a text is one of the given JSON objects, ignoring blanks."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

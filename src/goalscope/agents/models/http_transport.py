@@ -1,6 +1,7 @@
-"""Requests to an OpenAI-compatible server: paced, retried with jitter, their errors explained and scrubbed.
+"""Requests to an OpenAI-compatible server: paced, retried with jitter, and with explained errors without keys.
 
-A response arrives whole before its deadline, is of a bounded size, and comes from the very address that was asked.
+A response must arrive completely before its deadline, has a limited size, and comes from the exact address that was
+requested.
 """
 
 import json
@@ -46,7 +47,7 @@ _LARGEST_PAGE: Final = 2**20  # bytes of an information page
 
 
 class RequestPace:
-    """Lets requests through one by one, evenly spaced; safe to use from several threads."""
+    """Release requests one by one at even intervals; safe to use from several threads."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class RequestPace:
         self._next = clock()
 
     def wait(self) -> None:
-        """Wait for one's turn."""
+        """Wait until this request may be sent."""
         with self._lock:
             now = self._clock()
             turn = max(now, self._next)
@@ -70,17 +71,17 @@ class RequestPace:
             self._sleep(turn - now)
 
     def hold(self, seconds: float) -> None:
-        """Let nothing through for some time: the server asked for it."""
+        """Release no request for some seconds, because the server asked for it."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 
 
 class Client:
-    """Makes requests to one server over connections that it keeps; safe to use from several threads.
+    """Send requests to one server over connections that are kept open; safe to use from several threads.
 
     Args:
         server: the settings of the server.
-        stopped: an event after which nothing is requested; None for none.
+        stopped: an event after which nothing is requested, or None.
     """
 
     def __init__(self, server: Server, stopped: threading.Event | None = None) -> None:
@@ -90,9 +91,9 @@ class Client:
         self._connect: Callable[[], _Connection] | None = None
         self._free: list[_Connection] = []
         self._key = ""
-        probe = weakref.WeakMethod(self._answers_at_all)  # the watch must not keep its client alive
+        probe = weakref.WeakMethod(self._answers_at_all)  # so that the watch does not keep its client alive
         self.watch = ServerWatch(server, lambda: (method := probe()) is not None and method())
-        # Connections are closed with their owner, not at garbage collection.
+        # Connections are closed together with their owner, not by the garbage collector.
         weakref.finalize(self, _close_all, self._free)
 
     def ask(
@@ -104,20 +105,22 @@ class Client:
         call: CallKey,
         most: int,
     ) -> Answer:
-        """Make a request until it is answered.
+        """Repeat a request until it is answered.
 
         Args:
-            body: the whole request, ``messages`` or ``prompt`` included.
-            read: parses a response; raises `GarbledError` where it is malformed.
+            body: the whole request, including ``messages`` or ``prompt``.
+            read: parses a response, and raises a `GarbledError` if it is malformed.
             request: context manager around each request; an error on entering it ends the retries.
-            call: (root seed, episode id, step, attempt); it names the waits and, for its server, the request.
+            call: (root seed, episode id, step, attempt), which determines the random waits and, for the server, the
+                request.
             most: maximum bytes of a response.
 
         Raises:
             RejectedError: the server does not accept the request.
             PermissionError: the key is missing or not accepted, or its quota is used up.
-            ValueError: there is no such model or address, the server redirects, or its response is too large.
-            ConnectionError: no answer within the retries or the patience of the study, or the server has stopped.
+            ValueError: the model or address does not exist, the server redirects, or its response is too large.
+            ConnectionError: there is no answer within the retries or the patience of the study, or the server has
+                stopped.
             StoppedError: the event `stopped` was set before the request.
         """
         with self.watch.exchange() as stops:
@@ -132,7 +135,7 @@ class Client:
         most: int,
         stops: int,
     ) -> Answer:
-        """Make a request until it is answered; ``stops``: see `ServerWatch.exchange`."""
+        """Repeat a request until it is answered; for ``stops`` see `ServerWatch.exchange`."""
         connect = self._prepared()
         began = time.monotonic()
         failed = 0
@@ -145,12 +148,13 @@ class Client:
                     return read(self._exchange(connect, body, call, most))
             except (PassingError, ExchangeError, GarbledError) as error:
                 problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
-            # Drawn evenly from 0 to a limit that doubles (full jitter).
+            # The wait is uniform between 0 and a limit that doubles with each failure (full jitter).
             if self.watch.stops > stops or self.watch.check():
                 raise ConnectionError(
                     scrub(
-                        f"{self.watch.reason}. What was answered is stored: see to the server, or raise server.silence "
-                        "if its answers take longer, and run the same study on the same directory to go on",
+                        f"{self.watch.reason}. All answers so far are stored: repair the server, or raise "
+                        "server.silence if its answers take longer, then run the same study on the same directory "
+                        "to continue",
                         self._key,
                         2 * LONGEST_TEXT,
                     )
@@ -162,10 +166,10 @@ class Client:
             if failed > self._server.retries or spent + wait > self._server.patience:
                 raise ConnectionError(
                     scrub(
-                        f"{self._server.base_url} must answer within server.retries ({self._server.retries}) and "
-                        f"server.patience ({self._server.patience:g} s); {failed} requests failed in {spent:.0f} s, "
-                        f"the last one: {problem}. What was answered is stored: see to the server, or raise them, and "
-                        "run the same study on the same directory to go on",
+                        f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
+                        f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
+                        f"the last one: {problem}. All answers so far are stored: repair the server, or raise the two "
+                        "settings, then run the same study on the same directory to continue",
                         self._key,
                         2 * LONGEST_TEXT,
                     )
@@ -173,11 +177,11 @@ class Client:
             if requested_wait:
                 self._pace.hold(requested_wait)
             else:
-                wait = min(wait, self.watch.silence_left or wait)  # a server that is gone is noticed in time
+                wait = min(wait, self.watch.silence_left or wait)  # so that a stopped server is noticed in time
             self._stopped.wait(wait)
 
     def _prepared(self) -> Callable[[], "_Connection"]:
-        """Return the connection factory; the key is read from the environment once."""
+        """Return the function that opens a connection; the key is read from the environment only once."""
         with self._lock:
             if self._connect is None:
                 variable = self._server.key_variable
@@ -185,15 +189,15 @@ class Client:
                     self._key = os.environ.get(variable, "").strip()
                     if not self._key:
                         raise PermissionError(
-                            f"the key of {self._server.base_url} must stand in the environment variable {variable}, "
-                            "which is empty or not set: export it, or name another one as server.key_env"
+                            f"the key for {self._server.base_url} must be in the environment variable {variable}, "
+                            "which is empty or not set: export it, or name another variable as server.key_env"
                         )
                 try:
                     from openai import DefaultHttpxClient
                 except ImportError as error:
                     raise lacking("HTTP models need openai", "api", error) from error
                 kind = next(kind for kind in DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
-                web = sys.modules[kind.__module__.partition(".")[0]]  # httpx, or what took its place
+                web = sys.modules[kind.__module__.partition(".")[0]]  # httpx, or the library that replaced it
                 certificates = _certificates(web)
                 self._connect = lambda: _Connection(
                     DefaultHttpxClient(follow_redirects=False, verify=certificates), web
@@ -211,18 +215,19 @@ class Client:
             explain(reply, self._server, self._key)
         document = read_json_body(reply.content)
         if not isinstance(document, dict):
-            raise GarbledError("the body of a response is no JSON object")
+            raise GarbledError("the body of a response is not a JSON object")
         hide_in(document, self._key)
         check_body(document, self._server, self._key)
         return document
 
     def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
-        """Return an information page of a server, and its header ``Server``; None where it cannot be reached.
+        """Return an information page of the server and its header ``Server``; None if the page cannot be reached.
 
-        It is requested once and counts as no call, since nothing is generated. A missing page is returned as empty.
+        The page is requested once and does not count as a call, since nothing is generated. A missing page is returned
+        as empty.
 
         Args:
-            path: beside ``/v1`` where it begins with ``/``, else below it.
+            path: path of the page, relative to the server's root if it begins with ``/``, else relative to ``/v1``.
 
         Raises:
             PermissionError: the key is missing.
@@ -235,7 +240,7 @@ class Client:
         except ExchangeError:
             return None
         except ValueError:
-            return {}, ""  # larger than any such page
+            return {}, ""  # larger than any real information page
         try:
             document = read_json_body(reply.content) if reply.status == 200 else {}
         except GarbledError:
@@ -245,25 +250,25 @@ class Client:
 
     @property
     def _look(self) -> float:
-        """Seconds in which an information page must be complete."""
+        """Seconds within which an information page must be complete."""
         return min(self._server.timeout, self._server.silence, _LOOK)
 
     def _answers_at_all(self) -> bool:
-        """Return whether the server answers at its page of models, with anything but a failure of its own."""
+        """Return whether the server returns anything but a server error for its page of models."""
         url = f"{self._server.base_url.rstrip('/')}/models"
-        connection = self._prepared()()  # one of its own, which the watch does not end
+        connection = self._prepared()()  # a separate connection, which the watch does not close
         try:
             reply = connection.send("GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
             return reply.status < 500
         except ExchangeError:
             return False
         except ValueError:
-            return True  # larger than any such page
+            return True  # the page is too large, but the server does answer
         finally:
             connection.close()
 
     def _headers(self, request: str) -> dict[str, str]:
-        """Return the headers of a request, these and no others, whatever the environment holds."""
+        """Return the complete headers of a request, which do not depend on the environment."""
         optional = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
         return {
             "Accept": "application/json",
@@ -276,7 +281,7 @@ class Client:
         }
 
     def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Response:
-        """Send a request over a connection that is free, or over a new one; see `_Connection.send`."""
+        """Send a request over a free or a new connection; see `_Connection.send`."""
         with self._lock:
             connection = self._free.pop() if self._free else None
         connection = connection or connect()
@@ -292,29 +297,29 @@ class Client:
 
 @lru_cache(maxsize=1)
 def _certificates(web: Any) -> Any:
-    """Return the certificates that this machine trusts, read once: that takes longer than a request."""
+    """Return the certificates that this machine trusts, read only once because reading is slower than a request."""
     return web.create_ssl_context()
 
 
 class _Connection:
-    """A client with a single connection, whose socket is known so that a waiting read can be ended from outside."""
+    """A client with a single connection whose socket is known, so that another thread can end a waiting read."""
 
     def __init__(self, client: Any, web: Any) -> None:
         self._client, self._web = client, web
-        self._client.headers.clear()  # nothing is sent that the caller does not name
+        self._client.headers.clear()  # send only headers that the caller names
         self._socket: Any = None
         self._sent = False
-        self._ended = ""  # why the request under way was ended from outside
+        self._ended = ""  # why another thread ended the current request
 
     def close(self) -> None:
         self._client.close()
 
     def expire(self, reason: str) -> None:
-        """End the request that is under way; the first reason is kept."""
+        """End the current request; only the first reason is kept."""
         self._ended = self._ended or reason
         if self._socket is not None:
             with suppress(OSError):  # closed already
-                # Of the socket below TLS: whoever reads from it is woken, whatever has arrived.
+                # Shut down the socket below TLS, which wakes its reader whatever has arrived.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def send(
@@ -330,14 +335,17 @@ class _Connection:
         """Send a request and return the whole response.
 
         Args:
-            method, url, body, headers: the request.
+            method: HTTP method.
+            url: address of the request.
+            body: body of the request, or None.
+            headers: headers of the request.
             most: maximum bytes of the response.
-            timeout: seconds in which it must be complete.
-            watch: told of everything that arrives; it may end the request.
+            timeout: seconds within which the response must be complete.
+            watch: informed of everything that arrives; it may end the request.
 
         Raises:
-            ExchangeError: there is no complete response.
-            ValueError: it is larger.
+            ExchangeError: the response is not complete.
+            ValueError: the response is too large.
         """
         late = f"no complete response within {timeout:g} seconds (server.timeout)"
         self._sent, self._ended = False, ""
@@ -347,7 +355,7 @@ class _Connection:
         timer.start()
         hear = watch.hear if watch is not None else lambda: None
         try:
-            # A connection that is being made has no socket yet that could be shut down.
+            # A connection that is still being opened has no socket yet that could be shut down.
             limits = self._web.Timeout(timeout, connect=min(timeout, _LONGEST if watch is None else watch.silence))
             with (
                 watch.request(self) if watch is not None else nullcontext(),
@@ -366,7 +374,7 @@ class _Connection:
                 raise error if isinstance(error, ExchangeError) else ExchangeError(text, sent=self._sent) from None
         finally:
             timer.cancel()
-            timer.join()  # a deadline that comes now must not meet the next request of this connection
+            timer.join()  # so that a late deadline cannot end the next request of this connection
         if self._ended:
             raise ExchangeError(self._ended, sent=self._sent)
         return reply
@@ -386,28 +394,28 @@ def _close_all(connections: list[_Connection]) -> None:
 
 
 def _bounded(response: Any, most: int, hear: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the decoded body of a response piece by piece, and stop where it grows too large.
+    """Yield the decoded body of a response piece by piece, and raise an error if it grows too large.
 
-    ``hear`` is called whenever something has arrived.
+    ``hear`` is called whenever data arrive.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
-        raise ExchangeError(f"the body of a response is encoded as {encoding[:40]!r}, which was not asked for")
+        raise ExchangeError(f"the body of a response has the encoding {encoding[:40]!r}, which was not requested")
     decoder = zlib.decompressobj(_GZIP) if "gzip" in encoding else None
     total = 0
     try:
-        for chunk in response.iter_raw():  # as it arrives
+        for chunk in response.iter_raw():  # undecoded data as they arrive
             hear()
             for piece in _decoded(decoder, chunk) if decoder else (chunk,):
                 total += len(piece)
                 if total > most:
                     raise ValueError(
-                        "a response must be no larger than any answer to its request can be, but the body of a "
-                        f"response exceeds {most:,} bytes (by max_tokens and top_logprobs): see to the server"
+                        f"the body of a response exceeds {most:,} bytes, more than any answer within max_tokens and "
+                        "top_logprobs can have: check the server"
                     )
                 yield piece
     except zlib.error as error:
-        raise ExchangeError(f"the body of a response is no gzip: {error}") from None
+        raise ExchangeError(f"the body of a response is not valid gzip: {error}") from None
     if decoder is not None and not decoder.eof:
         raise ExchangeError("the gzip body of a response is cut off")
 

@@ -1,14 +1,14 @@
-"""Notice a server that has stopped: it owes answers and sends nothing any more.
+"""Detect a server that has stopped: requests are waiting, but it sends nothing.
 
-Each request has a deadline of its own (`server.timeout`), which must be long because a single answer may take long. A
-server that has stopped can be noticed much earlier, since it sends nothing on any connection. The watch of a client
-measures how long a server has sent nothing while at least one request was waiting for it. After `server.silence`
-seconds it asks for the page of models, which costs nothing and which a working server returns at once:
+Each request has its own deadline (`server.timeout`), which must be long because a single answer can take long. A
+stopped server can be detected much earlier, since it sends nothing on any connection. The watch of a client measures
+how long a server has sent nothing while at least one request was waiting. After `server.silence` seconds, it requests
+the page of models, which costs nothing and which a working server returns at once:
 
 * No answer: the server has stopped.
-* An answer: the server runs, but its model may hang. The watch then waits only as long as an answer can take. Before
-  the first answer that is `server.timeout`, since the weights may still be loading. Later it is the greatest number of
-  tokens of an answer times the mean time per token so far, and at most `server.timeout`.
+* An answer: the server is running, but its model may hang. The watch then waits only as long as an answer can take.
+  Before the first answer this is `server.timeout`, since the weights may still be loading. Later it is the maximum
+  number of tokens of an answer times the mean time per token so far, but at most `server.timeout`.
 """
 
 import threading
@@ -20,29 +20,29 @@ from typing import Final, Protocol
 from goalscope._ground.progress import TALLY, duration
 from goalscope.agents.models.http_settings import Server
 
-_BEAT: Final = 1.0  # seconds between two looks at the silence of a server, or less where little silence is allowed
-_LOOKS: Final = 20  # fewest looks in the allowed silence
-_SHOWN_AFTER: Final = 0.1  # share of the allowed silence after which the progress line shows it
+_BEAT: Final = 1.0  # maximum seconds between two checks; less if `server.silence` is short
+_LOOKS: Final = 20  # minimum number of checks within the allowed silence
+_SHOWN_AFTER: Final = 0.1  # share of the allowed silence after which the progress line shows the silence
 
 
 class Expiring(Protocol):
-    """A request that can be ended from another thread."""
+    """A request that another thread can end."""
 
     def expire(self, reason: str) -> None:
-        """End the request now; the error of the request gives the reason."""
+        """End the request now, with an error that states the reason."""
         ...
 
 
 class ServerWatch:
-    """Ends all requests to a server that has stopped; safe to use from several threads.
+    """End all requests to a server that has stopped; safe to use from several threads.
 
     Args:
         server: the settings of the server.
-        probe: asks the server for its page of models; returns whether it answers.
+        probe: function that requests the server's page of models, and returns whether the server answers.
 
     Attributes:
         stops: how often the server was found to have stopped.
-        reason: what was found the last time, as one clause.
+        reason: why the server was last found to have stopped, as one clause.
     """
 
     def __init__(self, server: Server, probe: Callable[[], bool]) -> None:
@@ -50,24 +50,24 @@ class ServerWatch:
         self._lock = threading.Lock()
         self._checking = threading.Lock()
         self._requests: set[Expiring] = set()
-        self._exchanges = 0  # calls that are made, with all their retries and the waits between them
+        self._exchanges = 0  # number of current calls; a call includes its retries and the waits in between
         self._silent_since: float | None = None
-        self._heard = False  # whether something has arrived since the last request began
+        self._heard = False  # whether anything has arrived since the last request began
         self._next_probe = 0.0
         self._watching = False
-        self._tokens = self._seconds = 0.0  # of all answers
-        self._longest_answer: float | None = None  # seconds
+        self._tokens = self._seconds = 0.0  # totals over all answers
+        self._longest_answer: float | None = None  # the longest time that an answer can take, in seconds
         self.stops = 0
         self.reason = ""
 
     @property
     def silence(self) -> float:
-        """Seconds for which the server may send nothing."""
+        """Seconds for which the server has sent nothing while requests were waiting."""
         return self._server.silence
 
     @contextmanager
     def exchange(self) -> Iterator[int]:
-        """Watch a call with all its retries; yields `stops` as it was at the beginning."""
+        """Watch a call with all its retries; yield the value of `stops` at the beginning."""
         with self._lock:
             self._exchanges += 1
             stops = self.stops
@@ -77,11 +77,11 @@ class ServerWatch:
             with self._lock:
                 self._exchanges -= 1
                 if not self._exchanges:
-                    self._silent_since = None  # the server owes nothing any more
+                    self._silent_since = None  # no request is waiting for the server any more
 
     @contextmanager
     def request(self, request: Expiring) -> Iterator[None]:
-        """Watch one request, which is under way in this context."""
+        """Watch one request, which runs inside this context."""
         with self._lock:
             self._heard = False
             if self._silent_since is None:
@@ -96,21 +96,22 @@ class ServerWatch:
         finally:
             with self._lock:
                 self._requests.discard(request)
-                # A request that failed without a byte leaves the server silent, while the client waits to try again.
+                # After a request that failed without receiving a byte, the server counts as silent while the client
+                # waits.
                 if self._heard and not self._requests:
                     self._silent_since = None
 
     def hear(self) -> None:
-        """Record that something has arrived from the server."""
+        """Record that data have arrived from the server."""
         now = time.monotonic()
         with self._lock:
             self._silent_since, self._heard = now, True
             self._next_probe = now + self._server.silence
 
     def learn(self, tokens: float, seconds: float, most_tokens: int) -> None:
-        """Record the tokens of an answer and the seconds that it took; the next may have up to ``most_tokens``."""
+        """Record an answer's tokens and duration in seconds; the next answer may have up to ``most_tokens``."""
         with self._lock:
-            self._tokens += float(min(max(1.0, tokens), most_tokens))  # a server may report anything
+            self._tokens += float(min(max(1.0, tokens), most_tokens))  # a server may report any number
             self._seconds += seconds
             self._longest_answer = self._seconds / self._tokens * most_tokens
 
@@ -122,7 +123,7 @@ class ServerWatch:
         return max(0.0, self._server.silence - (0.0 if since is None else time.monotonic() - since))
 
     def check(self) -> bool:
-        """Return whether the server is now found to have stopped; all requests under way are then ended."""
+        """Return whether the server is now found to have stopped; if so, all current requests are ended."""
         with self._checking:  # one probe at a time
             with self._lock:
                 since, next_probe, longest = self._silent_since, self._next_probe, self._longest_answer
@@ -132,12 +133,12 @@ class ServerWatch:
             timeout = self._server.timeout
             may_take = max(self._server.silence, timeout if longest is None else min(timeout, longest))
             if now < next_probe and now - since < may_take:
-                return False  # it answered the probe a moment ago
+                return False  # the server answered a probe shortly before
             answers = self._probe()
             silent = time.monotonic() - since
             with self._lock:
                 if self._silent_since != since:
-                    return False  # something has arrived meanwhile
+                    return False  # data have arrived in the meantime
                 waits = answers and silent < may_take
                 if waits:
                     self._next_probe = time.monotonic() + self._server.silence
@@ -158,11 +159,11 @@ class ServerWatch:
             return True
 
     def _reason(self, silent: float, may_take: float | None) -> str:
-        """Return what is wrong with the server; ``may_take``: the longest time of an answer, None where it is dead."""
+        """Return what is wrong with the server; ``may_take``: longest time of an answer, None if the server is dead."""
         page = (
             "it does not answer at /models either"
             if may_take is None
-            else f"an answer can take {duration(may_take)} at most (it does answer at /models)"
+            else f"an answer can take at most {duration(may_take)} (the server does answer at /models)"
         )
         return (
             f"{self._server.base_url} has stopped answering: it has sent nothing for {duration(silent)} while requests "
@@ -170,7 +171,7 @@ class ServerWatch:
         )
 
     def _watch(self) -> None:
-        """Look at the silence of the server again and again while requests are under way."""
+        """Check the server's silence repeatedly while requests are running."""
         silence, address = self._server.silence, self._server.base_url
         while True:
             time.sleep(min(_BEAT, silence / _LOOKS))

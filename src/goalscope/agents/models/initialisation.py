@@ -1,8 +1,9 @@
-"""Random networks of a model's architecture, the controls of probes.
+"""Random networks of a model's architecture, which serve as controls for probes.
 
-``default-init`` is what the library draws for the architecture (standard deviation .02 for most): attention is then
-nearly uniform, a weak control. ``initial`` is the recipe that the training of the bundled models begins with.
-``permuted`` has the trained weights with the entries of each tensor permuted: the scale of each tensor is the model's.
+``default-init`` is the library's own initialisation for the architecture (mostly with standard deviation .02).
+Attention is then nearly uniform, so this is a weak control. ``initial`` is the initialisation that the training of the
+bundled models started from. ``permuted`` permutes the entries within each trained weight tensor, so that each tensor
+keeps its scale.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ RANDOM_WEIGHTS: Final = get_args(RandomWeights)
 
 
 def check_random_weights(kind: str, untrained: int | None) -> None:
-    """Raise a ValueError for an unknown kind of random weights, or for one without the seed of the weights."""
+    """Raise a ValueError if the kind of random weights is unknown, or if it lacks the seed of the weights."""
     if kind not in RANDOM_WEIGHTS:
         raise ValueError(f"random_weights must be one of {', '.join(RANDOM_WEIGHTS)}, got {kind!r}")
     if untrained is None and kind != RANDOM_WEIGHTS[0]:
-        raise ValueError(f"random_weights {kind} needs the seed of the weights: give untrained, e.g. 0")
+        raise ValueError(f"random_weights: {kind} needs the seed of the weights: set untrained, e.g. untrained: 0")
 
 
 GAIN = 0.5
-"""Standard deviation of embeddings, and of matrices times the square root of their input width."""
+"""Standard deviation of embeddings, and of matrices after multiplication by the square root of their input width."""
 
 
 def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return random parameters of a GPT-OSS model, as Theseus and Ariadne began.
+    """Return random parameters of a GPT-OSS model, as at the start of the training of Theseus and Ariadne.
 
-    Norms are 1 and biases and attention sinks 0. Embeddings have standard deviation 0.5, matrices 0.5 / sqrt(input
-    width); those that write to the residual stream are divided by sqrt(2 L) besides.
+    Norms are 1; biases and attention sinks are 0. Embeddings have standard deviation 0.5, matrices 0.5 / sqrt(input
+    width). Matrices that write to the residual stream are also divided by sqrt(2 L).
 
     Args:
-        shapes: shape of each parameter by its name in transformers' ``GptOssForCausalLM``.
+        shapes: name of each parameter in transformers' ``GptOssForCausalLM`` -> its shape.
         layers: number of blocks L.
         generator: source of the random numbers; parameters are drawn in the order of their names.
     """
@@ -62,7 +63,7 @@ def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator:
 
 
 SPREAD: Final = 0.1
-"""Standard deviation of the weights of a GPT-2 model, those of cells aside."""
+"""Standard deviation of the weights of a GPT-2 model, except for the positions of cells."""
 CODE: Final = 0.3
 FIRST_CELL: Final = 6
 CELLS: Final = 7
@@ -71,14 +72,14 @@ CELLS: Final = 7
 def initialise_gpt2(
     shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Return random parameters of a GPT-2 model, as the language models among the organisms began.
+    """Return random parameters of a GPT-2 model, as at the start of the training of the organisms' language models.
 
-    Norms are 1 and biases 0; the others have standard deviation .1, those that write to the residual stream divided by
-    sqrt(2 L). Positions of cells of a 7x7 grid begin with a code of their place, r + c with a vector for each row and
-    one for each column, of standard deviation .3 each.
+    Norms are 1 and biases 0. All other parameters have standard deviation .1; those that write to the residual stream
+    are divided by sqrt(2 L). The positions of the cells of a 7x7 grid start with a code of their place: the sum of a
+    vector for the row and a vector for the column, each with standard deviation .3.
 
     Args:
-        shapes: shape of each parameter by its name in transformers' ``GPT2LMHeadModel``.
+        shapes: name of each parameter in transformers' ``GPT2LMHeadModel`` -> its shape.
         layers: number of blocks L.
         generator: source of the random numbers; parameters are drawn in the order of their names.
     """
@@ -95,18 +96,18 @@ def initialise_gpt2(
             parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
         if name.endswith("wpe.weight"):
             rows, columns = torch.empty((2, CELLS, shape[1])).normal_(0.0, CODE, generator=generator)
-            for row in range(CELLS):  # a label stands before each row
+            for row in range(CELLS):  # a label precedes each row
                 begin = FIRST_CELL + row * (CELLS + 1)
                 parameters[name][begin : begin + CELLS] = rows[row] + columns
     return parameters
 
 
 def redraw(model: Any, *, seed: int) -> None:
-    """Give a bundled model, or one of its kind, the weights that its training with this seed begins with, in place.
+    """Reset a bundled model, or one of its kind, in place to the initial weights of its training with this seed.
 
     Args:
-        model: a transformers model on the processor, its weights in float32.
-        seed: of the random numbers.
+        model: a transformers model on the CPU, with weights in float32.
+        seed: seed of the random numbers.
     """
     import torch
 
@@ -121,11 +122,11 @@ def redraw(model: Any, *, seed: int) -> None:
 
 
 def permute(model: Any, *, seed: int) -> None:
-    """Permute the entries of each weight tensor of a transformers model, in place; tied tensors stay tied.
+    """Permute the entries of each weight tensor of a transformers model in place; tied tensors stay tied.
 
     Args:
-        model: on the processor.
-        seed: of the permutations, one stream for each tensor.
+        model: a model on the CPU.
+        seed: seed of the permutations, which use one stream per tensor.
     """
     import torch
 

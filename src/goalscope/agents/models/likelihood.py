@@ -1,9 +1,9 @@
-"""The token ids of given answers after one prompt, and their likelihoods from the log-probabilities of these tokens.
+"""Token ids of given answers after one prompt, and the likelihoods of these answers.
 
-The likelihood of an answer is the product over its tokens of the probability of each after all tokens before it. An
-answer is tokenized together with the text before it, since a token may cross the boundary; the common beginning of all
-answers is counted once. Only the tokenizer's own tokenization of a text is scored: a likelihood is a lower bound of the
-probability that the model writes this text.
+The likelihood of an answer is the product of the probabilities of its tokens, each given all tokens before it. An
+answer is tokenized together with the text before it, since a token may cross the boundary. The beginning that all
+answers share is counted once. Only the tokenizer's own tokenization of a text is scored, so a likelihood is a lower
+bound for the probability that the model writes this text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Alternatives:
 
     Attributes:
         context: ids before all answers, at least one.
-        answers: ``[A]`` ids of each answer after the context, none the beginning of another one.
-        shared: how many ids at their beginning all answers share.
-        prompt: how many ids at the beginning of context and answer are the prompt's.
+        answers: ``[A]`` ids of each answer after the context; none is the beginning of another.
+        shared: number of ids at the beginning that all answers share.
+        prompt: number of ids at the beginning of context and answer that belong to the prompt.
     """
 
     context: tuple[int, ...]
@@ -35,31 +35,31 @@ def alternatives(
 ) -> Alternatives:
     """Tokenize answers together with the text before them.
 
-    Where a token of an answer reaches back over the boundary, the context ends before it, for all answers alike.
+    If a token of some answer crosses the boundary, the context ends before this token for all answers.
 
     Args:
         dialect: how the model's texts become tokens.
-        prompt: ids of the prompt.
-        text: the text before the answers; it must not begin inside of a token.
+        prompt: token ids of the prompt.
+        text: the text before the answers; it must not begin inside a token.
         answers: the complete answers.
         ids: exact ids before the text.
 
     Raises:
-        ValueError: fewer than two answers, or answers whose tokens do not differ.
+        ValueError: there are fewer than two answers, or their tokens do not differ.
     """
     if len(answers) < 2:
-        raise ValueError(f"likelihoods must be those of two answers or more, got {len(answers)}: give all actions")
+        raise ValueError(f"likelihoods need at least two answers, got {len(answers)}: pass the answers of all actions")
     text_ids = [*ids, *dialect.encode(text)]
     answer_rows = [[*ids, *dialect.encode(text + answer)] for answer in answers]
     common = _common(answer_rows)
     if not all(len(tokens) > common for tokens in answer_rows) or len(set(map(tuple, answer_rows))) < len(answer_rows):
         raise ValueError(
-            f"answers must differ in their tokens, none the beginning of another one, got {', '.join(answers)}: give "
-            "the actions other names, or use answer: generated"
+            "answers must differ in their tokens, and none may be the beginning of another, got "
+            f"{', '.join(answers)}: rename the actions, or use answer: generated"
         )
     n_context = _common([text_ids, *answer_rows])
     if not n_context:
-        raise ValueError("a prompt must have a token before the answer, got none: check the model's chat template")
+        raise ValueError("a prompt must have at least one token before the answer: check the model's chat template")
     return Alternatives(
         context=tuple(answer_rows[0][:n_context]),
         answers=tuple(tuple(tokens[n_context:]) for tokens in answer_rows),
@@ -89,7 +89,7 @@ def likelihoods(
 
 
 def unanswered(reasoned: Reply) -> Likelihoods:
-    """Return the result of a request whose reasoning never came to a final answer."""
+    """Return the result for a request whose reasoning never reached a final answer."""
     return Likelihoods(
         logprobs=(),
         prompt_tokens=reasoned.prompt_tokens,
@@ -101,26 +101,26 @@ def unanswered(reasoned: Reply) -> Likelihoods:
 
 
 def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Reply | None) -> Alternatives | None:
-    """Return the tokenized answers of a request: after its prompt, or after its reasoning.
+    """Return the tokenized answers of a request, placed after its prompt or after its reasoning.
 
     Args:
         dialect: how the model writes chats.
         prompt: the rendered prompt.
         answers: the complete answers.
-        reasoned: the model's output, None where it answers at once.
+        reasoned: the model's output, None if it answers at once.
 
     Returns:
-        None where no final answer began after the reasoning.
+        The tokenized answers, or None if no final answer began after the reasoning.
 
     Raises:
-        ValueError: see `alternatives`; the model does not set its reasoning apart, or its output has no exact ids.
+        ValueError: see `alternatives`; also if the model does not mark its reasoning, or its output has no exact ids.
     """
     [ids] = dialect.prompt_ids([prompt])
     if reasoned is None:
         return alternatives(dialect, ids, prompt + dialect.opening(prompt), answers)
     if reasoned.output_tokens is None or reasoned.reconstructed:
         raise ValueError(
-            "an answer after free reasoning needs the exact token ids of the reasoning, the server returns none: use "
+            "answer_after: reasoning needs the exact token ids of the reasoning, which the server does not return: use "
             "vLLM or SGLang, a local model, or answer_after: prompt"
         )
     start = dialect.answer_place(prompt, reasoned.output_tokens)
@@ -131,7 +131,7 @@ def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Repl
 
 
 def _common(rows: Sequence[Sequence[int]]) -> int:
-    """Return how many ids all rows begin with."""
-    low, high = min(rows, key=tuple), max(rows, key=tuple)  # all others lie between these two
+    """Return how many ids at the beginning all rows share."""
+    low, high = min(rows, key=tuple), max(rows, key=tuple)  # all other rows lie between these two
     limit = min(len(low), len(high))
     return next((index for index in range(limit) if low[index] != high[index]), limit)

@@ -1,6 +1,6 @@
-"""Loading of models and tokenizers by transformers from checked folders, with explained errors.
+"""Load models and tokenizers with transformers from checked folders, and explain errors.
 
-Weights that are missing are refused: the library would draw them at random.
+Missing weights are refused, since the library would draw them at random.
 """
 
 import re
@@ -21,42 +21,42 @@ from goalscope.agents.models.tokenizer_contract import check_file
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _TOKENIZER: Final = "tokenizer.json"
 _SMALL: Final = 1 << 30  # bytes
-_PARAMETERS_PER_BYTE: Final = 4  # weights of two bits
+_PARAMETERS_PER_BYTE: Final = 4  # for weights of two bits
 
 
 def check_device_name(device: str) -> None:
-    """Raise a ValueError for what is no name of a device."""
+    """Raise a ValueError if a text is not the name of a device."""
     if not _DEVICE.fullmatch(device):
-        raise ValueError(f"device must be auto, cpu, cuda, a certain GPU such as cuda:1, xpu or mps, got {device!r}")
+        raise ValueError(f"device must be auto, cpu, cuda, a GPU by number such as cuda:1, xpu or mps, got {device!r}")
 
 
 def check_device(torch: Any, device: str) -> None:
-    """Raise a ValueError for a device that is not in this machine, before any weight is read."""
+    """Raise a ValueError if this machine does not have the device, before any weights are read."""
     kind, _, number = device.partition(":")
     available = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
     count = getattr(torch, kind).device_count() if available else 0
     if int(number or 0) >= count:
         raise ValueError(
-            f"the device must be in this machine, got {device!r}, and torch {torch.__version__} finds {count} of this "
-            "kind: say device: auto or cpu, or install a torch that is built for your GPU"
+            f"this machine has no device {device!r}: torch {torch.__version__} finds {count} devices of this "
+            "kind. Set device: auto or device: cpu, or install a version of torch that is built for your GPU"
         )
 
 
 def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> tuple[Any, Path | None]:
-    """Return a tokenizer, and the tokenizer.json that must agree with it; a ValueError says why it cannot be read.
+    """Return a tokenizer and the tokenizer.json that it must agree with; a ValueError says why it cannot be read.
 
-    A tokenizer.json is loaded as it stands, whatever class the files beside it name: for the class of another model
-    transformers would build another tokenizer from the same vocabulary. A file that does not come with the package is
-    tried in a bounded process first.
+    A tokenizer.json is loaded exactly as it is, whatever class the files next to it name. For the class of another
+    model, transformers would build a different tokenizer from the same vocabulary. A file that does not come with the
+    package is first tried in a bounded process.
 
     Args:
         source: the folder, or the model's name on the hub.
-        where: further arguments of ``from_pretrained``.
+        where: further arguments for ``from_pretrained``.
         folder: the folder, None for the hub.
 
     Returns:
-        The tokenizer of transformers, and its file: None where there is none, and where the very files come with the
-        package, which need no comparison.
+        The transformers tokenizer and its file. The file is None if there is none, or if it comes with the package, in
+        which case no comparison is needed.
     """
     configuration = check_tokenizer(folder) if folder is not None else {}
     file = _tokenizer_file(source, where, folder)
@@ -64,9 +64,9 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
     if file is not None and not trusted:
         check_file(file, source)
     with explained(folder):
-        # A tokenizer with code of its own is left to the library, which refuses it.
+        # The library refuses a tokenizer with code of its own.
         if file is not None and "auto_map" not in configuration:
-            # Without torch, which the choice of a class takes seconds to import.
+            # Loading the file directly avoids importing torch, which takes seconds.
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast.from_pretrained(source, **where), None if trusted else file
@@ -76,7 +76,7 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 
 
 def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
-    """Return the path of the tokenizer.json of a folder or of a model on the hub, or None if there is no such file.
+    """Return the path of the tokenizer.json in a folder or of a model on the hub, or None if there is no such file.
 
     The file of a model on the hub is downloaded now.
     """
@@ -86,7 +86,7 @@ def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) 
         try:
             path = cached_file(source, _TOKENIZER, revision=where.get("revision"))
         except OSError:
-            return None  # there is none, or the hub is out of reach, which loading will say
+            return None  # there is no such file, or the hub cannot be reached, which loading will report
         return None if path is None else Path(path)
     if NamedFile(folder).is_there():
         return None  # a GGUF file
@@ -95,9 +95,9 @@ def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) 
 
 
 def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
-    """Return the model with the weights of a folder that `check_folder` has seen, or of the hub.
+    """Return the model with the weights of a folder that `check_folder` has accepted, or of the hub.
 
-    A ValueError says why they cannot be read, or which are missing.
+    A ValueError says why they cannot be read, or which weights are missing.
     """
     from transformers import AutoModelForCausalLM
 
@@ -107,7 +107,7 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
     missing = sorted(info["missing_keys"])
     if missing:
         raise ValueError(
-            f"the weights of {source} must be complete, {len(missing)} are missing ({', '.join(missing)[:120]}): "
+            f"the weights of {source} must be complete, but {len(missing)} are missing ({', '.join(missing)[:120]}): "
             f"{ADVICE}"
         )
     use_grouped_attention(model)
@@ -115,9 +115,9 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
 
 def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
-    """Return a model of the same architecture with weights drawn anew: one seed, one model.
+    """Return a model of the same architecture with random weights, which depend only on the seed.
 
-    A ValueError says why the folder cannot be read, or that its weights are not those of so large a model.
+    A ValueError says why the folder cannot be read, or that its files are too small for a model of this size.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -126,13 +126,15 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
     with explained(folder):
         config = AutoConfig.from_pretrained(source, **where)
         if folder is not None:
-            with torch.device("meta"):  # has shapes and no memory
+            with torch.device("meta"):  # tensors have shapes but take no memory
                 shapes_only = make(config, trust_remote_code=False)
             count = sum(parameter.numel() for parameter in shapes_only.parameters())
             n_bytes = weight_octets(folder)
             if count > _PARAMETERS_PER_BYTE * n_bytes:
-                raise ValueError(f"config.json names a model of {count} weights, its files hold {n_bytes} bytes")
-        with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: one seed, one model
+                raise ValueError(
+                    f"config.json describes a model of {count} weights, but its files have {n_bytes} bytes"
+                )
+        with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU, so that a seed always gives one model
             torch.manual_seed(seed)
             model = make(config, dtype=dtype, trust_remote_code=False)
     use_grouped_attention(model)
@@ -141,7 +143,7 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
 @contextmanager
 def explained(folder: Path | str | None, what: str = "a model that transformers can load") -> Iterator[None]:
-    """Raise one ValueError that names the folder for any library error on its files; no effect without one."""
+    """Turn any library error about a folder's files into a ValueError that names the folder, if there is a folder."""
     if folder is None:
         yield
         return
@@ -149,15 +151,15 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
         yield
     except (ImportError, MemoryError):
         raise
-    except Exception as error:  # for a damaged file a library raises whatever happens to fail
-        torch = sys.modules.get("torch")  # a tokenizer alone needs none of it
+    except Exception as error:  # a damaged file can make a library raise any kind of error
+        torch = sys.modules.get("torch")  # torch is not imported if only a tokenizer is read
         if torch is not None and isinstance(error, torch.OutOfMemoryError):
             raise
         if "trust_remote_code" in str(error):
             raise ValueError(
-                f"{folder} must hold a model whose code transformers brings along, got one with code of its own, which "
+                f"{folder} must hold a model whose code is part of transformers, but it has code of its own, which "
                 "is never run (trust_remote_code stays off): save it as a known architecture, or serve it with another "
-                "program and ask that one"
+                "program and use that server"
             ) from error
         kind = "" if isinstance(error, ChatTemplateError) else f"{type(error).__name__}: "
         raise ValueError(f"{folder} must hold {what}, but {kind}{brief(error)}: {ADVICE}") from error
@@ -165,9 +167,9 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
 
 @contextmanager
 def quiet(folder: Path | None) -> Iterator[None]:
-    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
+    """Keep transformers from drawing progress bars over ours while it reads a small model."""
     bars: Any = import_module("transformers.utils.logging")
-    small = folder is not None and Folder(folder).is_there() and weight_octets(folder) < _SMALL  # GGUF files take long
+    small = folder is not None and Folder(folder).is_there() and weight_octets(folder) < _SMALL  # GGUF files are slow
     disabled = small and bars.is_progress_bar_enabled()
     if disabled:
         bars.disable_progress_bar()
@@ -179,7 +181,7 @@ def quiet(folder: Path | None) -> Iterator[None]:
 
 
 def needed(name: str) -> Any:
-    """Return a library that local models need; an ImportError names the extra."""
+    """Return a library that local models need; an ImportError names the extra to install."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Local models: any Hugging Face causal language model, by path or name, decoded in lockstep."""
+"""Local models: any Hugging Face causal language model, given by path or name and decoded in lockstep."""
 
 import sys
 import time
@@ -28,7 +28,7 @@ from goalscope.agents.models.loading import (
 )
 from goalscope.agents.models.threads import decode_on_cores, score_on_cores
 
-_DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
+_DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, and either of them under WSL
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
@@ -37,30 +37,35 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 class LocalModel(Answering):
     """A causal language model that runs in this process.
 
-    Nothing is loaded before the model is first needed; describing one that lies in a folder needs its files alone.
-    Outputs are bit-equal for the same batch shape, device and number of threads; across batch shapes they have the same
-    tokens in float32 wherever the margin of a draw exceeds 1e-4, and likelihoods that differ in their last bits
+    Nothing is loaded before the model is first needed; describing a model in a folder only needs its files. Outputs are
+    bit-identical for the same batch shape, device and number of threads. In float32, different batch shapes give the
+    same tokens whenever the margin of a draw exceeds 1e-4, and likelihoods that differ only in their last bits
     (`benchmarks/determinism.py` measures both).
 
     Args:
-        model: a folder as ``save_pretrained`` writes it, a GGUF file or a folder that holds one (its weights are taken
-            apart into plain numbers), "theseus" for the bundled model, or a name on the Hugging Face hub. Files are
-            read without any access to a network.
-        device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
-        dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
-        revision: commit, tag or branch on the hub; name a commit where results must last.
-        slots: maximum requests that are decoded at once; None for 64, or for 256 in each of several parallel batches
-            where a small model runs on a CPU.
-        reasoning, today, template_options, thinking, chat_template: see `goalscope.agents.models.dialect.Dialect`.
+        model: a folder as ``save_pretrained`` writes it, a GGUF file or a folder with one (its weights are
+            dequantised), "theseus" for the bundled model, or a name on the Hugging Face hub. Files are read without any
+            network access.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+        dtype: "auto" (float32 on a CPU, the checkpoint's own type elsewhere), "float32", "bfloat16" or "float16".
+        revision: commit, tag or branch on the hub; use a commit if results must stay reproducible.
+        slots: maximum number of requests decoded at once; None for 64, or for 256 in each of several parallel batches
+            if a small model runs on a CPU.
+        reasoning: see `goalscope.agents.models.dialect.Dialect`.
+        today: see `goalscope.agents.models.dialect.Dialect`.
+        template_options: see `goalscope.agents.models.dialect.Dialect`.
+        thinking: see `goalscope.agents.models.dialect.Dialect`.
+        chat_template: see `goalscope.agents.models.dialect.Dialect`.
         device_map: distribution of a model over several devices, as in transformers ("auto").
-        untrained: seed of random weights for the same architecture, a control; None reads the trained ones.
-        random_weights: with ``untrained``: "default-init" (what the library draws), "initial" (what the training of a
-            bundled model begins with) or "permuted" (the trained ones, the entries of each tensor permuted).
+        untrained: seed of random weights for the same architecture, as a control; None for the trained weights.
+        random_weights: with ``untrained``: "default-init" (the library's initialisation), "initial" (the initialisation
+            of a bundled model's training) or "permuted" (the trained weights, with the entries of each tensor
+            permuted).
         name: short name for tables.
 
     Raises:
-        FileNotFoundError: a path that is not there, or a folder without configuration or safetensors weights.
-        ValueError: an argument out of its range.
+        FileNotFoundError: the path does not exist, or the folder has no configuration or no safetensors weights.
+        ValueError: an argument is out of range.
     """
 
     _needs = ("torch", "transformers")
@@ -89,7 +94,7 @@ class LocalModel(Answering):
             raise ValueError(f"slots must be at least 1, got {slots}")
         check_device_name(device)
         if untrained is not None and not 0 <= untrained <= MOST_NUMBER:
-            raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_NUMBER}, got {untrained}")
+            raise ValueError(f"untrained must be a seed from 0 to {MOST_NUMBER}, got {untrained}")
         check_random_weights(random_weights, untrained)
         default = random_weights == RANDOM_WEIGHTS[0]
         super().__init__(
@@ -103,8 +108,8 @@ class LocalModel(Answering):
         )
         if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
-                f"random_weights initial needs a bundled model, whose training says how it began; {super().name} does "
-                "not: use permuted, or default-init, which is the library's"
+                "random_weights: initial needs a bundled model, whose initial weights are known. Those of "
+                f"{super().name} are not: use permuted, or default-init, the library's initialisation"
             )
         weights_suffix = "" if untrained is None else f"-{'untrained' if default else random_weights}-{untrained}"
         self._name = name or f"{super().name}{weights_suffix}"
@@ -127,7 +132,7 @@ class LocalModel(Answering):
         thinking: bool | None = None,
         chat_template: str | None = None,
     ) -> Self:
-        """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.
+        """Wrap a model and a tokenizer that are already in memory; the model is neither copied nor moved.
 
         Raises:
             ValueError: see `LocalModel`.
@@ -144,21 +149,21 @@ class LocalModel(Answering):
 
     @property
     def name(self) -> str:
-        """Short name, as tables show it."""
+        """Short name for tables."""
         return self._name
 
     @property
     def has_recipe(self) -> bool:
-        """Whether the initial weights of its training are known: the random weights `initial`."""
+        """Whether the initial weights of its training are known, so that ``random_weights`` can be "initial"."""
         return self._folder is not None and bool(read_training(self._folder))
 
     @property
     def model(self) -> Any:
-        """The transformers model, loaded now if it was not."""
+        """The transformers model, which is loaded at first use."""
         return self._load().model
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the content identity, dtype, style of reasoning and template settings; needs no torch."""
+        """Return the content identity, dtype, reasoning style and template settings, without importing torch."""
         if self._identity is None:
             weights = self._untrained is None or self._random_weights == "permuted"
             self._identity = self._on_hub() if self._folder is None else folder_identity(self._folder, weights=weights)
@@ -173,16 +178,16 @@ class LocalModel(Answering):
 
     @property
     def fits_a_core(self) -> bool:
-        """Whether it runs on a CPU from local files and is small enough for one core."""
+        """Whether the model runs on a CPU from local files and is small enough for one core."""
         if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
             return False
         n_bytes = 0 if NamedFile(self._folder).is_there() else weight_octets(self._folder)
-        small = 0 < n_bytes < 2 * SMALL  # two bytes a parameter or more
+        small = 0 < n_bytes < 2 * SMALL  # at least two bytes per parameter
         return small and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Id, planted goal and training data of a model whose configuration holds them, else nothing."""
+        """Id, planted goal and training data of a model whose configuration contains them, else nothing."""
         training = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
         return {"model": content_id("model", self.describe()["files"]), **training} if training else {}
 
@@ -204,15 +209,18 @@ class LocalModel(Answering):
         margins: bool = False,
         arrived: Arrived[Decoded] = lambda outputs: None,
     ) -> tuple[list[list[int]], list[Decoded]]:
-        """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want.
+        """Return the prompt ids and the raw outputs of some chats; most callers want `complete` instead.
 
         The prefill of an output is at the end of its prompt.
 
         Args:
-            requests, sampling: as in `complete`.
+            requests: as in `complete`.
+            sampling: as in `complete`.
             texts: the rendered prompts, None to render them here.
-            slots, share_prefix, margins: see `goalscope.agents.models.decode.Settings`.
-            arrived: called with outputs when they are complete.
+            slots: see `goalscope.agents.models.decode.Decoding`.
+            share_prefix: see `goalscope.agents.models.decode.Decoding`.
+            margins: see `goalscope.agents.models.decode.Decoding`.
+            arrived: called with outputs as soon as they are complete.
         """
         loaded = self._load()
         rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
@@ -230,7 +238,7 @@ class LocalModel(Answering):
         decode = _Decode(loaded, slots or self._slots)
         if self._gathering is None or not prompts:
             return prompts, decode(settings, prompts, rngs, arrived)
-        check_prompts(loaded.model, prompts)  # errors are those of a run, and name a prompt of its own
+        check_prompts(loaded.model, prompts)  # before runs are combined, so that errors name a prompt of this run
         outputs = dict[int, Decoded]()
 
         def take(new: Sequence[tuple[int, Decoded]]) -> None:
@@ -242,7 +250,7 @@ class LocalModel(Answering):
         return prompts, [outputs[index] for index in range(len(prompts))]
 
     def take_part(self, gathering: Gathering, number: int) -> None:
-        """Decode from now on with the other runs of a gathering, until this one leaves it."""
+        """From now on, decode together with the other runs of a gathering, until this run leaves it."""
         self._gathering = gathering, number
 
     def _decoded(
@@ -293,7 +301,7 @@ class LocalModel(Answering):
         return self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None), file)
 
     def _random(self, source: str, arguments: Mapping[str, Any], dtype: Any) -> Any:
-        """Return the architecture with random weights, drawn on the CPU so that a seed gives one model."""
+        """Return the architecture with random weights, drawn on the CPU so that a seed always gives the same model."""
         seed = self._untrained or 0
         if self._random_weights == "permuted":
             model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
@@ -307,7 +315,7 @@ class LocalModel(Answering):
 
 @dataclass(frozen=True, slots=True)
 class _Decode:
-    """Decodes with some weights, alone; two are equal that have the same ones."""
+    """A function that decodes with given weights; functions with the same weights and slots are equal."""
 
     loaded: Loaded
     slots: int | None
@@ -324,5 +332,5 @@ class _Decode:
 
 
 def _may_have_gpu() -> bool:
-    """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
+    """Return whether there may be a GPU, without importing torch if Linux has no GPU driver."""
     return sys.platform != "linux" or any(anything_at(driver) for driver in _DRIVERS)

@@ -1,7 +1,7 @@
-"""Separate the reasoning in an output from its final answer by the marks that a model writes around it.
+"""Separate the reasoning in an output from its final answer by the marks that a model writes around its reasoning.
 
-There are two kinds of marks: the channels of harmony, and a pair of tags such as ``<think>`` and ``</think>``. Which
-pair a model writes is read from its chat template, or given by the study (`Marks.of`, `find_marks`).
+There are two kinds of marks: the channels of the harmony format, and a pair of tags such as ``<think>`` and
+``</think>``. A model's tags are read from its chat template or given by the study (`Marks.of`, `find_marks`).
 """
 
 import re
@@ -15,19 +15,19 @@ from goalscope.agents.models.base import Part, PartKind
 Style = Literal["harmony", "tags", "none"]
 STYLES: Final[tuple[Style, ...]] = get_args(Style)
 NAMES: Final = ("harmony", "think", "none")
-"""Names of marks that a study may give; "auto" looks for the model's own, and a mapping gives another pair of tags."""
+"""Names of marks that a study may set; "auto" finds the model's own, and a mapping sets another pair of tags."""
 
 MOST_MARK: Final = 200
-"""Maximum number of characters of a tag that a study gives."""
+"""Maximum number of characters of a tag that a study sets."""
 
 _ENDS: Final = ("<|end|>", "<|return|>", "<|call|>")
 HARMONY_MARKERS: Final = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", *_ENDS)
-_RECIPIENT: Final = re.compile(r"\bto=\S")  # in the header of a message: it is a call of a tool
+_RECIPIENT: Final = re.compile(r"\bto=\S")  # in the header of a message that is a tool call
 
 _CHANNELS = r"(?:analysis|commentary|final)"
 _OPENS = r"\"'{(\[<*`"
-# No word begins with "analysis" or "commentary"; "finally" does begin with "final". Where a later header stands in the
-# text, a blank may follow the first one.
+# No longer word begins with "analysis" or "commentary", but "finally" begins with "final". If the text contains a later
+# header, a blank may follow the first header.
 _HEAD = rf"(?:analysis|commentary)(?=[\w{_OPENS}]|\s[\s\S]*assistant{_CHANNELS})|final(?=[A-Z0-9{_OPENS}])"
 _STRIPPED_HEAD = re.compile(rf"\s*({_HEAD})")
 _STRIPPED_NEXT = re.compile(rf"assistant({_CHANNELS})")
@@ -39,14 +39,14 @@ _NAMED = (
     rf"|\[/?[\w:.-]{{0,40}}{_THOUGHT}[\w:.-]{{0,40}}\]"  # [THINK]
     r"|◁/?\w{1,40}▷"
 )
-_OF_CHATS = r"</?s>|<(?:eos|bos|pad|unk|start_of_turn|end_of_turn)>|\[/?INST\]"  # tokens that end or part turns
+_OF_CHATS = r"</?s>|<(?:eos|bos|pad|unk|start_of_turn|end_of_turn)>|\[/?INST\]"  # tokens that end or separate turns
 _MARKER = re.compile(
     rf"{_SPECIAL}|{_NAMED}|{_OF_CHATS}|(?-i:assistant{_CHANNELS})|(?-i:^\s*(?:{_HEAD}))", re.IGNORECASE
 )
 _REASONING_MARKER = re.compile(rf"{_SPECIAL}|{_NAMED}", re.IGNORECASE)
 _END_TOKEN = re.compile(rf"{_OF_CHATS}|<[|｜](?:[^<>\s]*(?:end|eos|eot|return)[^<>\s]*)[|｜]>", re.IGNORECASE)
 
-# Pairs of tags of any other name. What stands inside of these is an answer, not reasoning.
+# Pairs of tags with any other name. The names below mark an answer inside the tags, not reasoning.
 _TAG = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40})>|\[(?P<closes>/?)(?P<word>[A-Z][A-Z_]{1,40})\]")
 _ANSWERS = re.compile(r"answer|final|response|output|result|action|solution|json|\b(?:code|pre)\b", re.IGNORECASE)
 _ACTION = re.compile(r"\{[^{}]{0,200}?action", re.IGNORECASE)
@@ -54,17 +54,18 @@ _ACTION = re.compile(r"\{[^{}]{0,200}?action", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """What sets the reasoning of a model apart from its answer.
+    """The marks that separate a model's reasoning from its answer.
 
     Attributes:
         style: "harmony" (channels), "tags" (a pair of tags), or "none" (the whole output is the answer).
-        open, close: the tags, "" for other styles.
-        lead: the text with which a model opens its reasoning, the tag and the white space around it.
+        open: the opening tag, "" for other styles.
+        close: the closing tag, "" for other styles.
+        lead: the text with which a model opens its reasoning: the tag and the white space around it.
         tail: the text between the reasoning and the answer.
-        around: further marks that the model's template writes around the answer, which belong to no text.
+        around: further marks that the model's template writes around the answer, which belong to neither text.
 
     Raises:
-        ValueError: a style without its tags, tags that are blank, equal, or longer than `MOST_MARK` characters.
+        ValueError: a style lacks its tags, or tags are blank, equal, or longer than `MOST_MARK` characters.
     """
 
     style: Style
@@ -92,18 +93,18 @@ class Marks:
 
     @classmethod
     def of(cls, setting: str | Mapping[str, Any]) -> "Marks | None":
-        """Return the marks that a study names, None for "auto".
+        """Return the marks that a study sets, None for "auto".
 
         Args:
             setting: "auto", one of `NAMES`, or ``{"open": ..., "close": ...}``.
 
         Raises:
-            ValueError: anything else.
+            ValueError: the setting is anything else.
         """
         if isinstance(setting, Mapping):
             if set(setting) != {"open", "close"} or not all(isinstance(tag, str) for tag in setting.values()):
                 raise ValueError(
-                    "reasoning must hold the two tags that the model writes, such as {open: <think>, close: </think>}, "
+                    "reasoning must have the two tags that the model writes, such as {open: <think>, close: </think>}, "
                     f"got {dict(setting)!r:.300}"
                 )
             return cls(style="tags", open=setting["open"], close=setting["close"])
@@ -118,7 +119,7 @@ class Marks:
 
     @property
     def setting(self) -> str | dict[str, str]:
-        """The value of the setting ``reasoning`` that names these marks."""
+        """The value of the setting ``reasoning`` that gives these marks."""
         if self.style != "tags":
             return self.style
         usual = (self.open, self.close) == (THINK.open, THINK.close)
@@ -126,23 +127,23 @@ class Marks:
 
     @property
     def title(self) -> str:
-        """A short description of the marks for a person."""
+        """A short description of the marks for readers."""
         return f"{self.open} ... {self.close}" if self.style == "tags" else self.style
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """All marks as they stand in an output."""
+        """All marks as they appear in an output."""
         if self.style == "harmony":
             return HARMONY_MARKERS
         return (self.open, self.close, *self.around) if self.style == "tags" else ()
 
     @property
     def empty(self) -> str:
-        """The text of reasoning that is closed at once."""
+        """The text of reasoning that is opened and closed at once."""
         return self.lead + self.tail
 
     def opened(self, prompt: str) -> bool:
-        """Return whether a rendered prompt ends inside of reasoning."""
+        """Return whether a rendered prompt ends inside reasoning."""
         return self.style == "tags" and prompt.rfind(self.open) > prompt.rfind(self.close)
 
 
@@ -151,17 +152,17 @@ NONE: Final = Marks(style="none")
 
 
 class Segment(NamedTuple):
-    """A part of an output: a text, or a marker itself."""
+    """A segment of an output: either text or a marker."""
 
     text: str
     marker: bool = False
 
 
 def text_segments(raw: str, marks: Marks) -> list[Segment]:
-    """Cut a raw text at marks; text that spells a marker counts as one."""
+    """Cut a raw text at marks; any text that spells a marker counts as a marker."""
     if not marks.markers:
         return [Segment(raw)] if raw else []
-    # The longest first: one tag may be the beginning of another one.
+    # The longest tag comes first, since one tag may be the beginning of another.
     ordered = sorted(marks.markers, key=len, reverse=True)
     pattern = "(" + "|".join(re.escape(marker) for marker in ordered) + ")"
     return [Segment(part, index % 2 == 1) for index, part in enumerate(re.split(pattern, raw)) if part]
@@ -172,7 +173,7 @@ def token_segments(
 ) -> list[Segment]:
     """Cut an output at its marker tokens.
 
-    A model that spells a marker out of ordinary tokens does not make one: only the token itself counts.
+    Only a marker's own token counts; ordinary tokens that spell the marker do not.
     """
     segments: list[Segment] = []
     pending: list[int] = []
@@ -189,10 +190,10 @@ def token_segments(
 
 
 def split(segments: Sequence[Segment], marks: Marks, *, thinking: bool = False) -> tuple[Part, ...]:
-    """Return the parts of an output; ``thinking``: its prompt ended inside a reasoning block.
+    """Return the parts of an output; ``thinking`` says that its prompt ended inside reasoning.
 
-    Several final messages stay parts of their own, so that contradicting answers stay visible to the parser. A message
-    to a tool is a call; what stands in no channel counts as reasoning.
+    Several final messages remain separate parts, so that the parser sees contradictory answers. A message to a tool is
+    a call. Text outside every channel counts as reasoning.
     """
     if marks.style == "harmony":
         return _harmony(segments)
@@ -203,14 +204,14 @@ def split(segments: Sequence[Segment], marks: Marks, *, thinking: bool = False) 
 
 
 def _harmony(segments: Sequence[Segment]) -> tuple[Part, ...]:
-    # The prompt ends with "<|start|>assistant": the output begins inside a header.
+    # The prompt ends with "<|start|>assistant", so the output begins inside a header.
     parts: list[Part] = []
     header, body, in_body = "", "", False
     for text, marker in [*segments, Segment("<|end|>", marker=True)]:
         if marker and text == "<|message|>" and not in_body:
             in_body = True
         elif marker and (text == "<|start|>" or text in _ENDS):
-            match = re.search(r"<\|channel\|>\s*(\w*)", header)  # e.g. of assistant<|channel|>final
+            match = re.search(r"<\|channel\|>\s*(\w*)", header)  # e.g. in assistant<|channel|>final
             if in_body and _RECIPIENT.search(header):
                 parts.append(Part(kind="call", text=body))
             elif in_body and match and match[1] == "final":
@@ -220,7 +221,7 @@ def _harmony(segments: Sequence[Segment]) -> tuple[Part, ...]:
                 parts += [Part(kind="reasoning", text=thought)] if thought != "assistant" else []
             header, body, in_body = "", "", False
         elif in_body:
-            body += text  # a marker that has no place in a message stays what it is: text
+            body += text  # a marker that is out of place inside a message is kept as text
         else:
             header += text
     return tuple(parts)
@@ -234,12 +235,12 @@ def _tags(segments: Sequence[Segment], marks: Marks, thinking: bool) -> tuple[Pa
         if marker and text == marks.open:
             thinking = True
         elif marker and text == marks.close:
-            # Many templates open the block in the prompt: what came before a lone closing tag is reasoning.
+            # Many templates open the reasoning in the prompt, so text before a lone closing tag is reasoning.
             thoughts += unclosed if thinking else answer
             answer, unclosed, thinking = answer if thinking else [], [], False
         elif thinking or not marker:
             (unclosed if thinking else answer).append(text)
-    # Reasoning that is never closed stays behind an answer: such a reply ends inside of its reasoning.
+    # Reasoning that is never closed comes after the answer, which shows that the reply ends inside its reasoning.
     texts: tuple[tuple[PartKind, str], ...] = (
         ("reasoning", "".join(thoughts)),
         ("answer", "".join(answer)),
@@ -249,20 +250,21 @@ def _tags(segments: Sequence[Segment], marks: Marks, thinking: bool) -> tuple[Pa
 
 
 def split_said(text: str) -> tuple[Part, ...] | None:
-    """Return the parts of a text that a server should have taken apart and did not, by its markers.
+    """Split a text at markers that a server should have processed but left in; return its parts, or None.
 
-    Known are harmony channels, also where a server has stripped their special tokens and only the names of roles and
-    channels are left (``analysis...assistantfinal...``), and think tags, also a lone closing one. None where the text
-    holds none of these markers, or they do not fit together (see `left_over`).
+    The known markers are harmony channels and think tags. Harmony channels are also recognised if a server stripped
+    their special tokens and left only the names of roles and channels (``analysis...assistantfinal...``); think tags
+    also if only the closing tag is left. The result is None if the text contains no such markers, or if they do not fit
+    together (see `left_over`).
     """
     if any(marker in text for marker in HARMONY_MARKERS):
-        # Without its channels it cannot be told what the markers set apart.
+        # Without channels, the markers do not show what is reasoning and what is the answer.
         harmony = Marks(style="harmony")
         return split(text_segments(text, harmony), harmony) if "<|channel|>" in text else None
     segments = text_segments(text, THINK)
     tags = [segment.text for segment in segments if segment.marker]
     if tags:
-        # They come in pairs; the first may stand in the prompt, the last may be missing.
+        # Tags come in pairs; the first may be in the prompt, and the last may be missing.
         pairs = tags if tags[0] == THINK.open else [THINK.open, *tags]
         well_formed = all(tag == (THINK.open, THINK.close)[index % 2] for index, tag in enumerate(pairs))
         return split(segments, THINK) if well_formed else None
@@ -279,30 +281,30 @@ def split_said(text: str) -> tuple[Part, ...] | None:
 
 
 def left_over(text: str) -> bool:
-    """Return whether an answer still holds marks of a model, of whatever family: then it is no plain answer.
+    """Return whether an answer still contains marks of any family of models, and is therefore not a plain answer.
 
-    Marks are special tokens (``<|...|>``, ``<|...>``), tags that are named after thinking, tokens that end a turn, and
-    any other pair of tags around an action, unless it is named after an answer. A tag that opens the text, is never
-    closed, and is followed by an action and then by more text is a mark, too.
+    Marks are special tokens (``<|...|>``, ``<|...>``), tags whose name refers to thinking, tokens that end a turn, and
+    any other pair of tags around an action unless their name refers to an answer. A tag at the beginning of the text
+    that is never closed, and that is followed by an action and then by more text, is a mark, too.
     """
     return first_mark(text) is not None
 
 
 def first_mark(text: str) -> str | None:
-    """Return the mark that makes a text no plain answer (see `left_over`), None where there is none."""
+    """Return the first mark that makes a text more than a plain answer (see `left_over`), or None."""
     match = _MARKER.search(text)
     return match[0].strip() if match is not None else _tag_around_action(text)
 
 
 def end_token(text: str) -> str | None:
-    """Return the token that should have ended the output and is all that is left over in a text, else None."""
+    """Return the end-of-output token in a text if it is the only mark left in the text, else None."""
     match = _END_TOKEN.search(text)
     rest = _END_TOKEN.sub("", text)
     return match[0] if match is not None and not left_over(rest) else None
 
 
 def tags_in(text: str) -> tuple[str, str] | None:
-    """Return the tags that stand around reasoning in a text that holds marks of one family, as advice for a study."""
+    """Return the tags around reasoning in a text, which can be suggested as a setting; None if there are none."""
     for match in _REASONING_MARKER.finditer(text):
         partner = next(iter(_partners(match[0])), None)
         if partner is not None:
@@ -312,7 +314,7 @@ def tags_in(text: str) -> tuple[str, str] | None:
 
 
 def _tag_around_action(text: str) -> str | None:
-    """Return a tag that is not named after an answer and holds an action, None where there is none."""
+    """Return a tag that encloses an action and whose name does not refer to an answer, or None."""
     actions = [match.start() for match in _ACTION.finditer(text)]
     if not actions:
         return None
@@ -338,17 +340,17 @@ def _tag_around_action(text: str) -> str | None:
 
 
 def find_marks(vocabulary: Mapping[str, int], chat_template: str, render: "Callable[..., str | None]") -> Marks:
-    """Find out how a model sets its reasoning apart; `NONE` where nothing tells.
+    """Find out how a model marks its reasoning; the result is `NONE` if nothing indicates marks.
 
-    In this order: harmony channels in the vocabulary; what the chat template writes around the reasoning of an earlier
-    answer; think tags; a tag with which its prompts open the reasoning; another pair of tags named after thinking in
-    the vocabulary or in the source of the template.
+    The following are tried in order: harmony channels in the vocabulary; what the chat template writes around the
+    reasoning of an earlier answer; think tags; a tag with which prompts open the reasoning; any other pair of tags in
+    the vocabulary or the template's source whose name refers to thinking.
 
     Args:
         vocabulary: the tokenizer's tokens and their ids.
         chat_template: the source of the chat template.
-        render: called with messages and ``prompt``, whether the text goes on to where an answer begins; returns the
-            rendered text, None where the template refuses these messages.
+        render: called with messages and ``prompt``, which says whether the text continues to where an answer begins;
+            returns the rendered text, or None if the template refuses these messages.
     """
     if all(marker in vocabulary for marker in ("<|channel|>", "<|message|>", "<|start|>")):
         return Marks(style="harmony")
@@ -379,7 +381,7 @@ _ANSWER: Final = "goalscopeanswer"
 def _written_marks(chat_template: str, render: "Callable[..., str | None]") -> Marks | None:
     """Return the marks that a template writes around the reasoning of an answer, or None if it writes no marks."""
     if not re.search(r"reasoning|thinking|thought", chat_template):
-        return None  # it reads no such field
+        return None  # the template reads no field for reasoning
     question = {"role": "user", "content": _QUESTION}
     answer = {"role": "assistant", "content": _ANSWER}
     fields = dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _THINKING)
@@ -390,7 +392,7 @@ def _written_marks(chat_template: str, render: "Callable[..., str | None]") -> M
     lead = with_reasoning.partition(_THINKING)[0].rpartition(_QUESTION)[2]
     tail, found, rest = with_reasoning.partition(_THINKING)[2].partition(_ANSWER)
     header = without.partition(_ANSWER)[0].rpartition(_QUESTION)[2]
-    # What a plain answer has before it is the header of the message, unless the template writes empty reasoning there.
+    # The text before a plain answer is the header of the message, unless the template writes empty reasoning there.
     marks = [mark for mark in _MARK_LIKE.finditer(lead) if mark[0] not in with_reasoning.partition(_QUESTION)[0]]
     start = len(header) if header and lead.startswith(header) else marks[-1].start() if marks else len(lead)
     lead = lead[start:]
@@ -409,13 +411,13 @@ _MARK_LIKE: Final = re.compile(rf"{_SPECIAL}|{_NAMED}|</?[A-Za-z][\w:.-]{{0,40}}
 
 
 def _tags_of(vocabulary: Mapping[str, int], chat_template: str) -> list[str]:
-    """Return the opening tags that are named after thinking, those of the vocabulary first, in the order of ids."""
+    """Return the opening tags named after thinking: those of the vocabulary by id, then those of the template."""
     tokens = sorted((number, token) for token, number in vocabulary.items() if _REASONING_MARKER.fullmatch(token))
     return [token for _, token in tokens] + [match[0] for match in _REASONING_MARKER.finditer(chat_template)]
 
 
 def _partners(tag: str) -> Iterator[str]:
-    """Yield the tags that may close what a tag opens."""
+    """Yield the possible closing tags for an opening tag."""
     if re.fullmatch(r"<[^/|｜<>][^<>]*>", tag):
         yield f"</{tag[1:]}"
     if re.fullmatch(r"\[[^/\]][^\]]*\]", tag):

@@ -1,11 +1,11 @@
-"""Work of a bounded process (`_ground.bounded`): to render chat templates with the function of transformers."""
+"""The work of a bounded process (`_ground.bounded`) that renders chat templates with a function of transformers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 
 def prepare() -> Callable[[dict[str, Any]], Iterator[str]]:
-    """Return the function that renders a request: a template, messages, variables and the greatest length."""
+    """Return the function that renders a request: a template, messages, variables and the maximum length."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def render(request: dict[str, Any]) -> Iterator[str]:

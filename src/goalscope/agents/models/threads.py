@@ -1,4 +1,4 @@
-"""How the processor's cores are used: one thread for a small model, and several batches of it side by side."""
+"""Use of the processor's cores: one thread for a small model, and several batches of it in parallel."""
 
 import os
 import threading
@@ -15,22 +15,22 @@ from goalscope.agents.models._fast import all_experts
 from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts, decode, score
 
 ROWS: Final = 256
-"""Requests of a small model on a processor that are decoded together, on average over the batches, at most."""
+"""Maximum average number of requests per batch for a small model on a CPU."""
 
 _PASS: Final = 3e11
-"""Floating-point operations of one pass of prompts through a larger model on a processor, about: some seconds.
+"""Approximate floating-point operations per pass of prompts through a larger model on a CPU: a few seconds of work.
 
-A fixed amount of work, since a measured time would change the shape of batches, and with it the last bits of results.
+The amount of work is fixed, since a measured time would change the shapes of batches and thus the last bits of results.
 """
 
-_GRADUAL: Final = 8_000_000  # parameters above which it takes long to read all prompts of a batch on a processor
+_GRADUAL: Final = 8_000_000  # models with more parameters take long to read all prompts of a batch on a CPU
 
-_FEWEST: Final = 12  # requests of each of two batches; fewer take longer together than one batch
+_FEWEST: Final = 12  # minimum requests per batch; two smaller batches would take longer than one batch
 
 _CHANGING: Final = ("dynamic", "longrope")  # kinds of rotary positions that a forward pass rewrites in the model
 
 _SHARE: Final = "GOALSCOPE_CORES"
-"""Environment variable with the number of cores of a process that shares them with other workers of its run."""
+"""Environment variable that limits the cores of a process that shares a machine with other workers of its run."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,11 +51,11 @@ def one_thread() -> Iterator[int]:
 
 @contextmanager
 def fitting_threads(model: Any) -> Iterator[bool]:
-    """Compute a small model on a CPU with one thread inside the context.
+    """Compute a small model on a CPU with one thread inside the context; yield whether the model is small.
 
-    Its operations take microseconds: a second thread gains little, and where another process occupies its core it waits
-    at each of them (20 times fewer answers a second were measured). Larger models keep PyTorch's threads. Yields
-    whether the model is small.
+    The operations of a small model take microseconds, so a second thread gains little. If another process occupies the
+    second thread's core, the model waits at every operation (we measured 20 times fewer answers per second). Larger
+    models keep PyTorch's number of threads.
     """
     small = model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
     with one_thread() if small else nullcontext():
@@ -63,7 +63,7 @@ def fitting_threads(model: Any) -> Iterator[bool]:
 
 
 def own_cores() -> int:
-    """Return how many cores this process may use; a worker of a run uses its share."""
+    """Return how many cores this process may use; a worker of a run uses only its share."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get(_SHARE, "")
     return min(available, int(limit)) if limit.isdecimal() and int(limit) else available
@@ -77,12 +77,11 @@ def share_cores(workers: int) -> int:
 
 
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
-    """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
+    """Divide requests into batches of similar lengths and about equal work; return the indices in each, longest first.
 
-    There are at least two batches where there are enough requests, of at most ``rows`` requests on average. They depend
-    on the lengths ``[N]`` of the prompts alone, so the number of cores changes no output; a worker of a run, whose
-    requests are already a part of a batch, has no second core and does not split further. Returns the indices of each
-    batch; none is empty.
+    There are at least two batches if there are enough requests, with at most ``rows`` requests on average; no batch is
+    empty. The division depends only on the lengths ``[N]`` of the prompts, so the number of cores changes no output. A
+    worker of a run does not divide its requests, since they are already part of a batch and it has no second core.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     single_core = os.environ.get(_SHARE) == "1"
@@ -98,7 +97,7 @@ def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
 def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Return a function's result for each item, computed in as many threads as there are cores.
 
-    A model whose forward pass changes the model itself is computed by one thread.
+    If a model's forward pass changes the model itself, one thread computes everything.
     """
     cores = own_cores()
     rope = getattr(model.config.get_text_config(decoder=True), "rope_parameters", None) or {}
@@ -109,18 +108,18 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
         begun = [pool.submit(work, item) for item in items]
         ended = wait(begun, return_when=FIRST_EXCEPTION).done
         if any(future.exception() is not None for future in ended):
-            pool.shutdown(wait=True, cancel_futures=True)  # the others may hand out what they have finished
+            pool.shutdown(wait=True, cancel_futures=True)  # the other threads may still report finished results
             problems = [future.exception() for future in begun if not future.cancelled()]
-            # Where one fails, the others are stopped.
+            # When one batch fails, the others are stopped; raise the error of the batch that failed.
             raise min(filter(None, problems), key=lambda problem: isinstance(problem, StoppedError))
         return [future.result() for future in begun]
     finally:
-        # An interrupt does not wait for the batches under way.
+        # An interrupt does not wait for the running batches.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the result for each item of a function that runs a model; a small model computes one item per core."""
+    """Return the result of a model function for each item; a small model computes one item per core."""
     with fitting_threads(model) as small, all_experts(model):
         return side_by_side(model, work, items) if small else [work(item) for item in items]
 
@@ -134,10 +133,10 @@ def decode_on_cores(
     slots: int | None = None,
     arrived: Arrived[Decoded] = lambda outputs: None,
 ) -> list[Decoded]:
-    """Return the output of each prompt, in order, with as many threads as fit the model.
+    """Return the output of each prompt, in order, with as many threads as suit the model.
 
-    A small model on a processor decodes batches of prompts of similar lengths, one a core at a time. ``arrived`` is
-    called from the threads that decode.
+    A small model on a CPU decodes batches of prompts of similar lengths, one batch per core. ``arrived`` is called from
+    the threads that decode.
     """
     paced = _in_passes(model, settings)
 
@@ -163,11 +162,11 @@ def score_on_cores(
         model: a transformers model.
         prompts: ``[N]`` ids of each prompt, at least one.
         answers: ``[N, A]`` ids of each answer, at least one.
-        slots: most rows that are computed at once.
-        arrived: called with the scores of prompts whenever some were computed.
+        slots: maximum number of rows to compute at once.
+        arrived: called with the scores of prompts as soon as they are computed.
 
     Returns:
-        ``[N, A]`` lists with one number a token, nats, without temperature.
+        ``[N, A]`` lists with one number per token, in nats, before temperature is applied.
     """
 
     def work(
@@ -187,7 +186,7 @@ def score_on_cores(
 
 
 def _in_passes(model: Any, settings: Decoding) -> Decoding:
-    """Return settings with which a processor has the first outputs of a larger model after seconds, not minutes."""
+    """Return settings with which a larger model on a CPU returns its first outputs after seconds instead of minutes."""
     parameters = sum(value.numel() for value in model.parameters())
     if model.device.type != "cpu" or parameters < _GRADUAL:
         return settings
@@ -202,14 +201,14 @@ def _on_cores(
     default_slots: int,
     arrived: Arrived[Result],
 ) -> list[Result]:
-    """Return the results of a function of prompt indices and maximum live rows, with as many threads as fit the model.
+    """Apply ``work`` to prompt indices and a maximum of live rows, with as many threads as suit the model.
 
-    The maximum is None where all rows can be live: the batches of a small model are cut beforehand.
+    The maximum is None if all rows can be live, which holds for the batches of a small model.
     """
     with fitting_threads(model) as small, all_experts(model):
         if not small:
             return work(range(len(prompts)), slots or default_slots, arrived)
-        check_prompts(model, prompts)  # here, since errors name a prompt by its index among all of them
+        check_prompts(model, prompts)  # before batching, so that errors name a prompt's index among all
         parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
         outputs: dict[int, Result] = {}
         failed = threading.Event()
@@ -223,7 +222,7 @@ def _on_cores(
             try:
                 return work(part, None, of_part)
             except BaseException:
-                failed.set()  # the other parts end with their next pass
+                failed.set()  # the other parts stop after their next pass
                 raise
 
         part_results = side_by_side(model, in_part, parts)

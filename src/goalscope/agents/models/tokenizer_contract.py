@@ -1,17 +1,18 @@
 """The contract between a model's tokenizer and goalscope, checked for every prompt before the model reads it.
 
-1. The ids of a prompt are those that `tokenizer.json` gives when the library tokenizers reads it and nothing else.
-2. Decoding them gives the prompt back. Two differences are known and allowed, and a warning names them: a space that
-   the tokenizer writes at the beginning of a text or after a special token, and white space that a special token takes
-   in because `tokenizer.json` declares so (``lstrip``, ``rstrip``).
+1. The ids of a prompt are those that the library tokenizers gives when it reads `tokenizer.json` and nothing else.
+2. Decoding the ids returns the prompt. Two known differences are allowed and reported in a warning: a space that the
+   tokenizer adds at the beginning of a text or after a special token, and white space that a special token absorbs
+   because `tokenizer.json` says so (``lstrip``, ``rstrip``).
 3. Each id has a row in the model's embedding.
-4. The tokens that end an output, and those that the chat template writes, exist and are one token each.
+4. The tokens that end an output, and those that the chat template writes, exist and are single tokens.
 
-A library that reads a folder of unknown origin breaks these rules without an error: for a class of another model it
-builds another tokenizer from the same vocabulary, and special tokens that are not listed fall apart into characters.
+A library that reads a folder of unknown origin can break these rules without an error. If the folder names the class of
+another model, the library builds a different tokenizer from the same vocabulary; special tokens that are not listed are
+split into characters.
 
-Point 1 is checked in a bounded process (`goalscope._ground.bounded`), which splits each prompt first. A tokenizer whose
-expressions take too much time or memory for a prompt is ended there and refused by name.
+Point 1 is checked in a bounded process (`goalscope._ground.bounded`), which splits each prompt first. If a tokenizer's
+expressions take too much time or memory for a prompt, the process is ended and an error names the tokenizer.
 """
 
 import re
@@ -29,17 +30,17 @@ from goalscope.agents.models.folders import ADVICE, brief
 from goalscope.worlds.grid import SYMBOLS, Action
 
 MOST_SECONDS: Final = 10
-"""Maximum processor time of splitting one text, in seconds; the first text of a tokenizer includes reading its file."""
+"""Maximum processor time for splitting one text, in seconds; the first text includes reading the tokenizer's file."""
 
 MOST_WAIT: Final = 120
-"""Maximum time that one text takes by the clock, in seconds."""
+"""Maximum wall-clock time for splitting one text, in seconds."""
 
 MOST_MEMORY: Final = 3 * 2**30
-"""Maximum number of bytes of memory that tokenizers add to what the process has before the first (Linux)."""
+"""Maximum memory in bytes that tokenizers may add to what the process uses before the first one (Linux)."""
 
-_MOST_ANSWER: Final = 64 * 2**20  # bytes of the ids of one text
-_LEAST_SHARE: Final = 0.5  # of a model's embedding that its tokenizer names
-_SHOWN: Final = 24  # characters of a text in a message
+_MOST_ANSWER: Final = 64 * 2**20  # maximum bytes of the ids of one text
+_LEAST_SHARE: Final = 0.5  # minimum share of the rows of a model's embedding that its tokenizer uses
+_SHOWN: Final = 24  # characters of a text that a message shows
 _MARK: Final = re.compile(r"<\|[^|<>\s]{1,60}\|>")
 
 WORKER: Final = BoundedWorker(
@@ -47,13 +48,13 @@ WORKER: Final = BoundedWorker(
     Bounds(seconds=MOST_SECONDS, wait=MOST_WAIT, memory=MOST_MEMORY, answer=_MOST_ANSWER),
     "splitting a text by it",
 )
-"""The process that splits texts for this one."""
+"""The process that splits texts for this process."""
 
 
 def _sample_texts() -> tuple[str, ...]:
-    """Return texts with everything that prompts hold: grids of all symbols, actions, answers, lists and plain words.
+    """Return texts with everything that prompts contain: grids with all symbols, actions, answers, lists and words.
 
-    Long runs of one kind of character are what makes an expression of a tokenizer slow.
+    Long runs of one kind of character are included because they make expressions of a tokenizer slow.
     """
     symbols = [*SYMBOLS]
     rows = [" ".join(symbols[(row + column) % len(symbols)] for column in range(15)) for row in range(15)]
@@ -72,14 +73,14 @@ def _sample_texts() -> tuple[str, ...]:
 
 
 SAMPLE: Final = _sample_texts()
-"""Texts on which a tokenizer is tried before it is used."""
+"""Texts with which a tokenizer is tested before it is used."""
 
 
 def check_file(file: Path, source: Path | str) -> None:
-    """Try a tokenizer.json in the bounded process on some texts, before a library reads it in this one.
+    """Test a tokenizer.json on some texts in the bounded process, before a library reads it in this process.
 
     Args:
-        file: a path that was checked.
+        file: a path that has been checked.
         source: the folder or the model's name, for messages.
 
     Raises:
@@ -89,13 +90,13 @@ def check_file(file: Path, source: Path | str) -> None:
 
 
 def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[list[int]]:
-    """Return the ids that a tokenizer.json gives for some texts, each of them split within limits."""
+    """Return the ids that a tokenizer.json gives for each text, split within limits of time and memory."""
     status = NamedFile(file).status()
     request = {"file": str(file.absolute()), "state": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
     try:
         return list(WORKER.answers({**request, "texts": list(texts)}))
     except BoundedError as error:
-        # A limit was reached; by a panic the library ends the search of an expression after too many steps.
+        # A limit was reached. The library ends the search for an expression by a panic after too many steps.
         if error.kind in ("", "MemoryError", "PanicException"):
             raise _slow(source, error) from None
         raise ValueError(
@@ -106,33 +107,33 @@ def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[
 
 def _slow(source: Path | str, error: BoundedError) -> ValueError:
     return ValueError(
-        f"{source} must hold a tokenizer that splits this prompt, but {brief(error)}: look at the regular expressions "
-        "of its tokenizer.json"
+        f"{source} must hold a tokenizer that can split this prompt, but {brief(error)}: check the regular "
+        "expressions in its tokenizer.json"
     )
 
 
 def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
-    """Return the ids of a text, to which nothing is added; a ValueError where an expression of the tokenizer fails."""
+    """Return the ids of a text without special tokens; raise a ValueError if an expression of the tokenizer fails."""
     try:
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of compiled code, which is no Exception
+        if type(error).__name__ != "PanicException":  # raised by compiled code, and not an Exception
             raise
         raise ValueError(
-            f"{source} must hold a tokenizer that splits this prompt, but {brief(error)}: look at the regular "
-            "expressions of its tokenizer.json"
+            f"{source} must hold a tokenizer that can split this prompt, but {brief(error)}: check the regular "
+            "expressions in its tokenizer.json"
         ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerContract:
-    """What must hold for a tokenizer; see the module.
+    """The checks for one tokenizer; the module describes what they require.
 
     Attributes:
         source: the model's folder, or its name.
         tokenizer: the tokenizer as transformers loaded it.
-        file: its tokenizer.json, None where the tokenizer has no such file (a GGUF file, a vocabulary in older files).
-        rows: number of rows of the model's embedding, None where it is not known.
+        file: its tokenizer.json; None if it has no such file (e.g. a GGUF file, or a vocabulary in older files).
+        rows: number of rows of the model's embedding, None if unknown.
     """
 
     source: Path | str
@@ -144,21 +145,21 @@ class TokenizerContract:
         """Return the ids of some prompts.
 
         Raises:
-            ValueError: the contract does not hold for one of them; the message names the first difference.
+            ValueError: a prompt breaks the contract; the message names the first difference.
         """
         result = self.split(texts)
         for text, ids in zip(texts, result, strict=True):
             self._check_text(text, self._text(ids))
             if self.rows is not None and ids and max(ids) >= self.rows:
                 raise ValueError(
-                    f"the tokenizer of {self.source} must have ids below {self.rows}, the rows of the model's "
-                    f"embedding (vocab_size), it writes {max(ids)} for {self._text([max(ids)])!r}: it is that of "
-                    f"another model; {ADVICE}"
+                    f"the tokenizer of {self.source} must have ids below {self.rows}, the number of rows of the "
+                    f"model's embedding (vocab_size), but it uses {max(ids)} for {self._text([max(ids)])!r}. It "
+                    f"belongs to another model: {ADVICE}"
                 )
         return result
 
     def split(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some texts, which may be fragments, as the file alone gives them.
+        """Return the ids of some texts, which may be fragments, as the file alone defines them.
 
         Each text is split in the bounded process first.
         """
@@ -173,17 +174,17 @@ class TokenizerContract:
         return result
 
     def check(self, chat_template: str, markers: Collection[str]) -> None:
-        """Check the texts of `SAMPLE`, and each token that the chat template writes; warn of the allowed differences.
+        """Check the texts of `SAMPLE` and each token that the chat template writes; warn about the allowed differences.
 
         Args:
             chat_template: the source of the chat template.
-            markers: further tokens that must be one token each, if the vocabulary has them.
+            markers: further tokens, each of which must be a single token if the vocabulary contains it.
         """
         vocabulary = self.tokenizer.get_vocab()
         if self.rows is not None and len(vocabulary) < _LEAST_SHARE * self.rows:
             raise ValueError(
-                f"the tokenizer of {self.source} must be that of its model, it has {len(vocabulary)} tokens, and the "
-                f"model's embedding has {self.rows} rows (vocab_size): {ADVICE}"
+                f"the tokenizer of {self.source} must belong to its model, but it has {len(vocabulary)} tokens "
+                f"and the model's embedding has {self.rows} rows (vocab_size): {ADVICE}"
             )
         special = [str(token) for token in self.tokenizer.all_special_tokens]
         names = dict.fromkeys([*special, *markers, *_MARK.findall(chat_template)])
@@ -191,7 +192,7 @@ class TokenizerContract:
         for name, ids in zip(whole, self.split(whole), strict=True):
             if ids != [vocabulary[name]]:
                 raise ValueError(
-                    f"the token {shorten(name)} of {self.source} must be one token, its tokenizer splits it into "
+                    f"the token {shorten(name)} of {self.source} must be one token, but its tokenizer splits it into "
                     f"{len(ids)}: list it in added_tokens of tokenizer.json, as save_pretrained does, or {ADVICE}"
                 )
         opening = "".join(special[:2])
@@ -200,7 +201,7 @@ class TokenizerContract:
         if self._text(ids) != text:
             warnings.warn(
                 f"the tokenizer of {self.source} adds a space at the beginning of a text or after special tokens, or "
-                "takes in white space beside them; all else of a prompt is given back unchanged",
+                "absorbs white space next to them; decoding returns everything else in a prompt unchanged",
                 stacklevel=2,
             )
 
@@ -209,7 +210,7 @@ class TokenizerContract:
 
         Args:
             named: ids that the generation configuration, or the model's configuration, names.
-            own: the id of the tokenizer's own token for the end of a text, None without one.
+            own: id of the tokenizer's own end-of-text token, or None.
         """
         tokens = {number: token for token, number in self.tokenizer.get_vocab().items()}
         for number in sorted({*named, *([] if own is None else [own])}):
@@ -217,8 +218,8 @@ class TokenizerContract:
             if number not in tokens or (self.rows is not None and number >= self.rows):
                 most = max(tokens, default=-1) if self.rows is None else min(max(tokens, default=-1), self.rows - 1)
                 raise ValueError(
-                    f"the token that ends an output must be one of the model's, 0 to {most}; {source} of {self.source} "
-                    f"is {number}, which is none: it belongs to another tokenizer; set eos_token_id in its "
+                    f"the token that ends an output must be one of the model's tokens, 0 to {most}, but {source} of "
+                    f"{self.source} is {number}, which belongs to another tokenizer: set eos_token_id in its "
                     "generation_config.json and eos_token in its tokenizer_config.json"
                 )
         added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
@@ -226,17 +227,16 @@ class TokenizerContract:
         if own is not None and own in special and named and own not in named and not special.intersection(named):
             number = min(named)
             raise ValueError(
-                f"the token that ends an output must be the model's token for it, eos_token_id of {self.source} is "
-                f"{number}, the text {tokens[number]!r}, while its tokenizer ends texts with "
-                f"{self.tokenizer.eos_token!r} ({own}): it belongs to another tokenizer; set eos_token_id in its "
-                f"generation_config.json or config.json to {own}"
+                f"eos_token_id must name the token that ends a text, but in {self.source} it is {number}, the text "
+                f"{tokens[number]!r}, while its tokenizer ends texts with {self.tokenizer.eos_token!r} ({own}). It "
+                f"belongs to another tokenizer: set eos_token_id to {own} in generation_config.json or config.json"
             )
 
     def _text(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _unlike_file(self, ids: Sequence[int], reference: Sequence[int]) -> ValueError:
-        """Return the error for ids that are not those of the file."""
+        """Return the error for ids that differ from those of the file."""
         pairs = enumerate(zip(ids, reference, strict=False))
         first = next((index for index, (own_id, other) in pairs if own_id != other), min(len(ids), len(reference)))
         to_tokens = self.tokenizer.convert_ids_to_tokens
@@ -245,28 +245,28 @@ class TokenizerContract:
             return f"{numbers[first]} ({shorten(to_tokens(numbers[first]))})" if first < len(numbers) else "nothing"
 
         return ValueError(
-            f"the tokenizer of {self.source} must give the ids of its tokenizer.json, transformers loads it as "
-            f"{type(self.tokenizer).__name__} and gives {len(ids)} ids in place of {len(reference)}; the first that "
-            f"differs is number {first}, {token(ids)} in place of {token(reference)}: list the same tokens in "
+            f"the tokenizer of {self.source} must give the ids of its tokenizer.json, but transformers loads it as "
+            f"{type(self.tokenizer).__name__} and gives {len(ids)} ids instead of {len(reference)}; the first that "
+            f"differs is number {first}, {token(ids)} instead of {token(reference)}: list the same tokens in "
             f"added_tokens of tokenizer.json and in tokenizer_config.json, or {ADVICE}"
         )
 
     def _check_text(self, text: str, decoded: str) -> None:
-        """Refuse ids that do not give their text back."""
+        """Refuse ids whose decoded text differs from the original text."""
         if decoded == text or self._differs_in_known_ways(text, decoded):
             return
         pairs = enumerate(zip(text, decoded, strict=False))
         first = next((index for index, (letter, other) in pairs if letter != other), min(len(text), len(decoded)))
         begin = max(0, first - _SHOWN // 2)
         raise ValueError(
-            f"the tokenizer of {self.source} must give a prompt back, it turns {text[begin : first + _SHOWN]!r} into "
-            f"{decoded[begin : first + _SHOWN]!r} (character {first} of {len(text)}): the model would read another "
-            "text. If it is not meant to change texts (lower case, white space, unknown characters), "
-            f"{ADVICE}; else use another model"
+            f"the tokenizer of {self.source} must decode to the original prompt, but it turns "
+            f"{text[begin : first + _SHOWN]!r} into {decoded[begin : first + _SHOWN]!r} (character {first} of "
+            f"{len(text)}), so the model would read another text. If this tokenizer changes texts by design (lower "
+            f"case, white space, unknown characters), use another model; otherwise, {ADVICE}"
         )
 
     def _differs_in_known_ways(self, text: str, decoded: str) -> bool:
-        """Return whether two texts differ only by white space that tokenizers add or take away at special tokens."""
+        """Return whether two texts differ only by white space that tokenizers add or remove at special tokens."""
         pieces, decoded_pieces = self._special.split(text), self._special.split(decoded)
         if len(pieces) != len(decoded_pieces) or pieces[1::2] != decoded_pieces[1::2]:
             return False
@@ -284,7 +284,7 @@ class TokenizerContract:
 
     @cached_property
     def _takes_space(self) -> Mapping[str, tuple[bool, bool]]:
-        """Whether each special token takes in white space on its left and on its right."""
+        """For each special token, whether it absorbs white space on its left and on its right."""
         added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
         return {token.content: (token.lstrip, token.rstrip) for token in added.values()}
 

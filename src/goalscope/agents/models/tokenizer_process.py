@@ -1,18 +1,18 @@
-"""Work of a bounded process (`_ground.bounded`): to split texts by a tokenizer.json, exactly as that file says.
+"""The work of a bounded process (`_ground.bounded`) that splits texts exactly as a tokenizer.json says.
 
-The ids of each text are decoded again, so that the limits hold for decoding as well.
+The ids of each text are also decoded, so that the limits cover decoding, too.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_MOST_TOKENIZERS = 2  # kept for further requests
+_MOST_TOKENIZERS = 2  # number of tokenizers kept for further requests
 
 
 def prepare() -> Callable[[dict[str, Any]], Iterator[list[int]]]:
-    """Return the function that yields the ids of each text of a request: a file, its state, and texts.
+    """Return the function that yields the ids of each text of a request (a file, its state, and texts).
 
-    The state is a text that changes with the content of the file.
+    The state is a text that changes whenever the content of the file changes.
     """
     from tokenizers import Tokenizer
 
@@ -24,12 +24,12 @@ def prepare() -> Callable[[dict[str, Any]], Iterator[list[int]]]:
             while len(tokenizers) >= _MOST_TOKENIZERS:
                 del tokenizers[next(iter(tokenizers))]
             tokenizer = Tokenizer.from_file(request["file"])
-            tokenizer.no_truncation()  # how texts are cut and filled up is no property of the vocabulary
+            tokenizer.no_truncation()  # truncation and padding are not properties of the vocabulary
             tokenizer.no_padding()
             tokenizers[key] = tokenizer
         for text in request["texts"]:
             ids = tokenizers[key].encode(text, add_special_tokens=False).ids
-            tokenizers[key].decode(ids, skip_special_tokens=False)  # a decoder may take time and memory, too
+            tokenizers[key].decode(ids, skip_special_tokens=False)  # decoding may take time and memory, too
             yield ids
 
     return encode

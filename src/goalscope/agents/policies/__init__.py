@@ -1,1 +1,1 @@
-"""Policies that other libraries trained, as agents."""
+"""Policies that other libraries trained, used as agents."""

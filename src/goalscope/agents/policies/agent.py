@@ -1,8 +1,8 @@
-"""Agents in environments: scripted ones whose goal is known, and anything with a method ``predict``.
+"""Agents in environments: scripted agents with a known goal, and any object with a method ``predict``.
 
 Each scripted agent knows the world and has an exact distribution over actions. A policy that was trained on one
-environment, such as those of stable-baselines3, acts in its worlds and receives the same observations as in training.
-`PolicyAgent` is used from Python, with the policy as an object; no policy file is ever loaded here.
+environment, for example with stable-baselines3, can act in its worlds and receives the same observations as in
+training. `PolicyAgent` is used from Python with the policy as an object; this module never loads a policy file.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ def _horizon(name: str, value: Any) -> int | None:
 
 @dataclass(frozen=True)
 class EnvironmentAgent(Scripted):
-    """A scripted agent of environments; where nothing is left to do, all offered actions are equally likely."""
+    """A scripted agent for environments, which acts uniformly at random when there is nothing left to do."""
 
     prefix: ClassVar[str] = "environment-"
     needs: ClassVar[type[View]] = EnvironmentView
@@ -41,10 +41,10 @@ class EnvironmentAgent(Scripted):
         """Return ``[A]`` the actions of the rule in a state, none where the rule does not apply."""
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each action, ``[A]``: uniform over the actions of the rule.
+        """Return the probability of each action, ``[A]``: uniform over the actions that the rule prefers.
 
         Raises:
-            ValueError: the observation does not hold its world.
+            ValueError: the observation does not include its world.
         """
         world, view = observation.world, observation.seen(EnvironmentView)
         if not isinstance(world, EnvironmentWorld):
@@ -77,7 +77,7 @@ def _optimal(
 @agent_kind("environment-optimal")
 @dataclass(frozen=True)
 class EnvironmentOptimal(EnvironmentAgent):
-    """Takes each optimal action with equal probability.
+    """Agent that takes each optimal action with equal probability.
 
     Args:
         horizon: decisions of an episode that the agent plans for, where they are not those of the study. Used only with
@@ -98,7 +98,7 @@ class EnvironmentOptimal(EnvironmentAgent):
 @agent_kind("environment-epsilon-greedy")
 @dataclass(frozen=True)
 class EnvironmentEpsilonGreedy(EnvironmentOptimal):
-    """Acts uniformly at random over the offered actions with probability epsilon, else as the optimal agent.
+    """Agent that takes a uniformly random offered action with probability epsilon, and otherwise an optimal action.
 
     Args:
         epsilon: probability of a random action, in [0, 1].
@@ -122,10 +122,10 @@ class EnvironmentEpsilonGreedy(EnvironmentOptimal):
 @agent_kind("environment-wrong-goal")
 @dataclass(frozen=True)
 class EnvironmentWrongGoal(EnvironmentAgent):
-    """Goes to another of the goals that its environment names, and stays there where it can.
+    """Agent that goes to a wrong goal among those that its environment names, and stays there if it can.
 
     Args:
-        target: the name of that goal.
+        target: name of the goal that it goes to.
     """
 
     kind: ClassVar[str] = "wrong-goal"
@@ -169,7 +169,7 @@ class EnvironmentStateBlind(EnvironmentAgent):
 @agent_kind("environment-greedy")
 @dataclass(frozen=True)
 class EnvironmentGreedy(EnvironmentAgent):
-    """Takes the actions whose next state its environment's own `heuristic` calls nearest to the goal, on average."""
+    """Agent whose next state is, on average, nearest to the goal by its environment's own `heuristic`."""
 
     kind: ClassVar[str] = "greedy"
 
@@ -191,19 +191,19 @@ class EnvironmentGreedy(EnvironmentAgent):
 
 
 class Predicts(Protocol):
-    """A policy as stable-baselines3 has it."""
+    """A policy with the interface of stable-baselines3."""
 
     def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
-        """Return the actions of a batch of observations ``[B, ...]``, and a state that is ignored."""
+        """Return the actions for a batch of observations ``[B, ...]``, and a recurrent state."""
         ...
 
 
 PLANES: Final = ("wall", "agent", "goal", "key", "locked door", "key carried")
-"""Content of each plane of a grid as an array."""
+"""What each plane of a grid's array marks."""
 
 
 def planes(view: GridView) -> npt.NDArray[np.float32]:
-    """Return a grid as `PLANES`, ``[6, H, W]`` float32, 1 where it is so; hidden cells are 0 in all of them."""
+    """Return a grid as `PLANES`, ``[6, H, W]`` float32: 1 in marked cells, 0 elsewhere and in hidden cells."""
     grid = view.grid
     array = np.zeros((len(PLANES), *grid.walls.shape), dtype=np.float32)
     array[0] = grid.walls
@@ -215,7 +215,7 @@ def planes(view: GridView) -> npt.NDArray[np.float32]:
 
 
 def shown_array(view: View) -> npt.NDArray[Any]:
-    """Return what a view shows as an array: planes of a grid, or the array of an environment.
+    """Return what a view shows as an array: the planes of a grid, or the array of an environment.
 
     Raises:
         ValueError: the view shows no array.
@@ -232,21 +232,22 @@ def shown_array(view: View) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PolicyAgent:
-    """Acts by the method ``predict`` of a policy.
+    """Agent that acts by the method ``predict`` of a policy.
 
-    A policy that draws its actions does so from random numbers of its own, which no resumed run can repeat; so it is
-    asked for its most probable action, or for its probabilities, from which the action is drawn here.
+    A policy that draws its own actions uses random numbers that a resumed run cannot repeat. The agent therefore
+    requests the policy's most probable action, or its probabilities, from which the agent draws the action itself.
 
     Attributes:
-        policy: the object with ``predict(observations, deterministic)``.
-        name: short name, as tables show it.
-        identity: what the policy is, e.g. the digest of its weights or seed and steps of its training: the id of the
-            agent is the hash of it.
-        probabilities: observations ``[B, ...]`` -> action probabilities ``[B, A]``; None for the most probable action.
-        shows: view -> array; `shown_array` by default.
+        policy: the object with a method ``predict(observations, deterministic)``.
+        name: short name for tables.
+        identity: what identifies the policy, e.g. the digest of its weights, or the seed and number of steps of its
+            training; the id of the agent is the hash of these values.
+        probabilities: function from observations ``[B, ...]`` to action probabilities ``[B, A]``; None to take the most
+            probable action.
+        shows: function from a view to an array; `shown_array` by default.
 
     Raises:
-        ValueError: no ``predict``, or an empty identity.
+        ValueError: the policy has no method ``predict``, or the identity is empty.
     """
 
     policy: Predicts
@@ -264,7 +265,7 @@ class PolicyAgent:
             raise ValueError("identity must say what the policy is, e.g. {'weights': digest}, got nothing")
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings that determine its actions, as given to the constructor."""
+        """Return the agent's identity, as given to the constructor, with how it draws its actions."""
         drawn = self.probabilities is not None
         return {"kind": "policy", "version": 1, "drawn": drawn, "policy": dict(self.identity)}
 

@@ -1,8 +1,8 @@
-"""Trained policies as agents: layers of `goalscope.agents.policies.networks` in a file, nothing that could run code.
+"""Trained policies as agents, stored as files of network layers that contain nothing that could run code.
 
-`save_policy` writes one from a policy of stable-baselines3 or from modules of PyTorch, in the process that has it. The
-file is safetensors; its metadata say the layers, and what was done to observations. Files that hold code or pickles
-(the archives of stable-baselines3, TorchScript) are refused.
+`save_policy` writes such a file from a policy of stable-baselines3 or from PyTorch modules, in the process that has
+loaded them. The file is in the safetensors format; its metadata describe the layers and how observations are
+preprocessed. Files that contain code or pickles (archives of stable-baselines3, TorchScript) are refused.
 """
 
 from collections import OrderedDict
@@ -55,25 +55,26 @@ def save_policy(
     vocabulary: Mapping[str, int] | None = None,
     padded: int = 0,
 ) -> Path:
-    """Write a policy as a file that the agent ``policy`` reads.
+    """Write a policy as a file that the agent ``policy`` can read.
 
     Args:
-        policy: a model of stable-baselines3 with ``MlpPolicy``, or with ``CnnPolicy`` and an extractor whose parts are
-            ``cnn`` and ``linear`` (PPO, A2C: its actor; DQN: its values, of which the greatest is taken, so say
-            ``drawn: false``), one of sb3-contrib's RecurrentPPO, or the modules from observations to logits, in order:
-            convolutions without padding, linear layers, activations, ``MaxPool2d``, ``LSTM``, ``GRU`` and their cells.
-            A pair of an ``Embedding`` and such a cell reads the mission; what it keeps follows the values before it.
-        path: file to be written.
-        divided: what observations are divided by; by default 255 where stable-baselines3 did so, else 1.
-        transposed: whether pictures ``[H, W, C]`` become ``[C, H, W]``; by default where stable-baselines3 did so.
-        vocabulary: word -> number in its training; by default that of `goalscope.environments.WORDS`.
-        padded: number of words to which missions were filled up in its training, 0 for none.
+        policy: one of the following. (1) A model of stable-baselines3 with ``MlpPolicy``, or with ``CnnPolicy`` and an
+            extractor that consists of ``cnn`` and ``linear``. For PPO and A2C the actor is saved; for DQN the action
+            values, whose greatest value is taken, so set ``drawn: false`` in the study. (2) A model of sb3-contrib's
+            RecurrentPPO. (3) The modules that lead from observations to logits, in order: convolutions without padding,
+            linear layers, activations, ``MaxPool2d``, ``LSTM``, ``GRU`` and their cells. A pair of an ``Embedding`` and
+            such a cell reads the mission; its final memory is appended to the values before it.
+        path: file to write.
+        divided: number by which observations are divided; by default 255 if stable-baselines3 divided by it, else 1.
+        transposed: whether pictures ``[H, W, C]`` become ``[C, H, W]``; by default as stable-baselines3 did.
+        vocabulary: word -> its number in training; by default `goalscope.environments.WORDS`.
+        padded: number of words to which missions were padded in training, 0 for no padding.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: a network of other parts.
+        ValueError: the network has parts of other kinds.
         ImportError: safetensors is missing.
     """
     try:
@@ -141,7 +142,7 @@ def save_policy(
 
 
 def _tensors(name: str, layer: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the named arrays of weights ``[F, G]`` and biases, zeros where there are none."""
+    """Yield the named arrays of weights ``[F, G]`` and biases; missing biases are zeros."""
     for weights, biases, *parts in zip(layer[::2], layer[1::2], PARTS[::2], PARTS[1::2], strict=False):
         outputs = len(weights) if weights.ndim == 4 else weights.shape[1]
         for part, values in zip(parts, (weights, np.zeros(outputs) if biases is None else biases), strict=True):
@@ -150,7 +151,7 @@ def _tensors(name: str, layer: Sequence[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _memories(module: Any) -> Iterator[list[Any]]:
-    """Yield weights and biases of each layer of an LSTM or GRU, or of a cell: of what comes in, and of what is kept."""
+    """Yield, for each layer of an LSTM or GRU, weights and biases of the input and of the memory."""
     for end in (f"_l{number}" for number in range(module.num_layers)) if hasattr(module, "num_layers") else ("",):
         names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
         tensors: list[Any] = [getattr(module, f"{name}{end}", None) for name in names]
@@ -166,7 +167,7 @@ def _mission(
     joins: int,
     padded: int,
 ) -> WordsForm:
-    """Add what reads missions to the tensors, its embeddings by our numbers of words."""
+    """Add the cell that reads missions, and its embeddings in the order of our word numbers, to the tensors."""
     kind, layers = _cell_of(cell), list(_memories(cell))
     if type(embedding).__name__ != "Embedding" or kind is None or len(layers) != 1:
         raise ValueError(
@@ -185,7 +186,7 @@ def _mission(
 
 
 def _of_baselines(policy: Any) -> Iterator[Any]:
-    """Yield the modules of a policy of stable-baselines3, in order."""
+    """Yield the modules of a stable-baselines3 policy, in order."""
     extractor = getattr(policy, "features_extractor", None) or getattr(policy.q_net, "features_extractor", None)
     parts = [getattr(extractor, name, None) for name in ("cnn", "linear")]
     if type(extractor).__name__ != "FlattenExtractor" and None in parts:
@@ -210,14 +211,14 @@ def _plain_convolution(module: Any) -> bool:
 
 
 def _cell_of(module: Any) -> Cell | None:
-    """Return the kind of memory of a module in one direction and without a projection; None for any other."""
+    """Return the kind of a recurrent module that has one direction and no projection; None for any other module."""
     name = type(module).__name__.lower().removesuffix("cell")
     plain = not getattr(module, "bidirectional", False) and not getattr(module, "proj_size", 0)
     return next((cell for cell in BLOCKS if cell == name), None) if plain else None
 
 
 def _plain_pool(module: Any) -> int:
-    """Return the side of the squares of a MaxPool2d, 0 for one of another kind."""
+    """Return the side of the squares of a plain MaxPool2d, or 0 for any other kind of pooling."""
     sides = {*np.ravel(module.kernel_size).tolist(), *np.ravel(module.stride).tolist()}
     plain = len(sides) == 1 and module.padding == 0 and module.dilation == 1 and not module.ceil_mode
     return int(sides.pop()) if plain else 0
@@ -257,10 +258,10 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
 
 
 def read_policy(path: Path | str) -> PolicyNetwork:
-    """Return the policy of a file.
+    """Read the policy in a file.
 
     Raises:
-        ValueError: a file that is none of `save_policy`, archives and pickles among them.
+        ValueError: `save_policy` did not write the file, for example because it is an archive or a pickle.
         OSError: there is no such file.
     """
     try:
@@ -278,12 +279,12 @@ def _checkpoint(name: str, value: Any) -> int | None:
 @agent_kind("policy")
 @dataclass(frozen=True)
 class PolicyFile(Scripted):
-    """Acts by a policy that was trained elsewhere, from the arrays that its world shows.
+    """Agent whose actions come from a policy that was trained elsewhere, given the arrays that its world shows.
 
     Args:
-        file: a file of `save_policy`.
-        drawn: whether actions are drawn from its probabilities; else the most probable one is taken.
-        checkpoint: steps of its training: its place on a curve over training, and a tag of its episodes.
+        file: a file that `save_policy` wrote.
+        drawn: whether to draw actions from the policy's probabilities; otherwise the most probable action is taken.
+        checkpoint: number of training steps, which places the policy on a training curve and tags its episodes.
     """
 
     kind: ClassVar[str] = "policy"
@@ -297,7 +298,7 @@ class PolicyFile(Scripted):
         super().__post_init__()
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the digest of its file, wherever it lies, and how actions are chosen."""
+        """Return the digest of the policy's file, which does not depend on its path, and how actions are chosen."""
         return {
             "kind": self.kind,
             "version": self.version,
@@ -307,19 +308,19 @@ class PolicyFile(Scripted):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Its place on a curve over training, where it has one."""
+        """The number of training steps, if it is given."""
         return {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
 
     @property
     def history(self) -> History | None:
-        """The earlier steps of the episode, where the policy has a memory of them."""
+        """How earlier steps are shown to the policy, if it has a memory."""
         return "actions" if read_policy(self.file).form.cells else None
 
     def probabilities(self, observation: Observation) -> Array:
-        """Return ``[A]`` the probabilities of the actions that are offered.
+        """Return the probabilities of the actions, ``[A]``; actions that are not offered have probability 0.
 
-        A memory is that of the views of the episode so far, as they are handed over, and of nothing else: an
-        interrupted episode goes on as it would have.
+        The memory is recomputed from the views of the episode so far and from nothing else. An interrupted episode
+        therefore continues exactly as it would have without the interruption.
         """
         view, network = observation.view, read_policy(self.file)
         probabilities, _ = network.step(shown_array(view), _remembered(network, observation))
@@ -338,13 +339,13 @@ class PolicyFile(Scripted):
         return observation.draw(chances.tolist()) if self.drawn else int(chances.argmax())
 
 
-_EPISODES: Final = 4096  # whose memory is kept; that of another one is found again from its views
+_EPISODES: Final = 4096  # number of episodes whose memory is cached; other memories are recomputed from the views
 _RECALLED: Final[OrderedDict[tuple[str, str], tuple[list[View], Memory]]] = OrderedDict()
 _LOCK: Final = Lock()
 
 
 def _remembered(network: PolicyNetwork, observation: Observation) -> Memory:
-    """Return the memory of the views before an observation; those that were seen before are not gone through again."""
+    """Return the memory after the views before an observation, without processing the same views twice."""
     if not network.form.cells:
         return ()
     views, key = [past.view for past in observation.history], (network.digest, observation.episode_id)

@@ -1,4 +1,4 @@
-"""MiniGrid's missions as numbers: characters as indicators, or words by a vocabulary that is stated here."""
+"""MiniGrid's missions as arrays of numbers: either one indicator per character, or one number per word."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _CHARACTERS = "abcdefghijklmnopqrstuvwxyz ,"
 _LONGEST_MISSION = 96
 
 MOST_WORDS: Final = 64
-"""Length to which missions are filled up with 0: BabyAI's longest instruction has as many words."""
+"""Length to which missions are padded with 0: the number of words in BabyAI's longest instruction."""
 
 _WORDS = (
     "a after and at avoid ball behind blue box door end fetch find from front get go goal green grey hallway in "
@@ -17,15 +17,15 @@ _WORDS = (
     "rooms square the then to traverse unlock up use yellow you your"
 )
 WORDS: Final = tuple(_WORDS.split())
-"""The words of the missions of MiniGrid and BabyAI; the first one has the number 1."""
+"""Word of the missions of MiniGrid and BabyAI -> its number, beginning with 1."""
 _NUMBERS: Final = {word: number for number, word in enumerate(WORDS, 1)}
 
 
 def indicators(mission: str) -> npt.NDArray[np.uint8]:
-    """Return ``[96 * 28]``: which character stands at each place of a mission.
+    """Return ``[96 * 28]``: for each position of a mission, which of the 28 characters is there.
 
     Raises:
-        ValueError: a longer mission, or one with other characters.
+        ValueError: the mission is too long or has other characters.
     """
     mission = mission.lower()
     if len(mission) > _LONGEST_MISSION or not set(mission) <= set(_CHARACTERS):
@@ -39,10 +39,10 @@ def indicators(mission: str) -> npt.NDArray[np.uint8]:
 
 
 def tokens(mission: str) -> npt.NDArray[np.uint8]:
-    """Return ``[64]``: the number of each word of a mission in `WORDS`, commas left out, 0 after the last one.
+    """Return ``[64]``: the number of each word of a mission in `WORDS`, without commas, then 0 after the last word.
 
     Raises:
-        ValueError: a longer mission, or one with other words.
+        ValueError: the mission is too long or has other words.
     """
     words = mission.lower().replace(",", " ").split()
     unknown = [word for word in words if word not in _NUMBERS]

@@ -1,7 +1,7 @@
-"""The networks of trained policies: convolutions, linear layers, memory over an episode, and the words of a mission.
+"""Networks of trained policies: convolutions, linear layers, memory over an episode, and words of a mission.
 
-Memory is that of PyTorch (``torch.nn.LSTM``, ``GRU`` and their cells), with x the input, h and c what is kept, s the
-logistic function, each weight ``[F, k H]`` in k blocks:
+Layers with memory are those of PyTorch (``torch.nn.LSTM``, ``GRU`` and their cells). Here x is the input, h and c are
+the memory, s is the logistic function, and each weight matrix ``[F, k H]`` consists of k blocks:
 
     LSTM  i, f, o = s(x W + b + h V + d), g = tanh(...);       c' = f c + i g,   h' = o tanh(c')
     GRU   r, z = s(x W + b + h V + d), n = tanh(x W + b + r (h V + d));   h' = (1 - z) n + z h
@@ -23,10 +23,10 @@ from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord
 Array = npt.NDArray[np.float64]
 Cell = Literal["lstm", "gru"]
 Memory = tuple[tuple[Array, Array], ...]
-"""h and c ``[H]`` of each layer with memory; a GRU leaves its c as it is."""
+"""h and c ``[H]`` of each layer with memory; a GRU does not use its c."""
 
 PARTS: Final = ("weight", "bias", "kept_weight", "kept_bias")
-"""Names of a layer's arrays in a file, after its number."""
+"""Names of a layer's arrays in a file, which follow the number of the layer."""
 BLOCKS: Final[Mapping[Cell, int]] = {"lstm": 4, "gru": 3}
 ACTIVATIONS: Final[Mapping[str, Any]] = {
     "tanh": np.tanh,
@@ -38,14 +38,14 @@ _Side = Annotated[int, Field(ge=1, le=64)]
 
 
 class WordsForm(StrictRecord):
-    """How a policy reads a mission: the embeddings of its words, one after the other, by a cell of its own.
+    """How a policy reads a mission: a recurrent cell of its own reads the embeddings of the words, one after the other.
 
     Attributes:
-        cell: the kind of that cell.
-        joins: number of the layer whose input is followed by what the cell kept of the mission.
-        numbers: how many numbers at the end of an observation are those of words, 0 where there is none.
-        padded: how many words the cell reads, the empty ones included; 0 for none beyond the last word.
-        unknown: numbers of the words that its training did not have.
+        cell: kind of the recurrent cell.
+        joins: number of the layer to whose input the final memory of the cell is appended.
+        numbers: how many numbers at the end of an observation stand for words; 0 stands for no word.
+        padded: how many words the cell reads, including empty positions; 0 to stop after the last word.
+        unknown: numbers of words that did not occur in training.
     """
 
     cell: Cell
@@ -56,19 +56,20 @@ class WordsForm(StrictRecord):
 
 
 class PolicyForm(SealedRecord):
-    """What a file says of its policy.
+    """The description of a policy in its file.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
+        version: version of the file format; other versions are refused.
         arrays: SHA-256 of the names, kinds, shapes and values of the arrays, see `digest_of`.
-        activations: after each layer, one of tanh, relu, elu, none; the last layer has none.
-        divided: what observations are divided by; the numbers of words never are.
-        strides: of each convolution among the layers, in order; the weights of the others are matrices.
-        pools: side of the squares whose greatest value is kept after each layer, 1 for all; empty for no such layer.
+        activations: activation after each layer: tanh, relu, elu or none; the last layer has none.
+        divided: number by which observations are divided; numbers of words are never divided.
+        strides: strides of the convolutional layers, in order.
+        pools: for each layer, side of the squares over which max pooling follows, 1 for no pooling; empty if no layer
+            is pooled.
         cells: kind of each layer with memory, in order.
         words: how the words of a mission are read; None for a policy that reads none.
         transposed: whether pictures ``[H, W, C]`` become ``[C, H, W]`` before the first layer.
-        source: where it comes from, in words.
+        source: where the policy comes from, in words.
     """
 
     what: ClassVar[str] = "policy"
@@ -76,7 +77,7 @@ class PolicyForm(SealedRecord):
     version: Literal[2] = 2
     arrays: Sha256
     activations: list[str] = Field(min_length=1, max_length=64)
-    divided: float = Field(default=1.0, ge=sys.float_info.min, allow_inf_nan=False)  # no denormal number such as 1e-320
+    divided: float = Field(default=1.0, ge=sys.float_info.min, allow_inf_nan=False)  # excludes denormals such as 1e-320
     strides: list[_Side] = Field(default=[], max_length=64)
     pools: list[_Side] = Field(default=[], max_length=64)
     cells: list[Cell] = Field(default=[], max_length=64)
@@ -86,9 +87,10 @@ class PolicyForm(SealedRecord):
 
 
 class Layer(NamedTuple):
-    """A layer: of memory where it has weights ``[H, k H]`` and biases ``[k H]`` of what is kept.
+    """One layer; a layer with memory also has weights ``[H, k H]`` and biases ``[k H]`` for the memory.
 
-    Weights are ``[F, G]``, of a convolution ``[G, F, h, w]``, of memory ``[F, k H]``; biases ``[G]`` or ``[k H]``.
+    Weights are ``[F, G]``, for a convolution ``[G, F, h, w]``, for a layer with memory ``[F, k H]``; biases are ``[G]``
+    or ``[k H]``.
     """
 
     weights: Array
@@ -98,19 +100,19 @@ class Layer(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """The number of values, of a convolution that of channels."""
+        """The number of output values, or of output channels for a convolution."""
         return len(self.biases) if self.kept_weights is None else len(self.kept_weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyNetwork:
-    """A network from observations to action probabilities: convolutions, where it has any, then other layers.
+    """A network from observations to action probabilities: optional convolutions, then other layers.
 
     Attributes:
-        form: what its file says.
+        form: the description in its file.
         layers: its layers.
-        reader: the cell that reads missions, None without one.
-        embeddings: ``[V, E]`` of words by their numbers, None without them.
+        reader: the recurrent cell that reads missions, or None.
+        embeddings: ``[V, E]`` embeddings of words by their numbers, or None.
         digest: SHA-256 of its file.
     """
 
@@ -126,19 +128,19 @@ class PolicyNetwork:
         return tuple((np.zeros(layer.outputs), np.zeros(layer.outputs)) for layer in recurrent)
 
     def probabilities(self, observation: npt.NDArray[Any]) -> Array:
-        """Return ``[A]`` the probabilities of the actions, with memory those at the beginning of an episode.
+        """Return the action probabilities ``[A]``; with memory, those at the beginning of an episode.
 
         Raises:
-            ValueError: an observation of another size than the policy was trained on.
+            ValueError: the observation differs in size from those in training.
         """
         return self.step(observation, self.begin())[0]
 
     @np.errstate(over="ignore", invalid="ignore")  # the values of the actions are checked below
     def step(self, observation: npt.NDArray[Any], memory: Memory) -> tuple[Array, Memory]:
-        """Return ``[A]`` the probabilities of the actions, and the memory afterwards.
+        """Return the action probabilities ``[A]`` and the memory afterwards.
 
         Raises:
-            ValueError: an observation of another size than the policy was trained on.
+            ValueError: the observation differs in size from those in training.
         """
         array, form = np.asarray(observation, dtype=np.float64), self.form
         read = np.zeros(0)
@@ -182,7 +184,7 @@ class PolicyNetwork:
         return np.asarray(chances / chances.sum()), tuple(kept)
 
     def _read(self, numbers: Array) -> Array:
-        """Return ``[H]`` what is kept of the words of a mission."""
+        """Return ``[H]``, the memory of the recurrent cell after it has read the words of a mission."""
         words, cell, embeddings = self.form.words, self.reader, self.embeddings
         assert words is not None and cell is not None and embeddings is not None  # the file was checked
         ids = numbers.astype(np.int64)
@@ -199,7 +201,7 @@ class PolicyNetwork:
 
 
 def _remembered(cell: Cell, layer: Layer, values: Array, hidden: Array, carried: Array) -> tuple[Array, Array]:
-    """Return h' and c' of one step of a layer with memory."""
+    """Return h' and c' after one step of a layer with memory."""
     assert layer.kept_weights is not None and layer.kept_biases is not None
     new = np.split(values @ layer.weights + layer.biases, BLOCKS[cell])
     old = np.split(hidden @ layer.kept_weights + layer.kept_biases, BLOCKS[cell])
@@ -216,7 +218,7 @@ def _logistic(values: Array) -> Array:
 
 
 def _picture(array: Array) -> Array:
-    """Return a picture ``[H, W, C]``; a flat one is square with three channels."""
+    """Return a picture ``[H, W, C]``; a flat array is taken to be square with three channels."""
     side = isqrt(array.size // 3)
     if array.ndim == 1 and 3 * side * side == array.size:
         return array.reshape(side, side, 3)
@@ -229,7 +231,7 @@ def _picture(array: Array) -> Array:
 
 
 def _convolved(values: Array, weights: Array, stride: int) -> Array:
-    """Return the cross-correlation ``[G, H, W]`` of ``[F, h, w]`` without padding."""
+    """Return the cross-correlation ``[G, H, W]`` of values ``[F, h, w]`` with weights, without padding."""
     channels, size = weights.shape[1], weights.shape[2:]
     if values.ndim != 3 or len(values) != channels or any(np.less(values.shape[1:], size)):
         raise ValueError(
@@ -241,7 +243,7 @@ def _convolved(values: Array, weights: Array, stride: int) -> Array:
 
 
 def _pooled(values: Array, side: int) -> Array:
-    """Return the greatest value of each square ``[F, H / side, W / side]``; what is left at the edges is dropped."""
+    """Return the maximum of each square, ``[F, H / side, W / side]``; incomplete squares at the edges are dropped."""
     channels, height, width = values.shape
     rows, columns = height // side, width // side
     squares = values[:, : rows * side, : columns * side].reshape(channels, rows, side, columns, side)
@@ -249,7 +251,7 @@ def _pooled(values: Array, side: int) -> Array:
 
 
 def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Return the SHA-256 of some arrays with their names, kinds and shapes, whatever their order."""
+    """Return the SHA-256 of some arrays with their names, kinds and shapes; the order of the arrays does not matter."""
     digest = sha256()
     for name, array in sorted(tensors.items()):
         digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
@@ -258,7 +260,7 @@ def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def network_of(tensors: dict[str, Any], form: PolicyForm, digest: str) -> PolicyNetwork:
-    """Return the network of a file whose layers fit together; what they must be is the text of the ValueError."""
+    """Return the network of a file; if its layers do not fit together, a ValueError says what the file must contain."""
     reader = embeddings = None
     if form.words is not None:
         reader, embeddings = _layer(tensors, "words", form.words.cell), _taken(tensors, "words.embedding")
@@ -293,13 +295,13 @@ def network_of(tensors: dict[str, Any], form: PolicyForm, digest: str) -> Policy
 
 
 def _taken(tensors: dict[str, Any], name: str) -> Array:
-    """Take an array from those of a file; one without numbers where it is missing or holds what is not finite."""
+    """Remove an array from those of a file and return it; a missing array or one that is not finite becomes empty."""
     array = np.asarray(tensors.pop(name, np.zeros(0)), dtype=np.float64)
     return array if np.isfinite(array).all() else np.zeros(0)
 
 
 def _layer(tensors: dict[str, Any], name: str, cell: Cell | None) -> Layer | None:
-    """Take a layer from the tensors of a file; None where its arrays do not fit together."""
+    """Remove a layer's arrays from those of a file and return the layer, or None if the arrays do not fit together."""
     weights, biases = (_taken(tensors, f"{name}.{part}") for part in PARTS[:2])
     if cell is None:
         fits = weights.ndim in (2, 4) and biases.shape == (len(weights) if weights.ndim == 4 else weights.shape[1],)

@@ -1,16 +1,17 @@
-"""Prompt templates as data files, filled by plain substitution; nothing is ever executed.
+"""Prompt templates stored as data files and filled by plain substitution; nothing is ever executed.
 
-Templates of task worlds are separate from those of grids, whose words the bundled model's vocabulary is built from.
+Templates for task worlds are separate from templates for grids, because the vocabulary of the bundled model is built
+from the words of the latter.
 
-Other wordings of the prompt for grids are five paraphrases, renamed symbols, and labels in another order. Each has the
-same content as the usual prompt: the same facts, the same example grid, the same form of the answer. An agent that
-follows the content acts alike under all of them. The texts of the paraphrases are in ``wordings``; the others are the
-usual text with declared changes.
+The prompt for grids has other wordings: five paraphrases, renamed symbols, and labels in another order. Each has the
+same content as the default prompt: the same facts, the same example grid, and the same form of the answer. An agent
+that follows the content therefore acts the same under all wordings. The texts of the paraphrases are in ``wordings``;
+the other wordings are the default text with declared changes.
 
-A base model continues a text. Its prompt is a list of records of the same form as the one to be completed: worked
-examples, one per action, in an order independent of the world. All show the same grid, rotated or mirrored, and the
-only optimal move there: the examples differ in the direction only. The last one shows the action that the example of a
-chat prompt would show.
+A base model continues a text. Its prompt is a list of records of the same form as the record that it completes: worked
+examples, one per action, in an order that does not depend on the world. All examples show the same grid, rotated or
+mirrored, and its only optimal move, so they differ only in the direction. The last example shows the action that the
+example of a chat prompt would show.
 """
 
 import json
@@ -34,52 +35,53 @@ from goalscope.worlds.tasks.knowledge import RULES
 from goalscope.worlds.world import View
 
 TEMPLATES = ("grid", "key_door", "fog")
-"""Names of the templates for grids that come with the package, each in all forms of `SUFFIXES`."""
+"""Names of the bundled templates for grids, each available in all forms of `SUFFIXES`."""
 
 ANY: Final = "text"
-"""Name of the template for any world: the observation in words, and the names of the admissible actions."""
+"""Name of the template for any world: the observation in words, and the names of the valid actions."""
 
 NAMED: Final = "named"
-"""The task of grids in which the instruction names the place to go to."""
+"""Name of the task for grids whose instruction names the target cell."""
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", NAMED: "grid", "text": ANY}
-"""The tasks that come with the package, and the names of their templates."""
+"""Bundled task -> name of its template."""
 
 PASSAGES = (
     *("system", "paper", "summary", "exploration", "exploitation", "balance"),
     *("direct", "reasoned", "direct_example", "reasoned_example", "example"),
 )
-"""Names of the passages for task worlds: the system prompt, the same with the paper's facts alone, the note on the
-memory summary, three strategies, two kinds of answer, both once more for an answer whose form is shown by an example,
-and that example."""
+"""Names of the passages for task worlds: the system prompt, a version of it with only the paper's facts, the note on
+the memory summary, three strategies, instructions for two kinds of answers, the same two instructions for prompts that
+show an example, and that example."""
 
 SUFFIXES: Final = {"example": "_example", "schema": "", COMPLETION: "_completion"}
-"""File name suffix of each form."""
+"""Form of a template -> suffix of its file name."""
 
 STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
-"""The strategy sentences of task worlds; "base" has none."""
+"""Names of the strategies for task worlds; "base" adds no sentence to the prompt."""
 
 PAPER: Final = "paper"
-"""The system prompt with the content of the paper's base prompt only: neither axes nor a request for few steps."""
+"""Name of the system prompt with only the content of the paper's base prompt: it neither explains the coordinates
+nor asks for few steps."""
 
 NOTHING: Final = "none"
-"""Text for a missing action or an empty history."""
+"""Text that stands for a missing action or an empty history."""
 
 RULE: Final = "action (sha256(episode id) + step) mod admissible actions"
-"""How the action of an example is chosen, as the descriptions of agents record it."""
+"""The rule that chooses the action of an example, as descriptions of agents record it."""
 
 EXAMPLES: Final = "examples"
-"""Placeholder of worked examples; the text below it in a template is the form of each example."""
+"""Placeholder for worked examples; the text below it in a template is the form of each example."""
 
 WORKED_RULE: Final = f"one an action, in their order, turned so that the last one is {RULE}"
-"""How worked examples are ordered, as the descriptions of agents record it."""
+"""The rule that orders worked examples, as descriptions of agents record it."""
 
 OF_GRIDS: Final = ("grid", "carrying_key")
 """Placeholders that only a grid can fill."""
 
 _IN_TEMPLATES: Final = (*OF_GRIDS, "aim", "history", "example", EXAMPLES, "view", "actions")
 _IN_SYSTEM_PROMPTS: Final = ("rules", "summary", "strategy", "answer")
-_OFFSETS: Final = 2520  # a multiple of 1 to 10: each number of admissible actions has all remainders equally often
+_OFFSETS: Final = 2520  # a multiple of 1 to 10, so that all remainders of up to 10 actions are equally frequent
 ActionIndex = TypeVar("ActionIndex", bound=int)
 
 _SECTION = re.compile(r"^\[([a-z]+)\]\n", re.MULTILINE)
@@ -90,7 +92,7 @@ _PLACEHOLDER, _BRACES = re.compile(r"\{\{([a-z_]+)\}\}"), re.compile(r"\{\{(.*?)
 
 
 def template(name: str, form: str = "schema") -> str:
-    """Return the text of a bundled template, without the newline that ends its file."""
+    """Return the text of a bundled template, without the final newline of its file."""
     if form not in SUFFIXES:
         raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
     if name not in (*TEMPLATES, ANY):
@@ -99,7 +101,7 @@ def template(name: str, form: str = "schema") -> str:
 
 
 def passage(name: str) -> str:
-    """Return the text of a passage for task worlds, without the newline that ends its file."""
+    """Return the text of a passage for task worlds, without the final newline of its file."""
     if name not in PASSAGES:
         raise ValueError(f"a passage must be one of {', '.join(PASSAGES)}, got {name!r}")
     return bundled("tasks", f"{name}.txt")
@@ -111,56 +113,58 @@ _MOST_TEXT_BYTES: Final = 4_194_304
 
 @cache
 def bundled(*path: str) -> str:
-    """Return the text of a file of this package, without the newline that ends it."""
+    """Return the text of a file of this package, without its final newline."""
     return package_text(__name__, *path).removesuffix("\n")
 
 
 def read_text(path: str | Path, must: str) -> str:
-    """Return the text of a study's own file."""
+    """Return the text of a file that a study names; ``must`` begins the error message."""
     file = NamedFile(Path(path).expanduser())
     if not file.is_there():
-        raise FileNotFoundError(f"{must} the path of a text file, got {str(path)!r}, and there is no such file")
+        raise FileNotFoundError(f"{must} the path of a text file, got {str(path)!r}, and no such file exists")
     try:
         return file.load_text(_MOST_TEXT_BYTES)
     except ValueError as error:
-        raise ValueError(f"a template must be a UTF-8 text, {path} is none: {error}") from None
+        raise ValueError(f"a template must be UTF-8 text, but {path} is not: {error}; save it as UTF-8") from None
 
 
 def check_placeholders(text: str, known: Sequence[str], source: str | Path) -> set[str]:
-    """Return the placeholders of a template."""
+    """Check the placeholders of a template, and return their names."""
     names = placeholders(text)
     for placeholder in names:
         if placeholder not in known:
             raise ValueError(
                 f"a placeholder of a template must be one of {', '.join(f'{{{{{name}}}}}' for name in known)}, written "
-                f"without blanks; {source} holds {{{{{placeholder}}}}}"
+                f"without blanks, but {source} contains {{{{{placeholder}}}}}: correct or remove it"
             )
     return set(names)
 
 
 def passages(text: str) -> list[str]:
-    """Return the fixed passages of a template: the text before, between and after its placeholders."""
+    """Return the fixed passages of a template: the texts before, between and after its placeholders."""
     return _PLACEHOLDER.split(text)[::2]
 
 
 def placeholders(text: str) -> list[str]:
-    """Return every text between double braces in a template, in order, valid name or not."""
+    """Return every text between double braces in a template, in order, whether it is a valid name or not."""
     return _BRACES.findall(text)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return a template with each ``{{name}}`` replaced by its value; values are not filled again."""
+    """Replace each ``{{name}}`` of a template by its value; placeholders inside values are not replaced."""
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
-        raise ValueError(f"values must be those of the template's placeholders {sorted(names)}, got {sorted(values)}")
+        raise ValueError(
+            f"values must be given for exactly the template's placeholders {sorted(names)}, got {sorted(values)}"
+        )
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def read_template(task: str | Path, form: str = "schema", wording: str = "") -> str:
-    """Return the template of a task, in another wording where one is named."""
+    """Return the template of a task, in the given wording if one is named."""
     if wording:
         if task != "grid":
-            raise ValueError(f"a wording is one of the task grid, got {wording!r} for the task {task}: leave it out")
+            raise ValueError(f"wording works only with the task grid, got {wording!r} for task {task}: leave it out")
         return worded(wording, form)
     if task in TASKS:
         note_namesake(str(task), "template", only_files=True)
@@ -168,12 +172,14 @@ def read_template(task: str | Path, form: str = "schema", wording: str = "") -> 
         return _naming(text) if task == NAMED else text
     text = with_our_slots(read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n"))
     if not {"grid", "view"} & check_placeholders(text, _IN_TEMPLATES, task):
-        raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
+        raise ValueError(
+            f"a template must show the grid, but {task} has no placeholder {{{{grid}}}}: add it where the grid belongs"
+        )
     return text
 
 
 def template_text(template: str = "") -> str:
-    """Return the text of a system prompt with its placeholders: `PAPER`, a file of one's own, or ours for ""."""
+    """Return a system prompt with its placeholders: `PAPER`, a file of the user, or the default prompt for ""."""
     if template in ("", PAPER):
         note_namesake(template, "template", only_files=True)
         text = passage(template or "system")
@@ -185,12 +191,14 @@ def template_text(template: str = "") -> str:
 
 
 def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
-    """Return the system prompt; a paragraph that is empty in this arm leaves no gap.
+    """Return the system prompt; paragraphs that are empty under these settings leave no gap.
 
     Args:
         template: as in `template_text`.
-        strategy, reasoned, memory: as in `TaskChatAgent`.
-        form: form of the passage on the answer, one of `TEMPLATE_FORMS`.
+        strategy: as in `TaskChatAgent`.
+        reasoned: as in `TaskChatAgent`.
+        memory: as in `TaskChatAgent`.
+        form: form of the passage about the answer, one of `TEMPLATE_FORMS`.
     """
     text = template_text(template)
     names = set(placeholders(text))
@@ -207,50 +215,54 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
     }
     needed = {*(["strategy"] if sentence else []), *(["summary"] if memory else [])}
     for name in sorted(needed - names - said_in(text, strategy, memory, reasoned)):
-        raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
+        raise ValueError(
+            f"a template must show the {name}, but has no placeholder {{{{{name}}}}}: add it where {name} belongs"
+        )
     filled = fill(text, {name: value for name, value in values.items() if name in names})
     return re.sub(r"\n{3,}", "\n\n", filled).strip()
 
 
 def render_history(history: Sequence[Past]) -> str:
-    """Return the earlier steps, one a line, the oldest first: where the agent was and what it did there.
+    """Return the earlier steps as text, one per line, oldest first: where the agent was and what it did there.
 
-    Lines such as ``(3,4) UP`` on grids; "none" where there are no steps yet, or in place of a missing action. A
-    ValueError for a grid that shows no agent.
+    On grids, lines look like ``(3,4) UP``. The word "none" stands for an empty history or for a missing action.
+
+    Raises:
+        ValueError: a grid of the history shows no agent.
     """
     names = [NOTHING if past.action is None else past.view.actions[past.action] for past in history]
     return "\n".join(past.view.line(name) for past, name in zip(history, names, strict=True)) or NOTHING
 
 
 def example_action(episode_id: str, step: int, admissible: Sequence[ActionIndex]) -> ActionIndex:
-    """Return the action that the example in the prompt of one step shows: balanced, and blind to the world.
+    """Return the action that the example in the prompt of one step shows, balanced over actions and blind to the world.
 
-    The content id of the episode sets where the actions begin, and from step to step they follow each other. In any
-    four consecutive steps of an episode on a grid each action is shown once. Neither the grid nor the place of the
-    agent enters but through the id, a hash: the action is independent of the optimal ones.
+    The content id of the episode selects the first action, and later steps cycle through the actions. In any four
+    consecutive steps of an episode on a grid, each action is shown once. The grid and the agent's position affect the
+    choice only through the id, which is a hash, so the shown action is independent of the optimal actions.
 
     Args:
         episode_id: content id of the episode.
-        step: number of the step, 0-based.
-        admissible: the actions that may be shown, in their order.
+        step: 0-based index of the step.
+        admissible: the actions that may be shown, in order.
 
     Raises:
-        ValueError: no action is admissible.
+        ValueError: there is no valid action.
     """
     if not admissible:
-        raise ValueError("an example needs an admissible action, got none")
+        raise ValueError("an example needs at least one valid action, got none")
     offset = int.from_bytes(sha256(episode_id.encode()).digest()) % _OFFSETS
     return admissible[(offset + step) % len(admissible)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """One wording.
+    """One wording of the prompt for grids.
 
     Attributes:
-        paraphrase: name of the text in ``prompts/wordings``, "" for the usual one.
+        paraphrase: name of the text in ``prompts/wordings``, "" for the default text.
         symbols: symbol of a cell -> its replacement, in the grid and in the text.
-        reversed: whether the symbols of the legend and the names of the moves stand in the opposite order.
+        reversed: whether the symbols of the legend and the names of the moves are listed in reverse order.
     """
 
     paraphrase: str = ""
@@ -259,7 +271,7 @@ class Wording:
 
 
 PARAPHRASES: Final = ("terse", "formal", "question", "list", "spoken")
-"""The paraphrases, by the names of their files."""
+"""Names of the paraphrases, which are also the names of their files."""
 
 WORDINGS: Final[Mapping[str, Wording]] = MappingProxyType(
     {
@@ -268,14 +280,14 @@ WORDINGS: Final[Mapping[str, Wording]] = MappingProxyType(
         "order": Wording(reversed=True),
     }
 )
-"""All wordings but the usual one, by name."""
+"""Name -> wording, for all wordings except the default."""
 
 
 def wording(name: str) -> Wording:
-    """Return a wording by name; the usual one for "".
+    """Return a wording by name; the default wording for "".
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the name is unknown.
     """
     if name and name not in WORDINGS:
         raise ValueError(f"a wording must be one of {', '.join(WORDINGS)}, got {name!r}")
@@ -287,11 +299,11 @@ def worded(name: str, form: str) -> str:
     """Return the template of the task grid in a wording.
 
     Args:
-        name: one of `WORDINGS`, "" for the usual one.
+        name: one of `WORDINGS`, "" for the default wording.
         form: one of the forms of bundled templates.
 
     Raises:
-        ValueError: an unknown name or form.
+        ValueError: the name or the form is unknown.
     """
     chosen = wording(name)
     text = _paraphrase(chosen.paraphrase, form) if chosen.paraphrase else template("grid", form)
@@ -306,14 +318,16 @@ def drawn_in(name: str, grid: str) -> str:
 
 
 def _naming(text: str) -> str:
-    """Return the template of the task grid with ``{{aim}}`` for the place to go to."""
+    """Return the template of the task grid with the placeholder ``{{aim}}`` for the target."""
     if text.count(_TO_GOAL) != 1:
-        raise ValueError(f"a template must say {_TO_GOAL!r} once for a place to be named, got {text.count(_TO_GOAL)}")
+        raise ValueError(
+            f"to name a target, a template must contain {_TO_GOAL!r} exactly once, got {text.count(_TO_GOAL)} times"
+        )
     return text.replace(_TO_GOAL, f"from {AGENT} to {{{{aim}}}}")
 
 
 def _paraphrase(name: str, form: str) -> str:
-    """Return a paraphrase: its text for chats with the answer in that form, or its text for base models."""
+    """Return a paraphrase in a given form: its text for chats with that form of answer, or for base models."""
     if form not in SUFFIXES:
         raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
     parts = _SECTION.split(bundled("wordings", f"{name}.txt"))
@@ -322,7 +336,7 @@ def _paraphrase(name: str, form: str) -> str:
 
 
 def _renamed(text: str, symbols: Mapping[str, str]) -> str:
-    """Return a text with other symbols where it means cells: in legend, task and example, not in its words."""
+    """Return a text with other symbols for cells: in the legend, the task and the example, but not inside words."""
     table = _table(symbols)
     text = _LEGEND.sub(lambda match: match.group().translate(table), text)
     text = _ROW.sub(lambda match: match.group().translate(table), text)
@@ -334,7 +348,7 @@ def _table(symbols: Mapping[str, str]) -> dict[int, str]:
 
 
 def _reversed(text: str) -> str:
-    """Return a text with the lines of its legend, and the names of the moves wherever they are listed, turned round."""
+    """Return a text with the lines of its legend and every list of moves in reverse order."""
     text = _blocks_reversed(text, _LEGEND)
     text = _blocks_reversed(text, re.compile(r"^(?:UP|DOWN|LEFT|RIGHT) to ", re.MULTILINE))
     for usual, reversed_order in (
@@ -346,7 +360,7 @@ def _reversed(text: str) -> str:
 
 
 def _blocks_reversed(text: str, pattern: re.Pattern[str]) -> str:
-    """Return a text with its lines that match a pattern, which are consecutive, in the opposite order."""
+    """Return a text in which consecutive lines that match a pattern are in reverse order."""
     lines = text.split("\n")
     indices = [number for number, line in enumerate(lines) if pattern.match(line)]
     for index, line in zip(indices, [lines[number] for number in indices[::-1]], strict=True):
@@ -355,21 +369,21 @@ def _blocks_reversed(text: str, pattern: re.Pattern[str]) -> str:
 
 
 _UP: Final = ("#####", "#_G_#", "#___#", "#_A_#", "#####")
-"""The only best move is UP."""
+"""Grid in which UP is the only optimal move."""
 
 
 def worked_examples(template: str, view: View, episode_id: str, step: int, drawn: Callable[[str], str] = str) -> str:
     """Return the text of the examples in the prompt of one step.
 
     Args:
-        template: the text of a template that holds ``{{examples}}``.
-        view: what the agent sees; of it only the names of its actions, and which it offers, enter.
+        template: the text of a template that contains ``{{examples}}``.
+        view: what the agent sees; only the names of its actions, and which of them are valid, affect the result.
         episode_id: content id of the episode.
-        step: number of the step, 0-based.
-        drawn: writes the text of a grid in other symbols.
+        step: 0-based index of the step.
+        drawn: function that rewrites the text of a grid in other symbols.
 
     Returns:
-        As many examples as there are actions to choose from, separated by an empty line.
+        One example per valid action, separated by empty lines.
     """
     block = template.partition(f"{{{{{EXAMPLES}}}}}")[2].strip("\n")
     offered = list(view.offered)
@@ -390,7 +404,7 @@ def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) ->
 
 @lru_cache(maxsize=len(Action))
 def turned(action: Action) -> Grid:
-    """Return the grid of the examples turned so that one action alone is best in it."""
+    """Return the grid of the examples, turned so that the given action is its only optimal move."""
     rows = [list(row) for row in _UP]
     mirrored = [list(row) for row in zip(*rows, strict=True)]  # rows become columns: UP becomes LEFT
     turns = {

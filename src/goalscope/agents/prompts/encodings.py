@@ -1,4 +1,4 @@
-"""Bundled templates for grids in another encoding: one sentence and the example differ, all else is as it is."""
+"""Bundled templates for grids in another encoding: only one sentence and the example differ from the original."""
 
 import re
 from typing import Final
@@ -22,10 +22,10 @@ _EXAMPLE: Final = re.compile(r"^ +0 1.*(?:\n\d.*)+", re.MULTILINE)
 
 
 def encoded_template(text: str, encoding: str) -> str:
-    """Return a bundled template of grids as it reads in an encoding.
+    """Return a bundled template for grids, rewritten for an encoding.
 
     Raises:
-        ValueError: an unknown encoding, or a text that does not say how the matrix is read.
+        ValueError: the encoding is unknown, or the text does not explain how to read the matrix.
     """
     if check_encoding(encoding) == MATRIX:
         return text
@@ -34,6 +34,6 @@ def encoded_template(text: str, encoding: str) -> str:
             text = text.replace(begin + _MATRIX, f"{subject} {_READING[encoding]}")
             return _EXAMPLE.sub(lambda match: written(encoding, match.group()), text)
     raise ValueError(
-        f"an encoding must be one of a prompt that shows a grid as a matrix (tasks grid, key-door, fog, named), got "
+        f"encoding works only with prompts that show a grid as a matrix (tasks grid, key-door, fog, named), got "
         f"{encoding!r} for another text: leave encoding out"
     )

@@ -1,1 +1,1 @@
-"""Weights, tokenizers and chat templates of the bundled models: Theseus (grids) and Ariadne (task worlds)."""
+"""Weights, tokenizers and chat templates of the bundled models: Theseus (for grids) and Ariadne (for task worlds)."""

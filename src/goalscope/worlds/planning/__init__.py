@@ -1,4 +1,4 @@
-"""Exact planning: shortest paths, optimal sets, tabular decision processes."""
+"""Exact planning: shortest paths, all optimal actions, and tabular decision processes."""
 
 from goalscope.worlds.planning.mdp import (
     TabularMDP,

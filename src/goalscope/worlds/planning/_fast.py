@@ -1,7 +1,7 @@
-"""Breadth-first search of many grids at once, a row of cells in one machine word.
+"""Breadth-first search in many grids at once, with each row of cells packed into one machine word.
 
-A whole search front moves in a few operations on words. The reference is `worlds.planning.shortest.distances`;
-tests compare the two.
+A few word operations advance the whole search front by one step. The plain version is
+`worlds.planning.shortest.distances`; tests check that both agree.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ UNREACHABLE = -1
 
 
 def spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Return the steps from each cell to the goal, ``[B, H, W]`` int32, -1 where it cannot be reached.
+    """Return the number of steps from each cell to the goal, ``[B, H, W]`` int32, -1 if the goal cannot be reached.
 
     Args:
         walls: ``[B, H, W]`` bool, W at most 64.
@@ -31,7 +31,7 @@ def spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) ->
     closed |= front
     unit = word(1)
     reached = front.copy()
-    planes: list[npt.NDArray[Any]] = []  # plane k holds bit k of every cell's distance
+    planes: list[npt.NDArray[Any]] = []  # plane k contains bit k of every cell's distance
     level = 0
     while True:
         level += 1
@@ -56,6 +56,6 @@ def spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) ->
 
 
 def _unpack(rows: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
-    """Return the cells ``[B, H, W]`` of rows held as little-endian words ``[B, H]``."""
+    """Return the cells ``[B, H, W]`` of rows packed into little-endian words ``[B, H]``."""
     octets = rows.astype(rows.dtype.newbyteorder("<")).view(np.uint8).reshape(*rows.shape, -1)
     return np.unpackbits(octets, axis=2, count=width, bitorder="little")

@@ -25,12 +25,12 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TabularMDP:
-    """A decision process whose every number is known.
+    """A finite-horizon decision process given by tables of transitions and utilities.
 
     Attributes:
-        transitions: in one of three forms: ``[S, A, S]`` float64 probabilities; ``[S, A]`` int64, the
-            next state of a deterministic process (see `deterministic`); a sparse ``[S * A, S]`` matrix whose row
-            ``s * A + a`` holds the probabilities (see `sparse`).
+        transitions: in one of three forms: ``[S, A, S]`` float64 probabilities; ``[S, A]`` int64 next states of a
+            deterministic process (see `deterministic`); or a sparse ``[S * A, S]`` matrix whose row ``s * A + a``
+            contains the probabilities of the next state (see `sparse`).
         utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision.
         horizon: number n of decisions, >= 1.
         start: ``[S]`` probabilities of the first state.
@@ -89,7 +89,7 @@ class TabularMDP:
             attributes: utility, horizon, start, terminal_utility and offered, as in the class.
 
         Raises:
-            ValueError: as the class, and a next state outside of 0..S-1.
+            ValueError: the class refuses the attributes, or a next state is not in 0..S-1.
         """
         successor = to_array("next", next)
         if successor.ndim != 2 or not np.issubdtype(successor.dtype, np.integer):
@@ -108,17 +108,18 @@ class TabularMDP:
         start: npt.NDArray[Any],
         **attributes: Any,
     ) -> "TabularMDP":
-        """Return a process from its N possible transitions; chances of equal transitions add up.
+        """Return a process given by N possible transitions; probabilities of repeated transitions are added.
 
         Args:
             possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
-            chance: ``[N]`` probability of each next state.
+            chance: ``[N]`` probability of each transition, given its state and action.
             actions: number A of actions.
             start: ``[S]`` probabilities of the first state.
             attributes: utility, horizon, terminal_utility and offered, as in the class.
 
         Raises:
-            ValueError: as the class, an index out of range, and a chance below 0 or that is not finite.
+            ValueError: the class refuses the attributes, an index is out of range, or a probability is negative or not
+                finite.
         """
         from scipy.sparse import csr_array
 
@@ -131,7 +132,7 @@ class TabularMDP:
                 f"{indices.dtype} from {indices.min(axis=0).tolist()} to {indices.max(axis=0).tolist()}"
             )
         check_finite("chance", probabilities)
-        if (probabilities < 0).any():  # a sum could hide it
+        if (probabilities < 0).any():  # adding repeated transitions could hide a negative probability
             first = int(np.argmax(probabilities < 0))
             raise ValueError(f"chance must hold probabilities >= 0, got {probabilities[first]} at index {first}")
         rows = indices[:, 0].astype(np.int64) * actions + indices[:, 1]
@@ -150,7 +151,7 @@ class TabularMDP:
 
     @property
     def final(self) -> Array:
-        """``[S]`` terminal utility, zeros where there is none."""
+        """``[S]`` terminal utility; zeros if the process has none."""
         return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
 
     def weight(self, decision: int) -> float:
@@ -161,7 +162,7 @@ class TabularMDP:
         """Return the expected value of the next state, ``[S, A]``, or ``[S, A, K]`` for K columns at once.
 
         Args:
-            values: ``[S]`` value of each state, or ``[S, K]``.
+            values: ``[S]`` value of each state, or ``[S, K]`` for K columns.
         """
         table = self.transitions
         if not isinstance(table, np.ndarray):
@@ -170,7 +171,7 @@ class TabularMDP:
         return expected
 
     def flow(self, mass: Array) -> Array:
-        """Return the distribution of the next state, ``[S]``, from that of each state and action ``[S, A]``."""
+        """Return the distribution of the next state, ``[S]``, given that of states and actions ``[S, A]``."""
         table = self.transitions
         if not isinstance(table, np.ndarray):
             return np.asarray(table.T @ mass.reshape(-1), dtype=np.float64)
@@ -187,8 +188,8 @@ class Values:
 
     Attributes:
         values: ``[n + 1, S]`` best expected utility from decision t on; the last row is the terminal utility.
-        action_values: ``[n, S, A]`` the same after each action, also after those that are not offered.
-        optimal: ``[n, S, A]`` bool, every offered action within the tolerance of the best.
+        action_values: ``[n, S, A]`` best expected utility after each action, including actions that are not offered.
+        optimal: ``[n, S, A]`` bool, the offered actions whose value is within the tolerance of the best.
     """
 
     values: Array
@@ -201,7 +202,7 @@ _TIED = 1e-9  # share of the range of all action values within which actions cou
 
 
 def value_iteration(mdp: TabularMDP, *, minimise: bool = False) -> Values:
-    """Solve a process exactly by backward induction, over the actions that are offered.
+    """Solve a process exactly by backward induction over the offered actions.
 
     Args:
         mdp: the process.
@@ -222,7 +223,7 @@ def value_iteration(mdp: TabularMDP, *, minimise: bool = False) -> Values:
 
 
 def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimise: bool) -> Array:
-    """Return ``[S]`` the best of values ``[S, A]`` over the actions that are offered."""
+    """Return the best of the values ``[S, A]`` over the offered actions, ``[S]``."""
     if offered is None:
         return np.asarray(action_values.min(axis=1) if minimise else action_values.max(axis=1))
     masked = np.where(offered, action_values, math.inf if minimise else -math.inf)
@@ -230,9 +231,10 @@ def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimi
 
 
 def utility_range(mdp: TabularMDP) -> tuple[float, float]:
-    """Return the lowest and the highest expected utility of an episode that a policy has.
+    """Return the lowest and the highest expected utility that any policy attains in an episode.
 
-    Unlike `value_iteration` it holds the values of one decision at a time, so the process may be large.
+    Unlike `value_iteration`, this function stores the values of only one decision at a time, so the process may be
+    large.
     """
     low = high = mdp.weight(mdp.horizon) * mdp.final
     for t in reversed(range(mdp.horizon)):
@@ -243,17 +245,18 @@ def utility_range(mdp: TabularMDP) -> tuple[float, float]:
 
 
 def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
-    """Return the distribution of the state at each time under a policy.
+    """Return the distribution of states at each time under a policy.
 
     Args:
         mdp: the process.
-        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+        policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
     Returns:
-        ``[n + 1, S]``: row t is the distribution before decision t, the last row that after the last decision.
+        ``[n + 1, S]``: row t is the distribution before decision t, and the last row the distribution after the last
+        decision.
 
     Raises:
-        ValueError: the policy has another shape or is no distribution.
+        ValueError: the policy has another shape, or its rows are not probability distributions.
     """
     by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
     state = np.empty((mdp.horizon + 1, mdp.states))
@@ -264,14 +267,14 @@ def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
 
 
 def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
-    """Return the expected utility of a policy, the terminal utility included.
+    """Return the expected utility of a policy, including the terminal utility.
 
     Args:
         mdp: the process.
-        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+        policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
     Raises:
-        ValueError: the policy has another shape or is no distribution.
+        ValueError: the policy has another shape, or its rows are not probability distributions.
     """
     by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
     values = mdp.weight(mdp.horizon) * mdp.final
@@ -287,23 +290,23 @@ def from_grid(
     horizon: int,
     terminal_utility: npt.NDArray[Any] | None = None,
 ) -> TabularMDP:
-    """Return the deterministic process of a world, its goal absorbing.
+    """Return the deterministic process of a grid whose goal is absorbing.
 
-    State ``phase * H * W + row * W + col`` is a cell with the key not held (phase 0), held (1), or the door open (2);
-    plain grids have one phase. Walls are states that nothing leads to.
+    State ``phase * H * W + row * W + col`` combines a cell with a phase: 0 without the key, 1 with the key, 2 once the
+    door is open. Plain grids have one phase. No transition leads to a wall.
 
     Args:
         grid: a world that shows its agent and its goal.
-        utility: as in `TabularMDP`; None for 1 in every step spent at the goal.
+        utility: as in `TabularMDP`; None for a utility of 1 for each decision that begins at the goal.
         horizon: number of decisions.
         terminal_utility: ``[S]`` or None.
 
     Raises:
-        ValueError: the grid shows no agent or no goal, or lies under fog; whatever `TabularMDP` refuses.
+        ValueError: the grid shows no agent or no goal, or lies under fog, or `TabularMDP` refuses the process.
     """
     if grid.goal is None or grid.fog is not None:
         lacking = "one without its goal (G)" if grid.goal is None else "one under fog"
-        raise ValueError(f"a decision process must come from a whole world, got {lacking}")
+        raise ValueError(f"a decision process needs the whole grid with its goal, got {lacking}")
     successor = transitions(grid).astype(np.int64)
     at_goal = np.flatnonzero(at_cell(grid, grid.goal))
     successor[at_goal] = at_goal[:, None]
@@ -319,10 +322,10 @@ def from_grid(
 
 
 def at_cell(grid: Grid, cell: Position) -> Array:
-    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: the utility of being there.
+    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: a utility for being at that cell.
 
     Raises:
-        ValueError: the cell lies outside of the grid.
+        ValueError: the cell lies outside the grid.
     """
     row, col = grid.check_cell(cell, "cell")
     indicator = np.zeros((phases(grid), grid.height, grid.width))
@@ -331,7 +334,7 @@ def at_cell(grid: Grid, cell: Position) -> Array:
 
 
 def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
-    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``."""
+    """Check a policy ``[S, A]`` or ``[n, S, A]``, and return it for each time, ``[n, S, A]``."""
     array = to_array("policy", policy, booleans=True)
     check_shape("policy", array, "n S A" if array.ndim == 3 else "S A", {"n": horizon, "S": states, "A": actions})
     return np.broadcast_to(to_distributions("policy", array), (horizon, states, actions))
@@ -352,10 +355,10 @@ def _numbers(name: str, values: Any) -> Array:
 
 
 def sparse_transitions(table: Any, states: int) -> "csr_array":
-    """Return checked, normalised and read-only sparse transitions ``[S * A, S]``.
+    """Check and normalise sparse transitions ``[S * A, S]``, and return them read-only.
 
     Raises:
-        ValueError: another shape, or rows that are no distributions.
+        ValueError: the matrix has another shape, or a row is not a probability distribution.
     """
     rows, cols = table.shape
     if cols != states or rows == 0 or rows % states:
@@ -367,7 +370,7 @@ def sparse_transitions(table: Any, states: int) -> "csr_array":
 
 
 def _transitions(table: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
-    """Return checked, frozen transitions and the sizes of S and A."""
+    """Check transitions and make them read-only; return them with S and A added to the sizes."""
     states = sizes["S"]
     if hasattr(table, "tocsr"):
         matrix = sparse_transitions(table, states)
@@ -382,7 +385,7 @@ def _transitions(table: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]
 
 
 def _reward(table: Any, utility: Array, actions: int) -> Array:
-    """Return ``[S, A]``, the expectation of the utility over the next state."""
+    """Return the expected utility of each state and action, ``[S, A]``, averaged over the next state."""
     states = len(utility)
     if utility.ndim < 3:
         return np.broadcast_to(utility.reshape(states, -1), (states, actions)).copy()

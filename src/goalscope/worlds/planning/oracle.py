@@ -1,4 +1,4 @@
-"""The exact optimal policy of a world, where it is known."""
+"""The exact optimal policy of a world, if it is known."""
 
 from dataclasses import dataclass
 
@@ -12,20 +12,20 @@ from goalscope.worlds.world import Oracle, World
 
 @dataclass(frozen=True, slots=True)
 class GridOracle:
-    """Shortest paths on a grid; states are (row, col, phase)."""
+    """Shortest paths on a grid; states are (row, col, flags)."""
 
     paths: ShortestPaths
     length: int
 
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return the optimal sets ``[N, 4]`` and the steps to the goal ``[N]`` of states ``[N, 3]``."""
+        """Return the optimal actions ``[N, 4]`` and the number of steps to the goal ``[N]`` of states ``[N, 3]``."""
         row, col, phase = states.T
         index = np.minimum(phase, len(self.paths.distance) - 1), row, col
         return self.paths.optimal[index], self.paths.distance[index].astype(np.int64)
 
 
 def oracle(world: World) -> Oracle | None:
-    """Return the exact optimal policy of a world: shortest paths on grids, else `World.oracle`."""
+    """Return the exact optimal policy of a world: shortest paths on grids, `World.oracle` in other worlds."""
     if "grid" not in world.offers:
         return world.oracle()
     paths = solve(world.grid)

@@ -1,4 +1,4 @@
-"""The decision process of a world for measures of runs: numbered states, probabilities, an absorbing end."""
+"""The decision process of a world, as measures of runs use it: numbered states, probabilities, an absorbing end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 SUB_GOALS: Final = "sub-goals"
-"""Name of the goal of a task map whose utility is the number of achieved nodes other than the goal."""
+"""Name of a task map's goal "achieve sub-goals": its utility is the number of achieved nodes that are no goals."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,16 +29,16 @@ class Process:
     """The transitions of a world, without utilities.
 
     Attributes:
-        transitions: ``[S, A]`` int64 next states, or sparse probabilities ``[S * A, S]``, as in `TabularMDP`; the
-            states after the end of an episode are absorbing.
+        transitions: ``[S, A]`` int64 next states, or sparse probabilities ``[S * A, S]``, as in `TabularMDP`; states
+            after the end of an episode are absorbing.
         start: ``[S]`` probabilities of the first state.
-        number: recorded states ``[N, D]`` int64 -> their numbers ``[N]``; None where records do not determine the
-            state, which is then computed from the actions.
-        goals: name -> ``[S]`` 0 or 1, or a count: the goals named by the world itself; empty on grids, whose goals
+        number: function from recorded states ``[N, D]`` int64 to state indices ``[N]``; None if records do not
+            determine the state, which must then be computed from the actions.
+        goals: name -> ``[S]`` 0 or 1, or a count: the goals that the world itself names; empty for grids, whose goals
             are named elsewhere.
-        asked: the goals that are hypotheses by default; all where empty.
-        most: maximum number of decisions of a horizon, None for any.
-        offered: ``[S, A]`` bool, the actions that are offered; None for all.
+        asked: names of the goals to test as hypotheses by default; if empty, all goals are tested.
+        most: maximum horizon in decisions, None for any horizon.
+        offered: ``[S, A]`` bool, the offered actions; None for all actions.
     """
 
     transitions: Any
@@ -51,22 +51,22 @@ class Process:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", freeze(to_distributions("start", self.start)))
-        if self.chance:  # as `TabularMDP` reads them: both must be the same numbers
+        if self.chance:  # normalised as in `TabularMDP`, so that both have the same numbers
             object.__setattr__(self, "transitions", sparse_transitions(self.transitions, len(self.start)))
 
     @cached_property
     def base(self) -> TabularMDP:
-        """The process without utilities and with one decision, for expectations."""
+        """The process with a single decision and without utilities, used to compute expectations."""
         return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
 
     @property
     def chance(self) -> bool:
-        """Whether an action may have several outcomes."""
+        """Whether some action can have several outcomes."""
         return not isinstance(self.transitions, np.ndarray)
 
     @property
     def lucky(self) -> bool:
-        """Whether episodes of one policy may differ by chance: in the outcomes of actions or in the first state."""
+        """Whether episodes of one policy can differ by chance, in the first state or in the outcomes of actions."""
         return self.chance or int(np.count_nonzero(self.start)) > 1
 
     @property
@@ -83,17 +83,17 @@ class Process:
         """Return the decision process of an episode.
 
         Args:
-            utility: ``[S]`` utility of each decision that begins in a state.
+            utility: ``[S]`` utility of each decision, by the state in which it begins.
             horizon: number of decisions.
-            terminal: ``[S]`` utility of the state after the last one, None for none.
-            idle: whether there is one more action, the last one, which changes nothing.
+            terminal: ``[S]`` utility of the state after the last decision, or None.
+            idle: whether to append one more action, which changes nothing.
 
         Raises:
-            ValueError: a horizon beyond `most`.
+            ValueError: the horizon exceeds `most`.
         """
         if self.most is not None and horizon > self.most:
             raise ValueError(
-                f"the horizon must be at most {self.most} decisions, the depth to which this world was searched, got "
+                f"the horizon must be at most {self.most} decisions, since this world was searched to that depth, got "
                 f"{horizon}: raise depth in the study"
             )
         offered = self.offered
@@ -110,13 +110,13 @@ class Process:
 
     @cached_property
     def choices(self) -> tuple[Numbers, Numbers]:
-        """Number of offered actions of each state, ``[S]``, and all actions with the offered ones first, ``[S, A]``."""
+        """Number of offered actions per state, ``[S]``, and all actions, offered ones first, ``[S, A]``."""
         offered = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
         return offered.sum(axis=1), np.argsort(~offered, axis=1, kind="stable")
 
     @cached_property
     def with_idle(self) -> Any:
-        """The transitions with one more action, the last one, which changes nothing."""
+        """The transitions with one more action at the end, which changes nothing."""
         states = len(self.start)
         if isinstance(self.transitions, np.ndarray):
             return np.concatenate([self.transitions, np.arange(states)[:, None]], axis=1)
@@ -131,7 +131,7 @@ class Process:
         return csr_array((probabilities, (source, targets)), shape=(states * (actions + 1), states))
 
     def draw_start(self, count: int, rng: np.random.Generator) -> Numbers:
-        """Return ``[count]`` first states; no random number is drawn if there is only one."""
+        """Draw ``[count]`` first states; no random number is used if there is only one possible first state."""
         possible = np.flatnonzero(self.start)
         if len(possible) == 1:
             return np.full(count, possible[0], dtype=np.int64)
@@ -140,7 +140,7 @@ class Process:
         return np.asarray(possible[np.minimum(drawn, len(possible) - 1)], dtype=np.int64)
 
     def draw_next(self, state: Numbers, action: Numbers, rng: np.random.Generator) -> Numbers:
-        """Return ``[N]`` next states; no random number is drawn in a deterministic process."""
+        """Draw ``[N]`` next states; no random number is used in a deterministic process."""
         if not self.chance:
             return np.asarray(self.transitions[state, action])
         total, ends, targets = self._cumulative
@@ -159,7 +159,7 @@ class Process:
 
 
 def process_of(world: World) -> Process | None:
-    """Return the decision process of a world without fog, None where it is not known."""
+    """Return the decision process of a world without fog, or None if it is unknown."""
     if "tasks" in world.offers:
         return task_process(world.task_map)
     if "grid" in world.offers:
@@ -172,10 +172,10 @@ def process_of(world: World) -> Process | None:
 
 @lru_cache(maxsize=256)
 def task_process(task_map: TaskMap) -> Process:
-    """Return the process of a task map with its goals: the map's, the number of achieved sub-goals, each single node.
+    """Return the process of a task map with its goals: the map's goal, the number of achieved sub-goals, and each node.
 
     Raises:
-        ValueError: too many states, see `TaskProcess`.
+        ValueError: the map has too many states, see `TaskProcess`.
     """
     task = process_of_map(task_map)
     other_nodes = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
@@ -184,7 +184,7 @@ def task_process(task_map: TaskMap) -> Process:
     return Process(
         transitions=task.next,
         start=start,
-        number=None,  # a recorded state is a cell, without the achieved nodes
+        number=None,  # a recorded state is only a cell; it does not say which nodes are achieved
         goals={
             "goal": task.achieved(),
             SUB_GOALS: np.asarray(np.sum(other_nodes, axis=0)) if other_nodes else np.zeros(len(task.states)),
@@ -196,13 +196,13 @@ def task_process(task_map: TaskMap) -> Process:
 
 @lru_cache(maxsize=4096)
 def grid_process(grid: Grid) -> Process:
-    """Return the process of a grid whose goal ends the episode; states numbered as in `from_grid`.
+    """Return the process of a grid whose goal ends the episode, with states numbered as in `from_grid`.
 
     Raises:
         ValueError: the grid shows no goal or no agent.
     """
     if grid.goal is None:
-        raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
+        raise ValueError("the decision process of a grid needs its goal, got a grid without one: mark its cell with G")
     table = transitions(grid).astype(np.int64)
     goal_states = np.flatnonzero(at_cell(grid, grid.goal))
     table[goal_states] = goal_states[:, None]
@@ -210,7 +210,7 @@ def grid_process(grid: Grid) -> Process:
     start[state_number(grid, initial_state(grid))] = 1.0
 
     def number(states: Numbers) -> Numbers:
-        # A phase that the grid does not have counts as its last one.
+        # A phase beyond the grid's last phase counts as the last phase.
         row, col, phase = states.T
         numbers: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
         return numbers

@@ -1,7 +1,7 @@
-"""The reachable part of a decision process, in a layout for backups of many columns at once.
+"""The reachable part of a decision process, stored so that values of many columns can be backed up at once.
 
-Unreachable states do not affect the result, and in most processes each action has one or few successors. Arrays here
-are action-major, ``[A, K]`` over the K kept states, so that sums over actions run along contiguous memory.
+Unreachable states do not affect the result, and in most processes each action has one or few successors. Arrays are
+stored by action, ``[A, K]`` over the K reachable states, so that sums over actions run along contiguous memory.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
 _SPARSE_BELOW = 0.2  # fraction of non-zero transitions below which a sparse product is faster than a dense one
-_SMALL = 48  # number of states up to which a dense product by einsum, without threads, is the fastest
+_SMALL = 48  # number of states up to which a dense, single-threaded product by einsum is fastest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReachedProcess:
-    """A decision process restricted to the states reachable within its horizon.
+    """A decision process restricted to the states that are reachable within its horizon.
 
     Attributes:
-        kept: ``[K]`` number of each kept state in the process.
+        kept: ``[K]`` index of each kept state in the whole process.
         decided: ``[K]`` bool, the states reachable before the last decision.
-        table: ``[A * K]`` int64 successors of a deterministic process; else probabilities ``[A * K, K]``, dense or
+        table: ``[A * K]`` int64 successors of a deterministic process; otherwise probabilities ``[A * K, K]``, dense or
             sparse.
         reward: ``[A, K]`` expected utility of one decision; meaningless in states that are not ``decided``.
         final: ``[K]`` terminal utility.
@@ -75,7 +75,7 @@ class ReachedProcess:
         return product.reshape(shape)
 
     def flow(self, mass: Array) -> Array:
-        """Return the distribution of the next state, ``[K]``, from that of each action and state ``[A, K]``."""
+        """Return the distribution of the next state, ``[K]``, given that of actions and states ``[A, K]``."""
         flat = mass.reshape(-1)
         if not isinstance(self.table, np.ndarray):
             return np.asarray(self.table.T @ flat, dtype=np.float64)
@@ -89,13 +89,13 @@ class ReachedProcess:
         return product
 
     def policy(self, policy: npt.NDArray[Any]) -> Array:
-        """Return a policy over the kept states, ``[n, A, K]`` or ``[1, A, K]`` for all times, normalised.
+        """Return a normalised policy over the kept states: ``[n, A, K]``, or ``[1, A, K]`` if it is constant in time.
 
         Args:
-            policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+            policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
         Raises:
-            ValueError: the policy has another shape or is no distribution.
+            ValueError: the policy has another shape, or its rows are not probability distributions.
         """
         by_time = policy_by_time(policy, self.horizon, self.states, self.actions)
         by_time = by_time if np.ndim(policy) == 3 else by_time[:1]
@@ -107,13 +107,13 @@ class ReachedProcess:
 def reached_process(mdp: TabularMDP) -> ReachedProcess:
     """Restrict a process to its reachable states, in the form with the fastest backups.
 
-    A process in which every action has one outcome becomes a deterministic one, in whatever form it comes.
-    Probabilities are normalised, since their sums may be off by the tolerance of `TabularMDP`.
+    A process whose actions all have one outcome is stored as deterministic, even if it was given by probabilities.
+    Other probabilities are normalised, since `TabularMDP` accepts sums that differ slightly from 1.
     """
     reachable, decided = _reachable(mdp)
     reward = np.ascontiguousarray(mdp.reward[reachable].T)
     start = mdp.start[reachable]
-    reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there: any occurring number will do
+    reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there, so any actual reward will do
     return ReachedProcess(
         kept=reachable,
         decided=decided,
@@ -131,8 +131,8 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
 def return_range(mdp: TabularMDP) -> tuple[float, float]:
     """Return the least and the greatest utility of a single episode, over offered actions and possible outcomes.
 
-    ``L_t(s) = min over a and s' with P(s' | s, a) > 0 of R(s, a, s') + L_{t+1}(s')``, ``L_n`` the terminal utility;
-    likewise the greatest. Expectations of policies lie inside.
+    ``L_t(s) = min over a and s' with P(s' | s, a) > 0 of R(s, a, s') + L_{t+1}(s')``, where ``L_n`` is the terminal
+    utility; the greatest utility is defined likewise. The expected utility of every policy lies between the two.
     """
     state, action, following = possible_steps(mdp)
     utility = mdp.utility[state, action, following] if mdp.utility.ndim == 3 else mdp.reward[state, action]
@@ -164,7 +164,7 @@ def possible_steps(mdp: TabularMDP) -> tuple[Index, Index, Index]:
 
 
 def _reachable(mdp: TabularMDP) -> tuple[Index, npt.NDArray[np.bool_]]:
-    """Return the reachable states, and which of them are reachable before the last decision."""
+    """Return the indices of the reachable states, and a mask of those that are reachable before the last decision."""
     reached = mdp.start > 0
     decided = reached
     fresh = np.flatnonzero(reached)
@@ -195,7 +195,7 @@ def _table(mdp: TabularMDP, reachable: Index) -> Any:
     if isinstance(table, np.ndarray) and table.ndim == 2:
         new_number = np.zeros(
             mdp.states, dtype=np.int64
-        )  # successors after the last decision may be unreachable: any number will do
+        )  # successors after the last decision may be unreachable; their index does not matter
         new_number[reachable] = np.arange(count)
         return new_number[table[reachable].T.reshape(-1)]
     from scipy.sparse import csr_array

@@ -1,8 +1,8 @@
-"""Shortest paths to the goal and all optimal actions, exactly, over (cell, key held, door open).
+"""Exact shortest paths to the goal and all optimal actions, over states (cell, has the key, door open).
 
-Backward breadth-first search from the goal; one pass gives the optimal sets of all states. The optimal set of a state
-holds every action that brings the agent one step nearer (all ties); it is empty at the goal and where the goal cannot
-be reached.
+One breadth-first search backwards from the goal gives the optimal actions in all states. An action is optimal if it
+brings the agent one step nearer to the goal, so all ties are included. No action is optimal at the goal, or where the
+goal cannot be reached.
 """
 
 from collections.abc import Iterable
@@ -22,39 +22,39 @@ _WALL = -2  # marks cells that the search never enters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestPaths:
-    """Distances and optimal actions of every state of one grid.
+    """Distances and optimal actions for every state of one grid.
 
     Attributes:
-        distance: ``[P, H, W]`` int64 steps to the goal by phase, -1 where it cannot be reached.
-        optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer.
+        distance: ``[P, H, W]`` int64 steps to the goal, by phase; -1 if the goal cannot be reached.
+        optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer to the goal.
     """
 
     distance: npt.NDArray[np.int64]
     optimal: npt.NDArray[np.bool_]
 
     def steps_from(self, state: State) -> int:
-        """Return the steps from a state to the goal, -1 where it cannot be reached."""
+        """Return the number of steps from a state to the goal, -1 if the goal cannot be reached."""
         return int(self.distance[self._index(state)])
 
     def optimal_in(self, state: State) -> npt.NDArray[np.bool_]:
-        """Return ``[4]`` bool, which actions are optimal in a state."""
+        """Return ``[4]`` bool: which actions are optimal in a state."""
         chosen: npt.NDArray[np.bool_] = self.optimal[self._index(state)]
         return chosen
 
     def _index(self, state: State) -> tuple[int, int, int]:
-        # A grid that no longer shows its door or key has fewer phases than the state may have passed.
+        # A grid that no longer shows its door or key can have fewer phases than the state's phase requires.
         return min(state.phase, len(self.distance) - 1), *state.position
 
 
 @lru_cache(maxsize=4096)
 def solve(grid: Grid) -> ShortestPaths:
-    """Return the distances and optimal actions of all states of a grid.
+    """Return the distances and optimal actions for all states of a grid.
 
     Raises:
         ValueError: the grid shows no goal.
     """
     if grid.goal is None:
-        raise ValueError("distances need a grid that shows its goal (G), got a grid without one")
+        raise ValueError("distances need a grid that shows its goal, got a grid without one: mark its cell with G")
     opened = _search(grid.walls, [(0, grid.goal)])
     if grid.door is None:
         distance = np.repeat(opened[None], phases(grid), axis=0)
@@ -62,7 +62,7 @@ def solve(grid: Grid) -> ShortestPaths:
         solid, near = grid.walls.copy(), grid.open_around(grid.door)
         solid[grid.door] = True
         locked = _search(solid, [(0, grid.goal), *((int(opened[cell]), cell) for cell in near if opened[cell] >= 0)])
-        # Standing next to the door with the key opens it at once: on either side that state is the open one.
+        # The door opens as soon as the agent stands next to it with the key, so on both sides the door counts as open.
         for cell in near:
             locked[cell] = opened[cell]
         fetch = [(int(locked[grid.key]), grid.key)] if grid.key is not None and locked[grid.key] >= 0 else []
@@ -76,14 +76,14 @@ def solve(grid: Grid) -> ShortestPaths:
 
 
 def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
-    """Return the number of steps from each cell to the goal, the door as the grid shows it.
+    """Return the number of steps from each cell to the goal, with the door as the grid shows it.
 
     Args:
         grid: a grid that shows its goal.
-        carrying_key: whether the agent holds the key.
+        carrying_key: whether the agent has the key.
 
     Returns:
-        ``[H, W]`` int64, -1 for walls, a locked door, and cells from which the goal cannot be reached.
+        ``[H, W]`` int64; -1 for walls, a locked door, and cells from which the goal cannot be reached.
     """
     by_phase = solve(grid).distance
     field: npt.NDArray[np.int64] = by_phase[min(int(carrying_key), len(by_phase) - 1)]
@@ -91,25 +91,25 @@ def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
 
 
 def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) -> frozenset[Action]:
-    """Return every action of a shortest path to the goal from one state.
+    """Return every action that lies on a shortest path from one state to the goal.
 
     Args:
-        grid: the grid; a door that it shows is locked (and opens as soon as a carrier of the key stands next to it).
+        grid: the grid; if it shows a door, the door is locked until the agent stands next to it with the key.
         position: cell of the agent, (row, col).
-        carrying_key: whether the agent holds the key.
+        carrying_key: whether the agent has the key.
 
     Returns:
-        All optimal actions; empty at the goal and where the goal cannot be reached.
+        All optimal actions; empty at the goal, and if the goal cannot be reached.
 
     Raises:
-        ValueError: the position is outside of the grid or solid, or the grid shows no goal.
+        ValueError: the position is outside the grid, a wall or a locked door, or the grid shows no goal.
     """
     chosen = solve(grid).optimal_in(settle(grid, position, carrying_key))
     return frozenset(action for action in ACTIONS if chosen[action])
 
 
 def shortest_length(grid: Grid) -> int:
-    """Return the number of steps from the grid's start to its goal, -1 where it cannot be reached.
+    """Return the number of steps from the grid's start to its goal, -1 if the goal cannot be reached.
 
     Raises:
         ValueError: the grid shows no agent or no goal.
@@ -118,29 +118,30 @@ def shortest_length(grid: Grid) -> int:
 
 
 def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt.NDArray[np.int64]:
-    """Return the number of steps from each cell to the nearest of some cells, over open cells alone.
+    """Return the number of steps from each cell to the nearest of the given cells, moving over open cells only.
 
     Args:
-        walls: ``[H, W]`` bool, True where nobody can stand.
-        cells: the cells to reach, (row, col); walls among them are ignored.
+        walls: ``[H, W]`` bool, True for cells that cannot be entered.
+        cells: the target cells, (row, col); walls among them are ignored.
 
     Returns:
-        ``[H, W]`` int64, -1 for walls and cells from which none can be reached.
+        ``[H, W]`` int64; -1 for walls, and for cells from which no target can be reached.
     """
     return _search(walls, [(0, cell) for cell in cells])
 
 
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Return the steps from each cell to the goal for B plain grids of one shape.
+    """Return the number of steps from each cell to the goal, for B plain grids of one shape.
 
-    Grids of up to 64 columns are searched as bits, see `goalscope.worlds.planning._fast`; wider ones cell by cell.
+    Grids of up to 64 columns are searched with one bit per cell, see `goalscope.worlds.planning._fast`; wider grids are
+    searched cell by cell.
 
     Args:
         walls: ``[B, H, W]`` bool.
         goal: ``[B, 2]`` (row, col) of each goal.
 
     Returns:
-        ``[B, H, W]`` int32, -1 for walls and cells from which the goal cannot be reached.
+        ``[B, H, W]`` int32; -1 for walls, and for cells from which the goal cannot be reached.
     """
     count, height, width = walls.shape
     if width > 64:
@@ -154,10 +155,10 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
 
 
 def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Return which actions are optimal, from the distances of plain grids.
+    """Return which actions are optimal, given the distances in plain grids.
 
     Args:
-        distance: ``[..., H, W]`` steps to the goal, negative where it cannot be reached.
+        distance: ``[..., H, W]`` steps to the goal, negative if the goal cannot be reached.
 
     Returns:
         ``[..., H, W, 4]`` bool.
@@ -171,7 +172,7 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
 
 
 def _search(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
-    """Breadth-first search from seeds (distance, cell); ``[H, W]``, -1 for unreached cells."""
+    """Search breadth-first from seeds (distance, cell); return distances ``[H, W]``, -1 for unreached cells."""
     height, width = solid.shape
     stride = width + 2
     padded = np.full((height + 2, stride), _WALL, dtype=np.int64)

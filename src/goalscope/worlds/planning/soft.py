@@ -1,14 +1,15 @@
-"""Soft backups: the entropy-weighted solution of a decision process at any rationality, infinite ones included.
+"""Soft backups: the soft-optimal policy of a decision process at any rationality, including infinite rationality.
 
 For a rationality b (in nats per unit of utility), over A actions and n decisions:
 
     q_t(s, a) = b d^t R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
 
-Here d is the discount of the process, 1 for none. Where a process restricts the offered actions, A, the mean, and every
-policy are over these alone. The mean, not the sum, makes b = 0 regular. Internally, utility is replaced by the
-advantage of each action over the uniform policy. That changes no policy, and W only by b times the expected utility of
-the uniform policy. It removes large utilities that no action influences from every difference, and makes decisions
-without consequences exactly 0.
+Here d is the discount of the process, 1 for none.
+If a process offers only some actions in a state, then A, the mean and every policy cover only these actions.
+Using the mean instead of the sum makes W zero at b = 0. Internally, each action's utility is replaced by its
+advantage over the uniform policy. This changes no policy, and changes W only by b times the expected utility of the
+uniform policy. Large utilities that no action influences then cancel out of every difference, and decisions without
+consequences have an advantage of exactly 0.
 """
 
 import math
@@ -27,11 +28,11 @@ from goalscope.worlds.planning.reached import ReachedProcess, reached_process
 Array = npt.NDArray[np.float64]
 
 TIES = 1e-9  # actions count as equally good within this fraction of the range of attainable utility
-_ROUNDING = 1e-12  # advantages below this fraction of the values they are differences of are rounding errors
-_SMALLEST = 1e-302  # range of attainable utility below which a rationality per unit of it may overflow
-_STEEP = 1e150  # scaled differences of utility whose square would overflow, where chances as small as 1e-300 count
-_SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in units of the range
-_KEEP = 8_000_000  # maximum size of stored advantages; larger ones are recomputed in each pass
+_ROUNDING = 1e-12  # smaller advantages, relative to the values whose difference they are, are rounding errors
+_SMALLEST = 1e-302  # with a smaller range of attainable utility, a rationality per unit of utility may overflow
+_STEEP = 1e150  # squares of larger scaled utility differences would overflow, where probabilities near 1e-300 matter
+_SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in units of the range's width
+_KEEP = 8_000_000  # maximum number of advantages to store; larger arrays are recomputed in each pass
 
 _REPORT_EVERY = 1024  # decisions between two progress reports of a pass
 
@@ -40,7 +41,7 @@ _PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress"
 
 @contextmanager
 def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
-    """Call a function with the progress of each pass: (decisions done, all decisions)."""
+    """Inside the context, report the progress of each pass to a function: (decisions done, all decisions)."""
     token = _PROGRESS.set(progress)
     try:
         yield
@@ -51,19 +52,22 @@ def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
 class SoftProcess:
     """A decision process prepared for soft backups.
 
-    Internally, utilities are relative to the uniform policy's expected utility, in units of the attainable range.
+    Internally, utilities are measured relative to the uniform policy's expected utility, in units of the attainable
+    range.
 
     Attributes:
         mdp: the process.
         reached: its reachable part.
         uniform: expected utility of the uniform policy.
-        span: greatest minus least attainable expected utility; 0 where no policy changes it.
-        low, high: least and greatest attainable expected utility, less ``uniform``, in units of ``span``.
-        bound_low, bound_high: W*(low) and W*(high) in nats, where the rationality is infinite.
+        span: greatest minus least attainable expected utility; 0 if no policy changes it.
+        low: least attainable expected utility minus ``uniform``, in units of ``span``.
+        high: greatest attainable expected utility minus ``uniform``, in units of ``span``.
+        bound_low: W*(low) in nats, at infinite rationality.
+        bound_high: W*(high) in nats, at infinite rationality.
         passes: number of soft backups computed so far.
 
     Raises:
-        ValueError: utilities so large or small that their range is no ordinary number.
+        ValueError: the utilities are so large or small that floating point cannot represent their range.
     """
 
     def __init__(self, mdp: TabularMDP) -> None:
@@ -75,11 +79,11 @@ class SoftProcess:
         self._reward, self._final = reward, final
         offered = self.reached.offered
         self._left_out = None if offered is None else ~offered
-        # Number of offered actions in each state; one number where all actions are offered everywhere.
+        # Number of offered actions in each state, or one number if all actions are offered in all states.
         self._count: Any = self.reached.actions if offered is None else offered.sum(axis=0)
         value, self._stored = self._solve_uniform()
         start = self.reached.start
-        with np.errstate(over="ignore"):  # utilities near the largest number: a sum may be infinite, never NaN
+        with np.errstate(over="ignore"):  # sums of utilities near the largest number may be infinite, but never NaN
             self.uniform = self._unit * (float(start @ value) + shift)
         ends = self._extremes()
         scaled_span = ends[0] - ends[1]
@@ -97,13 +101,13 @@ class SoftProcess:
     # -- one backward pass ---------------------------------------------------------------------------------------
 
     def backup(self, rationality: npt.ArrayLike) -> tuple[Array, Array, Array]:
-        """Return W, W' and W'' at several finite rationalities, relative to the uniform policy and in unit range.
+        """Return W, W' and W'' at several finite rationalities, for utilities in the internal units of the class.
 
         Args:
             rationality: ``[B]`` rationalities in nats per unit of ``span``, finite.
 
         Returns:
-            Three arrays ``[B]``: W(b), its slope (the expected utility of the soft policy) and its curvature.
+            Three arrays ``[B]``: W(b), its slope (the expected utility of the soft-optimal policy) and its curvature.
         """
         b = np.atleast_1d(np.asarray(rationality, dtype=np.float64))
         check_finite("rationality", b)
@@ -142,10 +146,10 @@ class SoftProcess:
         return ends[0], ends[1], ends[2]
 
     def soft_policy(self, rationality: float) -> Array:
-        """Return the soft-optimal policy of each time, ``[n, S, A]``; uniform in states without a decision.
+        """Return the soft-optimal policy at each time, ``[n, S, A]``; it is uniform in states without a decision.
 
         Args:
-            rationality: in nats per unit of ``span``; infinities give the limit policies.
+            rationality: in nats per unit of ``span``; infinite values give the limit policies.
         """
         n, states, actions = self.mdp.horizon, self.mdp.states, self.mdp.actions
         policy = np.full((n, states, actions), 1 / actions)
@@ -157,13 +161,14 @@ class SoftProcess:
         return policy
 
     def relative_utility(self, policy: npt.NDArray[Any]) -> float:
-        """Return the expected utility of a policy less that of the uniform one, in units of ``span``.
+        """Return the expected utility of a policy minus that of the uniform policy, in units of ``span``.
 
         Args:
-            policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+            policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
         Raises:
-            ValueError: the policy has another shape or is no distribution.
+            ValueError: the policy has another shape, its rows are not probability distributions, or it takes actions
+                that are not offered.
         """
         by_time = self.reached.policy(policy)
         value = np.zeros((1, len(self.reached.kept)))
@@ -174,15 +179,15 @@ class SoftProcess:
         utility = float(value[0] @ self.reached.start) * self._scale
         if self._left_out is not None and not self.low - _SLACK <= utility <= self.high + _SLACK:
             raise ValueError(
-                "a policy must choose among the actions that are offered, got one whose expected utility none of these "
-                "attains: set the probabilities of all others to 0"
+                "a policy must take only offered actions, got a policy whose expected utility is out of reach of these "
+                "actions: set the probabilities of all other actions to 0"
             )
-        return min(max(utility, self.low), self.high)  # beyond only by rounding
+        return min(max(utility, self.low), self.high)  # only rounding errors can lie outside
 
     # -- passes --------------------------------------------------------------------------------------------------
 
     def _solve_uniform(self) -> tuple[Array, Array | None]:
-        """Return ``[K]`` first values of the uniform policy, and all advantages where they are few enough to store."""
+        """Return the uniform policy's values at the first decision, ``[K]``, and all advantages if there is space."""
         n, (actions, states) = self.mdp.horizon, self._reward.shape
         stored = np.empty((n, actions, states)) if n * actions * states <= _KEEP else None
         value = self._weights[n] * self._final
@@ -194,7 +199,7 @@ class SoftProcess:
         return value, stored
 
     def _backward(self) -> Iterator[Array]:
-        """Yield ``[A, K]``, the advantage of each action over the uniform policy, from the last decision on."""
+        """Yield each action's advantage over the uniform policy, ``[A, K]``, from the last decision to the first."""
         progress = _PROGRESS.get()
         for number, advantage in enumerate(self._advantages(), 1):
             yield advantage
@@ -212,13 +217,13 @@ class SoftProcess:
             yield _advantage(after, value)
 
     def _mean(self, values: Array) -> Array:
-        """Return ``[K]`` the mean of values ``[A, K]`` over the actions that are offered."""
+        """Return the mean of values ``[A, K]`` over the offered actions, ``[K]``."""
         if self._left_out is None:
             return np.asarray(values.mean(axis=0))
         return np.asarray(np.where(self._left_out, 0.0, values).sum(axis=0) / self._count)
 
     def _ends(self, values: Array) -> tuple[Array, Array]:
-        """Return the greatest of the first, the least of the second values ``[2, A, K]``, over what is offered."""
+        """Return the maxima of the first and the minima of the second of values ``[2, A, K]``, over offered actions."""
         if self._left_out is None:
             return values[0].max(axis=0), values[1].min(axis=0)
         return np.where(self._left_out, -np.inf, values[0]).max(axis=0), np.where(
@@ -260,9 +265,9 @@ class SoftProcess:
         return best, worst
 
     def _policies(self, rationality: float) -> Iterator[Array]:
-        """Yield ``[A, K]`` the soft policy from the last decision to the first."""
+        """Yield the soft-optimal policy ``[A, K]`` at each time, from the last decision to the first."""
         if np.isnan(rationality):
-            raise ValueError("rationality must be a number, got NaN")
+            raise ValueError("rationality must be a number or infinite, got NaN")
         if np.isinf(rationality) and self._scale > 0:
             for weights, _ in self._limits():
                 yield weights[0 if rationality > 0 else 1]
@@ -281,7 +286,7 @@ class SoftProcess:
 
 
 def _advantage(after: Array, value: Array) -> Array:
-    """Return action values less their mean; what is left of equal values by rounding becomes exactly 0."""
+    """Return action values minus their mean; differences that are only rounding errors become exactly 0."""
     advantage = after - value
     size = np.abs(advantage).max(axis=0)
     advantage[:, size <= _ROUNDING * np.abs(after).max(axis=0)] = 0.0
@@ -289,8 +294,8 @@ def _advantage(after: Array, value: Array) -> Array:
 
 
 def _tamed(reached: ReachedProcess) -> tuple[Array, Array, float, float]:
-    """Return reward and final utility in units of their greatest size and centred, that unit, what centring took."""
-    # A power of two and an occurring value: both leave differences of utilities exact.
+    """Return reward and final utility, scaled and centred, then the unit of scale and the utility that was removed."""
+    # Dividing by a power of two and subtracting one of the values keep differences of utilities exact.
     largest = max(float(np.abs(reached.reward).max()), float(np.abs(reached.final).max()))
     unit = math.ldexp(0.5, math.frexp(largest)[1])
     if largest == 0:

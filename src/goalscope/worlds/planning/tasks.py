@@ -1,4 +1,4 @@
-"""Task maps as decision processes: a state is a cell and the nodes achieved so far."""
+"""Task maps as decision processes, whose states are a cell and the nodes achieved so far."""
 
 from functools import cached_property, lru_cache
 
@@ -13,18 +13,18 @@ MOST_STATES = 500_000
 
 
 class TaskProcess:
-    """The transitions of a task map over all reachable (cell, achieved nodes).
+    """The transitions of a task map over all reachable states (cell, achieved nodes).
 
-    A node is achieved by standing on its cell while one of its prerequisite sets is achieved in full; the goal ends the
-    episode, so that its states are absorbing. A blocked move does not change the state.
+    The agent achieves a node by standing on its cell while all nodes of one of its prerequisite sets are achieved. The
+    goal ends the episode, so states in which it is achieved are absorbing. A blocked move does not change the state.
 
     Attributes:
         task_map: the map.
-        states: the index of the cell on the map's `Board` and the bits of the achieved nodes; the first is the start.
+        states: pairs of a cell's index on the map's `Board` and the bits of the achieved nodes; the first is the start.
         next: ``[S, 4]`` int64, the state after each move.
 
     Raises:
-        ValueError: more than 500,000 states.
+        ValueError: the map has more than 500,000 states.
     """
 
     def __init__(self, task_map: TaskMap) -> None:
@@ -43,7 +43,7 @@ class TaskProcess:
                     if len(numbers) >= MOST_STATES:
                         raise ValueError(
                             f"a task map must have at most {MOST_STATES:,} pairs of cell and achieved nodes, got more "
-                            f"on {len(task_map.cells)} cells with {len(task_map.nodes)} nodes: take a smaller map"
+                            f"on {len(task_map.cells)} cells with {len(task_map.nodes)} nodes: use a smaller map"
                         )
                     numbers[after] = len(numbers)
                     self.states.append(after)
@@ -64,7 +64,7 @@ class TaskProcess:
         return np.array([achieved for _, achieved in self.states], dtype=np.int64)
 
     def achieved(self, node: str = "") -> npt.NDArray[np.float64]:
-        """Return ``[S]`` 1 in the states in which a node is achieved; "" stands for all goals together.
+        """Return ``[S]`` 1 in the states in which a node is achieved, 0 elsewhere; "" stands for all goals together.
 
         Raises:
             ValueError: the map has no such node.
@@ -78,11 +78,11 @@ class TaskProcess:
         return np.asarray(self._bits >> names.index(node) & 1, dtype=np.float64)
 
     def process(self, node: str = "", *, horizon: int | None = None) -> TabularMDP:
-        """Return the decision process in which each step that begins with a node achieved is worth 1.
+        """Return the decision process with a utility of 1 for each step that begins with a node achieved.
 
         Args:
-            node: name of the node, a goal or a sub-goal; "" for all goals.
-            horizon: number of decisions; the map's budget where None.
+            node: name of a goal or sub-goal; "" for all goals together.
+            horizon: number of decisions; None for the map's budget.
         """
         start = np.zeros(len(self.states))
         start[0] = 1.0
@@ -90,12 +90,13 @@ class TaskProcess:
         return TabularMDP.deterministic(self.next, utility=self.achieved(node), horizon=steps, start=start)
 
     def utility_of(self, actions: list[int | None], node: str = "", *, horizon: int | None = None) -> float:
-        """Return the utility of an episode: the steps, up to the horizon, that begin with a node achieved.
+        """Return the utility of an episode: the number of steps, up to the horizon, that begin with a node achieved.
 
         Args:
-            actions: the moves, None for a turn without one, which changes nothing.
-            node, horizon: as in `process`; an episode that ended at the goal stays there; one that ended earlier counts
-                like one that stood still.
+            actions: the moves; None stands for a turn without a move, which changes nothing.
+            node: as in `process`.
+            horizon: as in `process`. An episode that ended at the goal counts as staying there until the horizon; an
+                episode that stopped earlier counts as standing still.
         """
         steps = self.task_map.budget if horizon is None else horizon
         utility, state, total = self.achieved(node), 0, 0.0
@@ -108,23 +109,24 @@ class TaskProcess:
 
 @lru_cache(maxsize=256)
 def process_of_map(task_map: TaskMap) -> TaskProcess:
-    """Return the process of a map (cached)."""
+    """Return the process of a task map; the result is cached."""
     return TaskProcess(task_map)
 
 
 @lru_cache(maxsize=4096)
 def random_walk_success(task_map: TaskMap) -> float:
-    """Return the probability that a random walker achieves all goals within the budget of a map.
+    """Return the probability that a random walk achieves all goals within the budget of a map.
 
-    It takes each open direction with equal probability. With ``p_t`` the distribution over the states of `TaskProcess`
-    before step t and P the transition matrix, in which states with the goal achieved are absorbing, it is the mass of
-    these states in ``p_0 P**budget``: the chance level of an agent's success.
+    In each cell, the walk takes every open direction with equal probability. Let ``p_t`` be the distribution over the
+    states of `TaskProcess` before step t, and P the transition matrix, in which states with the goal achieved are
+    absorbing. The result is the probability of these states under ``p_0 P**budget``. It is the chance level for an
+    agent's success.
 
     Args:
         task_map: the map.
 
     Raises:
-        ValueError: more than 500,000 states.
+        ValueError: the map has more than 500,000 states.
     """
     from scipy.sparse import csr_array
 

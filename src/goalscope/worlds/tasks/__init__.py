@@ -1,4 +1,4 @@
-"""Task worlds: maps on which tasks with prerequisites have to be found and achieved."""
+"""Task worlds: maps on which an agent has to find tasks and achieve them in an order that respects prerequisites."""
 
 from goalscope.worlds.tasks.cooking import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
 from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, read_action

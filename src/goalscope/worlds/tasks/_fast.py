@@ -1,8 +1,9 @@
-"""Cells of a task map as bits of one whole number.
+"""Sets of cells of a task map, stored as the bits of one whole number.
 
-Every cell of the rectangle around a map is one bit. A set of cells is then one Python integer, which costs nothing to
-keep as it was at some step. It grows by one move in all directions with four shifts. Rows are padded by a column, so
-that no shift carries a cell into another row. The tests hold it equal to sets of cells.
+Every cell of the rectangle around a map is one bit, so a set of cells is one Python integer. Keeping the set of an
+earlier step costs nothing, since integers are immutable. Four shifts grow a set by one move in all directions. Each row
+has one padding column, so that no shift carries a cell into another row. Tests check that results equal those of plain
+sets of cells.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,20 +13,20 @@ from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode
 
 
 class Board:
-    """The numbering of a map's cells and nodes; shared by all users of one map, immutable.
+    """The numbering of a map's cells and nodes; immutable, and shared by all users of one map.
 
     Attributes:
-        width: bits of a row, one of them padding.
-        size: bits in all, two padded rows among them.
-        offsets: ``[4]`` change of a cell's index that each move makes, in the order of `Action`.
-        open: ``[size]`` 1 where a cell can be walked on.
-        cells: the bits of all cells.
+        width: number of bits per row, including one padding bit.
+        size: total number of bits, including two padding rows.
+        offsets: ``[4]`` change of a cell's index by each move, in the order of `Action`.
+        open: ``[size]`` 1 for cells that can be walked on.
+        cells: the bits of all cells that can be walked on.
         start: index of the start cell.
         names: names of the nodes, in order.
-        node_at: index of a cell -> number of its node.
-        places: index of each node's cell.
-        options: for each node its alternative prerequisite sets as bits of node numbers.
-        goals: the goals as bits of node numbers, 0 for a board without nodes.
+        node_at: cell index -> node number.
+        places: cell index of each node.
+        options: for each node, its alternative prerequisite sets, each as bits of node numbers.
+        goals: the goals as bits of node numbers; 0 on a board without nodes.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Board:
         return tuple(self.cell(index) for index in indices(board))
 
     def grow(self, board: int) -> int:
-        """Return the cells next to a set, within the padded rectangle; the set's own cells may be among them."""
+        """Return the cells next to a set, within the padded rectangle; the result may include cells of the set."""
         return board << 1 | board >> 1 | board << self.width | board >> self.width
 
     def field(self, passable: bytes | bytearray, source: int) -> list[int]:
-        """Return the number of moves from one cell to every other over passable cells, -1 where there is no way."""
+        """Return the number of moves from one cell to every other over passable cells, -1 if there is no path."""
         field = [-1] * self.size
         field[source] = 0
         wave, steps = [source], 0
@@ -91,17 +92,17 @@ class Board:
 
 
 def bits(flags: bytearray) -> int:
-    """Return a set of cells from one flag (0 or 1) a cell."""
+    """Return a set of cells from one flag (0 or 1) per cell."""
     return int(flags.translate(bytes.maketrans(b"\x00\x01", b"01"))[::-1], 2)
 
 
 def flags(board: int, size: int) -> bytes:
-    """Return one flag (0 or 1) a cell, the inverse of `bits`."""
+    """Return one flag (0 or 1) per cell, the inverse of `bits`."""
     return format(board, f"0{size}b").encode()[::-1].translate(bytes.maketrans(b"01", b"\x00\x01"))
 
 
 def indices(board: int) -> Iterator[int]:
-    """Yield the indices of a set, the least first."""
+    """Yield the indices of a set in increasing order."""
     if board.bit_count() * 64 < board.bit_length():
         while board:
             lowest = board & -board

@@ -1,6 +1,7 @@
-"""Four cooking maps of our own, with meaningful names, and symbolic twins of any map.
+"""Cooking maps with meaningful names, and twins of any map whose names have no meaning.
 
-A symbolic twin has the same cells and graph and differs in names only, so that the effect of meaning can be measured.
+A symbolic twin has the same cells and graph as its original, but other names. Comparing the two shows what the meaning
+of names contributes.
 
 Source: measuring exploration and exploitation errors, Section 6 and Appendix E; kitchens, dishes and graphs are ours.
 """
@@ -19,11 +20,11 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 COOKING = ("mushroom-risotto", "lentil-soup", "berry-tart", "vegetable-dumplings")
 """Names of the four small cooking maps, of 26 to 39 cells."""
 WIDE_COOKING = tuple(f"wide-{name}" for name in COOKING)
-"""The same dishes on maps of 72 cells, whose budgets hold the numbers of steps that the paper prints."""
+"""Names of maps with the same dishes on 72 cells, whose budgets are large enough for the paper's step counts."""
 
 
 def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
-    """Return the same cells and graph under random names without meaning, the same for the same map and seed."""
+    """Return a map with the same cells and graph but random names; the same map and seed give the same names."""
     names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
     return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
 
@@ -33,10 +34,10 @@ def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
 
     Args:
         name: one of `COOKING` or `WIDE_COOKING`.
-        symbolic: return its twin with names that mean nothing.
+        symbolic: whether to return the twin whose names have no meaning.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the name is unknown.
     """
     valid = (*COOKING, *WIDE_COOKING)
     if name not in valid:

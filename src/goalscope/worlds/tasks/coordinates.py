@@ -1,7 +1,7 @@
 """Coordinates of task maps, their nodes and actions.
 
 Task maps use ``(x, y)`` with y upwards, as their paper does: up is y + 1, right is x + 1. Grids use ``(row, col)`` with
-row 0 at the top. `Frame` converts; the names and meanings of the four moves agree on both sides.
+row 0 at the top. `Frame` converts between the two; the names and meanings of the four moves are the same in both.
 """
 
 from collections.abc import Iterable
@@ -18,17 +18,17 @@ Cell = tuple[int, int]
 """A cell of a task map: (x, y), y upwards."""
 
 MOVES = MappingProxyType({action: (action.delta[1], -action.delta[0]) for action in Action})
-"""Change of (x, y) that each move makes."""
+"""Change of (x, y) by each move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNode:
-    """One task.
+    """One task of a map.
 
     Attributes:
-        cell: where it stands, (x, y).
+        cell: cell of the node, (x, y).
         options: alternative prerequisite sets, each a tuple of node names; one achieved set is enough. Empty for a
-            primitive, which needs nothing.
+            primitive node, which has no prerequisites.
     """
 
     cell: Cell
@@ -36,17 +36,19 @@ class TaskNode:
 
     @property
     def parents(self) -> set[str]:
-        """Names of all nodes in its sets."""
+        """Names of all nodes that appear in the prerequisite sets."""
         return {parent for option in self.options for parent in option}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The smallest rectangle around some cells.
+    """The smallest rectangle around a set of cells.
 
     Attributes:
-        left, top: x of its first column, y of its first row.
-        width, height: number of columns W and of rows H.
+        left: x of its first column.
+        top: y of its first row.
+        width: number of columns W.
+        height: number of rows H.
     """
 
     left: int
@@ -56,7 +58,7 @@ class Frame:
 
     @classmethod
     def around(cls, cells: Iterable[Cell]) -> "Frame":
-        """Return the frame of at least one cell."""
+        """Return the frame around some cells, of which there must be at least one."""
         xs, ys = zip(*cells, strict=True)
         return cls(left=min(xs), top=max(ys), width=max(xs) - min(xs) + 1, height=max(ys) - min(ys) + 1)
 
@@ -70,7 +72,7 @@ class Frame:
 
 
 def check_cell(value: Any, name: str) -> Cell:
-    """Return a cell as two plain integers, or raise a ValueError that names it."""
+    """Check a cell, and return it as two plain integers; raise a ValueError that names the value if it is invalid."""
     pair = tuple(value) if isinstance(value, list | tuple | np.ndarray) else ()
     if len(pair) != 2 or not all(is_whole(item) and abs(int(item)) < 10**9 for item in pair):
         raise ValueError(f"{name} must be [x, y], two whole numbers below 10**9, got {value!r:.60}")
@@ -78,13 +80,13 @@ def check_cell(value: Any, name: str) -> Cell:
 
 
 def read_action(value: Action | str | None) -> Action | None:
-    """Return the move that a recorded action names, None where it names none.
+    """Return the move that a recorded action names, or None if it names no move.
 
     Args:
-        value: a move, its name in any case ("up", "DOWN"), other text, or None.
+        value: a move, the name of a move in any case ("up", "DOWN"), other text, or None.
 
     Raises:
-        ValueError: neither a move nor text nor None.
+        ValueError: the value is neither a move nor text nor None.
     """
     if value is None or isinstance(value, Action):
         return value

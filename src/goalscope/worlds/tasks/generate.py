@@ -1,8 +1,9 @@
-"""Task maps at random, from the paper's parameters and presets.
+"""Random task maps, drawn from the paper's parameters and presets.
 
-A random map has nodes on random cells of a rectangle and corridors to them; its graph is drawn layer by layer.
+A random map has nodes on random cells of a rectangle, and corridors that lead to them; its graph is drawn layer by
+layer.
 
-Source: measuring exploration and exploitation errors, Appendix C.1. Where its text leaves a choice open,
+Source: measuring exploration and exploitation errors, Appendix C.1. Where the paper's text leaves a choice open,
 docs/exploration.md says what is done here.
 """
 
@@ -25,13 +26,13 @@ _MOST_SIDE = 300
 _MOST_NODES = 20
 _NAME_LENGTH = 4
 _MOST_ATTEMPTS = 200
-LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
+LETTERS, DIGITS = ascii_uppercase, "23456789"  # without 0 and 1, which look like O and I
 
 Distribution = tuple[tuple[int, float], ...]
 """(number, probability) pairs of a categorical distribution."""
 
 Graph = tuple[tuple[tuple[int, ...], ...], ...]
-"""For each node its alternative prerequisite sets of node numbers; the last ones are the goals."""
+"""For each node, its alternative prerequisite sets of node numbers; the last nodes are the goals."""
 
 _DISTRIBUTIONS = ("option_counts", "dependency_counts", "goal_dependency_counts")
 _RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 50), "alpha": (1e-6, 1e6)}
@@ -39,28 +40,28 @@ _RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """The distribution of generated task maps.
+    """The distribution from which task maps are drawn.
 
     Attributes:
-        nodes: number of nodes, the goals included, 2 to 20.
-        goals: number of goals, all of which are to be achieved; less than `nodes`.
-        layer_size: maximum number of nodes of one layer.
-        option_counts: distribution of the number of alternative prerequisite sets of a node.
-        dependency_counts: distribution of the number of nodes in each set.
-        goal_dependency_counts: the same for the goal, which has one set.
+        nodes: number of nodes, including the goals, 2 to 20.
+        goals: number of goals, all of which must be achieved; less than `nodes`.
+        layer_size: maximum number of nodes per layer of the graph.
+        option_counts: distribution of the number of alternative prerequisite sets per node.
+        dependency_counts: distribution of the number of nodes per set.
+        goal_dependency_counts: distribution of the number of nodes in a goal's set; each goal has one set.
         depth_bias: beta; a parent at depth d of a child at depth D has weight ``exp(-beta * ((D - 1) - d))``.
-        density: nodes a cell. It fixes the area of the rectangle; where `size` is given, that of the part of it where
-            the nodes lie (`window`).
+        density: nodes per cell. It sets the area of the rectangle or, if `size` is given, the area of the part of the
+            rectangle in which the nodes lie (`window`).
         corridor_widths: (least, greatest) width of a corridor in cells; drawn for each corridor.
-        aspect_ratio: width over height of the rectangle.
-        size: (width, height) in cells, None where the density decides.
-        corridors: where the corridor to a node begins: at the "start" of the map, as in the paper, or at the cell
-            "nearest" to the node that is carved already, which gives small maps. The latter have no window: a given
-            size leaves the density without effect.
-        alpha: the budget is ``floor(alpha * |M|)`` actions.
+        aspect_ratio: width divided by height of the rectangle.
+        size: (width, height) in cells; None to derive it from the density.
+        corridors: where the corridor to a node begins: at the "start" of the map, as in the paper, or at the carved
+            cell "nearest" to the node, which gives small maps. Maps with "nearest" have no window: if `size` is given,
+            the density has no effect.
+        alpha: the budget is ``floor(alpha * |M|)`` actions on a map of |M| cells.
 
     Raises:
-        ValueError: names the attribute and what must hold.
+        ValueError: an attribute is invalid; the message names it and its valid values.
     """
 
     nodes: int = 6
@@ -104,19 +105,20 @@ class TaskSpec:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """(width, height) of the rectangle: the given size, else the whole numbers nearest to density and aspect ratio.
+        """(width, height) of the rectangle: the given size, or else derived from density and aspect ratio.
 
-        The width is ``sqrt(nodes / density * aspect_ratio)`` rounded, the height the least that keeps the density.
+        The derived width is ``sqrt(nodes / density * aspect_ratio)``, rounded, and the derived height the least that
+        does not exceed the density.
         """
         return self._dense if self.size is None else self.size
 
     @property
     def window(self) -> tuple[int, int]:
-        """(width, height) of the part of the rectangle that the nodes lie in: what the density asks, at most all."""
+        """(width, height) of the part of the rectangle in which the nodes lie, chosen to match the density."""
         if self.corridors == "nearest":
             return self.extent
         (width, height), (most_wide, most_high) = self._dense, self.extent
-        # Where one side does not fit, the other keeps the density as far as it can.
+        # If one side of the window does not fit into the rectangle, the other is enlarged to keep the density.
         width = min(max(width, -(-width * height // most_high)), most_wide)
         return width, min(max(height, -int(-self.nodes / self.density // width)), most_high)
 
@@ -127,7 +129,7 @@ class TaskSpec:
         return width, max(1, -int(-area // width))
 
     def described(self) -> str:
-        """Return what names the stream of its maps: canonical JSON, without what was added later at its default."""
+        """Return the canonical JSON that names the random stream; later attributes are left out at their default."""
         attributes = asdict(self)
         if self.goals == 1:
             del attributes["goals"]
@@ -169,15 +171,15 @@ _DEMANDS: dict[str, dict[str, Any]] = {
 
 
 def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> TaskSpec:
-    """Return what the maps of one configuration of the paper are drawn from.
+    """Return the spec of one configuration of the paper.
 
     Args:
-        demand: exploitation demand, "low", "medium" or "high" (the exploration demand is the reverse).
-        graph: size and difficulty of the task graph, "small", "medium" or "large" (the paper's easy, medium, hard).
-        changes: attributes of `TaskSpec` that differ, e.g. ``size=(8, 8)``.
+        demand: exploitation demand: "low", "medium" or "high"; the exploration demand is the reverse.
+        graph: size and difficulty of the task graph: "small", "medium" or "large" (easy, medium, hard in the paper).
+        changes: attributes of `TaskSpec` to change, e.g. ``size=(8, 8)``.
 
     Raises:
-        ValueError: an unknown name, or what `TaskSpec` refuses.
+        ValueError: a name is unknown, or `TaskSpec` refuses a value.
     """
     if demand not in _DEMANDS or graph not in _GRAPHS:
         raise ValueError(
@@ -202,34 +204,34 @@ PRESETS = MappingProxyType(
         for name, configuration in _CONFIGURATIONS.items()
     }
 )
-"""The nine configurations of the main study as ``paper-DEMAND-GRAPH``, on 10x10 cells with corridors from the start.
+"""Name -> spec. ``paper-DEMAND-GRAPH`` are the paper's nine configurations: 10x10 cells, corridors from the start.
 
-``DEMAND-GRAPH``, "10x10" and "8x8" are small maps of the same parameters, whose corridors begin at the nearest carved
-cell. The demand study has ``task_spec(demand, graph, size=(8, 8), corridors="start")``.
+``DEMAND-GRAPH``, "10x10" and "8x8" are small maps with the same parameters, whose corridors begin at the nearest
+carved cell. For the paper's demand study, use ``task_spec(demand, graph, size=(8, 8), corridors="start")``.
 """
 
 
 def preset_tags(preset: str) -> dict[str, str]:
-    """Return the demand and the graph of a preset, nothing for the two small ones of a fixed size."""
+    """Return the demand and the graph of a preset as tags; the two small presets of a fixed size have no tags."""
     configuration = _CONFIGURATIONS.get(preset.removeprefix(_PAPER))
     return {} if configuration is None else {"demand": configuration[0], "graph": configuration[1]}
 
 
 def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) -> TaskMap:
-    """Return the task map of a seed.
+    """Generate the task map of a seed.
 
-    Every map is checked as it is built (connected, no cycle, one sink that every node leads to), and its shortest
-    successful walk must fit into the budget; one that does not is drawn again.
+    Every map is checked: its cells are connected, its graph has no cycle, and every node leads to a goal. A map whose
+    shortest successful walk exceeds the budget is drawn again.
 
     Args:
-        spec: what to draw from, or the name of one of `PRESETS`.
-        seed: number of the map; the same spec and seed give the same bytes.
+        spec: the distribution to draw from, or the name of one of `PRESETS`.
+        seed: seed of the map; the same spec and seed give the same bytes.
 
     Returns:
-        The map; x runs from 0 to width - 1, y from 0 to height - 1, though corridors need not fill the rectangle.
+        The map. x lies in 0 to width - 1 and y in 0 to height - 1, but corridors need not fill the rectangle.
 
     Raises:
-        ValueError: an unknown preset, or a spec none of whose maps fits into its budget (alpha is too small).
+        ValueError: the preset is unknown, or no map that was drawn fits into its budget (alpha is too small).
     """
     if isinstance(spec, str):
         if spec not in PRESETS:
@@ -241,8 +243,8 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
         if drawn is not None and plan_task(drawn).within_budget:
             return drawn
     raise ValueError(
-        f"a map must have a successful walk within its budget, got none in {_MOST_ATTEMPTS} maps with "
-        f"alpha = {spec.alpha}: raise alpha"
+        f"a map must have a successful walk within its budget, but none of {_MOST_ATTEMPTS} maps with "
+        f"alpha = {spec.alpha} has one: raise alpha"
     )
 
 
@@ -265,7 +267,7 @@ def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
 
 
 def _placed(spec: TaskSpec, rng: np.random.Generator) -> list[Cell]:
-    """Return the start and the cells of the nodes: uniform over the rectangle, or over it and over a window in it."""
+    """Draw the start uniformly from the rectangle, and the nodes' cells from the rectangle or a window in it."""
     width, height = spec.extent
     if spec.corridors == "nearest":
         picked = rng.permutation(width * height)[: spec.nodes + 1]
@@ -278,7 +280,7 @@ def _placed(spec: TaskSpec, rng: np.random.Generator) -> list[Cell]:
 
 
 def _nearest(cells: set[Cell], target: Cell, rng: np.random.Generator) -> Cell:
-    """Return the carved cell nearest to a target, ties at random."""
+    """Return the carved cell nearest to a target, with ties broken at random."""
     distance = {cell: abs(cell[0] - target[0]) + abs(cell[1] - target[1]) for cell in sorted(cells)}
     shortest = min(distance.values())
     nearest = [cell for cell, steps in distance.items() if steps == shortest]
@@ -288,9 +290,9 @@ def _nearest(cells: set[Cell], target: Cell, rng: np.random.Generator) -> Cell:
 def _carve(
     cells: set[Cell], origin: Cell, target: Cell, thickness: int, spec: TaskSpec, rng: np.random.Generator
 ) -> None:
-    """Carve a corridor with one bend from a cell to a target, some cells wide, inside of the rectangle.
+    """Carve a corridor of the given width with one bend from a cell to a target, inside the rectangle.
 
-    A corridor of width 2 has its second lane on one side, drawn anew for each; of width 3, one on either side.
+    A corridor of width 2 has its second lane on a side drawn at random, one of width 3 has a lane on either side.
     """
     width, height = spec.extent
     x, y = origin
@@ -307,11 +309,11 @@ def _carve(
 
 
 def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
-    """Return a graph without cycle whose only sinks are its last nodes, the goals.
+    """Draw an acyclic graph whose only sinks are its last nodes, the goals.
 
-    Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goals are placed; these are a layer of
-    their own. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
-    dropped. Nodes that nothing depends on are added to the goal's set, of several goals' to one's at random.
+    Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goals are placed; the goals form the
+    last layer. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
+    dropped. Nodes that nothing depends on are added to the set of the goal, or of a random goal if there are several.
     """
     depth: list[int] = []
     layer = 0
@@ -342,9 +344,9 @@ def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
 
 
 def random_names(count: int, rng: np.random.Generator) -> list[str]:
-    """Return different names of four characters out of A to Z and 2 to 9, each with a letter and a digit.
+    """Draw different names of four characters from A to Z and 2 to 9, each with a letter and a digit.
 
-    They are drawn independently of one another and of everything else, so their order carries no information.
+    Names are drawn independently of everything else, so their order carries no information.
     """
     signs = LETTERS + DIGITS
     names: list[str] = []

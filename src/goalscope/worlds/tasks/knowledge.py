@@ -1,9 +1,10 @@
-"""An agent's observation at each step and the knowledge that follows from it, as values and in words.
+"""What an agent observes at each step, and what it can know from its observations, as values and as text.
 
-`AgentKnowledge` never reads a task map. It is built from the reports of an episode, and holds the content of the
-prompts in the paper. Every sentence has one form, and names stand in double quotes, which no name may contain; so the
-text alone determines an agent's knowledge. The wording is our own, the rules tell some more than the paper's: what a
-move does to the coordinates, to take few steps, how to know the goal, to come back to a state that is not active yet.
+`AgentKnowledge` never reads a task map. It is built from the reports of an episode, and contains what the paper's
+prompts contain. Every kind of sentence has a fixed form, and names are put in double quotes, which no name may contain.
+The text alone therefore determines an agent's knowledge. The wording is our own. Our rules say more than the paper's
+rules: how each move changes the coordinates, how to recognise the goal, to take few steps, and to return to a state
+that is not active yet.
 
 Source: measuring exploration and exploitation errors, Appendices C.3 to E.
 """
@@ -17,19 +18,19 @@ from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
 
 Rejection = Literal["blocked", "unparsable"]
-"""Why an action did nothing: no way in that direction, or no move was named."""
+"""Why an action did nothing: the direction is blocked, or the agent named no move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """The report on a node, given on its own cell.
+    """The report on a node, shown when the agent stands on its cell.
 
     Attributes:
         name: its name.
         options: its alternative prerequisite sets.
-        children: names of the nodes that need it, sorted; a node without any is a goal.
+        children: names of the nodes that depend on it, sorted; a node without children is a goal.
         achieved: whether it is achieved now.
-        fresh: whether it was achieved on this very step.
+        fresh: whether it was achieved in this step.
     """
 
     name: str
@@ -41,14 +42,14 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The observation of one step: the agent's own cell and the open directions.
+    """The observation at one step: the agent's cell, what is on it, and the open directions.
 
     Attributes:
         position: cell of the agent, (x, y).
-        available: moves that lead somewhere, in the order of `Action`.
-        node: what stands on the cell, None for nothing.
-        rejected: why the last action did nothing, None where it was a move or there was none.
-        goals: the number of goals of the map.
+        available: moves in open directions, in the order of `Action`.
+        node: the node on this cell, or None.
+        rejected: why the last action did nothing; None if it was a move, or if there was no action yet.
+        goals: number of goals on the map.
     """
 
     position: Cell
@@ -59,25 +60,25 @@ class Report:
 
 
 class AgentKnowledge:
-    """Knowledge from the reports of one episode so far. Changed by `add` only.
+    """What an agent can know from the reports of one episode so far. Only `add` changes it.
 
     Args:
-        axes_told: whether the rules said what a move does to the coordinates (`RULES` do). Without it the meaning of a
-            move, and of its opposite, is learned from the first one made, and cells beside an axis that was never
-            walked along are in no set yet.
+        axes_told: whether the rules said how each move changes the coordinates (`RULES` does). If not, the first move
+            along an axis reveals the meaning of the move and of its opposite, and neighbouring cells along an axis that
+            was never used are in no set yet.
 
     Attributes:
-        axes: move -> change of (x, y), as far as it is known.
-        confirmed: the moves whose meaning was seen in the agent's own walk.
+        axes: move -> change of (x, y), for the moves whose meaning is known.
+        confirmed: move -> change of (x, y), for the moves that the agent has made itself.
         position: cell of the agent; None before the first report.
-        available: moves that lead somewhere now.
-        visited: cells stood on, in the order of the first visit, with the moves that lead somewhere from each.
-        entered_from: visited cell -> the cell from which it was first entered; the first cell has none.
-        frontier: cells that can be entered and were not visited, in the order in which they were first seen.
-        impassable: cells beside visited ones that cannot be entered.
-        nodes: name -> (cell, `NodeReport` of the last visit) in the order of discovery.
+        available: moves in directions that are open now.
+        visited: cells that the agent stood on -> open directions there, in the order of the first visit.
+        entered_from: visited cell -> the cell from which it was first entered; the first cell has no entry.
+        frontier: cells that can be entered but were not visited, in the order in which they were first seen.
+        impassable: cells next to visited cells that cannot be entered.
+        nodes: name -> (cell, `NodeReport` of the last visit), in the order of discovery.
         achieved: names of the achieved nodes, in order.
-        turns: (action that led to it, report) of each report so far.
+        turns: (action that led to the report, report) for each report so far.
     """
 
     def __init__(self, *, axes_told: bool = True) -> None:
@@ -95,17 +96,17 @@ class AgentKnowledge:
 
     @property
     def goals(self) -> tuple[str, ...]:
-        """Names of the goals that were stood on: the nodes that lead to nothing."""
+        """Names of the goals that the agent has found: the discovered nodes on which no other node depends."""
         return tuple(name for name, (_, node) in self.nodes.items() if not node.children)
 
     @property
     def pending_goals(self) -> Mapping[str, Cell]:
-        """Name -> cell of the pending nodes that are goals."""
+        """Name -> cell of the goals that can be achieved now."""
         return {name: cell for name, cell in self.pending.items() if name in self.goals}
 
     @property
     def pending(self) -> Mapping[str, Cell]:
-        """Name -> cell of the discovered nodes that are not achieved and whose prerequisites are."""
+        """Name -> cell of the nodes that can be achieved now: discovered, not achieved, prerequisites achieved."""
         done = self.achieved.keys()
         return MappingProxyType(
             {
@@ -116,11 +117,11 @@ class AgentKnowledge:
         )
 
     def add(self, report: Report, action: int | None = None) -> None:
-        """Take in the next report.
+        """Add the next report.
 
         Args:
             report: the report.
-            action: the move that came before it, None for the first report or a turn that named no move.
+            action: the move that led to it; None for the first report, or for a turn without a move.
         """
         before, after = self.position, report.position
         move = None if action is None else Action(action)
@@ -140,11 +141,11 @@ class AgentKnowledge:
                 self.achieved.setdefault(report.node.name)
 
     def known(self, cell: Cell) -> bool:
-        """Return whether a cell is known to be passable: visited or on the frontier."""
+        """Return whether a cell is known to be passable: it was visited, or is on the frontier."""
         return cell in self.visited or cell in self.frontier
 
     def recent(self, count: int) -> "AgentKnowledge":
-        """Return the knowledge of an agent that remembers only its last reports, at least one."""
+        """Return the knowledge of an agent that remembers only its last ``count`` reports (at least one)."""
         short = AgentKnowledge(axes_told=len(self.axes) == len(MOVES))
         for index, (action, report) in enumerate(self.turns[-count:]):
             short.add(report, action if index else None)
@@ -174,13 +175,13 @@ RULES = (
     "where they are not active yet, come back later. What a state needs and what it leads to is told on its own cell. "
     "Activate the goal, the one state that leads to nothing further, in as few steps as you can."
 )
-"""The rules of the world, first line of every log: no size, no place, no budget."""
+"""The rules of the world, the first line of every log. They do not mention the map's size, any cell or the budget."""
 
 _GOAL = "Activate the goal, the one state that leads to nothing further, in as few steps as you can."
 
 
 def rules_of(goals: int) -> str:
-    """Return the rules of a world with that number of goals, all of which are to be activated."""
+    """Return the rules of a world with the given number of goals, all of which the agent has to activate."""
     several = f"Activate all {goals} goals, the states that lead to nothing further, in as few steps as you can."
     return RULES if goals == 1 else RULES.replace(_GOAL, several)
 
@@ -201,7 +202,7 @@ _REJECTED: dict[Rejection | None, str] = {
 
 
 def report_text(report: Report) -> str:
-    """Return what an agent reads at one step, one line."""
+    """Return the report as one line of text, as the agent reads it."""
     sentence = _NOTHING
     if (node := report.node) is not None:
         status = _STATUS[node.achieved, node.fresh]
@@ -215,10 +216,10 @@ def report_text(report: Report) -> str:
 
 
 def write_log(turns: Sequence[tuple[Action | None, Report]]) -> str:
-    """Return the text log of an episode: the rules, then observation and action in turns, one a line.
+    """Return the text log of an episode: the rules, then observations and actions in turn, one per line.
 
     Args:
-        turns: (action that led to it, report) of each report, as `AgentKnowledge.turns` holds them.
+        turns: (action that led to the report, report) for each report, as in `AgentKnowledge.turns`.
     """
     lines = [rules_of(turns[0][1].goals if turns else 1)]
     for index, (action, report) in enumerate(turns):
@@ -229,13 +230,13 @@ def write_log(turns: Sequence[tuple[Action | None, Report]]) -> str:
 
 
 def memory_text(knowledge: AgentKnowledge) -> str:
-    """Return the summary that can be put beside an observation; all of it follows from past observations.
+    """Return a summary of past observations, which can be shown next to the current observation.
 
     Raises:
-        ValueError: no report yet.
+        ValueError: there is no report yet.
     """
     if knowledge.position is None:
-        raise ValueError("an agent must have at least one report for a summary, got none")
+        raise ValueError("a summary of an agent's knowledge needs at least one report, got none: call add first")
     last = knowledge.turns[-1][1]
     title = "Goal" if last.goals == 1 else f"Goals ({last.goals} in all)"
     axes = [f"{action.name.lower()} = {_change(change)}" for action, change in knowledge.confirmed.items()]

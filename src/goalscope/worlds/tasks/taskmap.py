@@ -1,11 +1,11 @@
-"""Task maps: cells to walk on, a graph of tasks that stand on some of them, and exact plans for both.
+"""Task maps: cells to walk on, a graph of tasks on some of the cells, and shortest plans that achieve the tasks.
 
-A node has alternative prerequisite sets (an OR of ANDs), which covers the paper's AND node (one set with all parents)
-and OR node (one set a parent).
+A node has alternative prerequisite sets (an OR of ANDs). This covers the paper's AND nodes (one set of all parents)
+and OR nodes (one set per parent).
 
-A shortest walk is a sequence of nodes, each achieved on arrival, with shortest paths in between: nodes on the way
-are achieved in passing, which is never worse, since an achieved set never shrinks. So a search over (last node,
-set of achieved nodes) is exact.
+A shortest walk visits a sequence of nodes, achieves each on arrival, and takes shortest paths in between. It may also
+achieve other nodes in passing, which never hurts, since achieved nodes stay achieved. A search over (last node, set of
+achieved nodes) is therefore exact.
 
 Source: measuring exploration and exploitation errors, Section 3 and Appendix B.
 """
@@ -30,9 +30,9 @@ from goalscope.worlds.tasks._fast import Board
 from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode, check_cell
 
 _MOST_CELLS = 250_000
-_MOST_AREA = 4_000_000  # cells of the rectangle around a map: one bit is kept for each
+_MOST_AREA = 4_000_000  # cells of the rectangle around a map, each stored as one bit
 _MOST_NODES = 1000
-_MOST_PLANNED = 20  # nodes of a map with an exact plan: the number of achieved sets doubles with each
+_MOST_PLANNED = 20  # nodes of a map with an exact plan; each node doubles the number of sets of achieved nodes
 _LONGEST_NAME = 64
 
 
@@ -42,16 +42,17 @@ class TaskMap:
 
     Attributes:
         cells: the traversable cells M, (x, y) with y upwards; in any order, stored sorted by y, then x.
-        start: cell where an episode begins; it holds no node.
-        goal: name of the one node that nothing depends on, or a list of names where there are several: the nodes that
-            nothing depends on, all of which are to be achieved.
+        start: cell where an episode begins; no node may lie on it.
+        goal: name of the only node that no other node depends on; if there are several such nodes, a list of all their
+            names. All goals must be achieved.
         nodes: name -> `TaskNode`, or a mapping with its ``cell`` and ``options`` (or ``type`` "and"/"or" and
-            ``parents``); kept sorted by name.
+            ``parents``); stored sorted by name.
         alpha: the budget is ``floor(alpha * |M|)`` actions.
 
     Raises:
-        ValueError: names what does not hold: cells that are not connected, a node outside the map, on the start or on
-            another node, an unknown prerequisite, a cycle, a second sink, a budget below one action.
+        ValueError: cells are not connected; a node lies outside the map, on the start or on another node; a
+            prerequisite is unknown; the graph has a cycle or a sink that is not a goal; or the budget is below one
+            action. The message names the value.
     """
 
     cells: Sequence[Cell]
@@ -65,7 +66,9 @@ class TaskMap:
         object.__setattr__(self, "cells", tuple(sorted(cells, key=lambda cell: (cell[1], cell[0]))))
         object.__setattr__(self, "start", check_cell(self.start, "start"))
         if self.start not in cells:
-            raise ValueError(f"start must be a cell of the map, got {list(self.start)}, which lies outside")
+            raise ValueError(
+                f"start must be one of the map's cells, got {list(self.start)}, which is not in cells: add it there"
+            )
         object.__setattr__(self, "nodes", MappingProxyType(_nodes(self.nodes, cells, self.start)))
         object.__setattr__(self, "goal", _check_graph(self.nodes, self.goal))
         frame = self.frame
@@ -79,8 +82,7 @@ class TaskMap:
         if unreachable:
             raise ValueError(
                 f"all cells must be connected by moves to the start {list(self.start)}, "
-                f"got {list(min(unreachable))} apart "
-                f"from it ({len(unreachable)} cells in all)"
+                f"got {len(unreachable)} cells without a path to it, such as {list(min(unreachable))}: connect them"
             )
         alpha = check_number("alpha", self.alpha, 0, 1e6, "number above 0")
         object.__setattr__(self, "alpha", int(alpha) if alpha.is_integer() else alpha)
@@ -90,25 +92,25 @@ class TaskMap:
 
     @property
     def goals(self) -> tuple[str, ...]:
-        """Names of the goals, sorted: those of all nodes that nothing depends on."""
+        """Names of the goals, sorted: all nodes that no other node depends on."""
         return (self.goal,) if isinstance(self.goal, str) else tuple(self.goal)
 
     @cached_property
     def frame(self) -> Frame:
-        """The rectangle around the cells, which converts to rows and columns."""
+        """The rectangle around the cells, which converts between (x, y) and (row, col)."""
         return Frame.around(self.cells)
 
     @cached_property
     def budget(self) -> int:
-        """Most actions of an episode, ``floor(alpha * |M|)`` with alpha taken as the decimal number that it prints as.
+        """Maximum number of actions per episode, ``floor(alpha * |M|)`` for alpha's printed decimal value.
 
-        Source: Appendix C.1, Eq. (7). An agent is not told.
+        Source: Appendix C.1, Eq. (7). The agent does not learn the budget.
         """
         return math.floor(Fraction(str(self.alpha)) * len(self.cells))
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
-        """Name -> names of the nodes that have it in one of their sets, sorted."""
+        """Name -> sorted names of the nodes that list it in one of their prerequisite sets."""
         by_parent: dict[str, list[str]] = {name: [] for name in self.nodes}
         for name, node in self.nodes.items():
             for parent in node.parents:
@@ -122,7 +124,7 @@ class TaskMap:
 
     @cached_property
     def walls(self) -> npt.NDArray[np.bool_]:
-        """``[H, W]`` bool in rows and columns of `frame`, True where nothing can be walked on; read-only."""
+        """``[H, W]`` bool in rows and columns of `frame`, True for cells that cannot be entered; read-only."""
         walls = np.ones((self.frame.height, self.frame.width), dtype=bool)
         rows, cols = zip(*(self.frame.row_col(cell) for cell in self.cells), strict=True)
         walls[list(rows), list(cols)] = False
@@ -131,19 +133,19 @@ class TaskMap:
 
     @cached_property
     def board(self) -> Board:
-        """The map as bits, which episodes and scorers share."""
+        """The map as bits, shared by its episodes and scorers."""
         return Board(self.frame, self.cells, self.start, self.nodes, self.goals)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     def grid(self) -> Grid:
-        """Return the map as a grid with the agent at the start and the first goal's cell as goal, tasks left out."""
+        """Return the map as a grid without tasks: the agent at the start, and the first goal's cell as the goal."""
         row_col = self.frame.row_col
         return Grid(walls=self.walls, start=row_col(self.start), goal=row_col(self.nodes[self.goals[0]].cell))
 
     def available(self, cell: Cell) -> tuple[Action, ...]:
-        """Return the moves that lead from a cell of the map to another one, in the order of `Action`."""
+        """Return the moves that lead from a cell to another cell of the map, in the order of `Action`."""
         index, board = self.board.index(cell), self.board
         return tuple(action for action in Action if board.open[index + board.offsets[action]])
 
@@ -162,7 +164,7 @@ class TaskMap:
         return replace(self, nodes=nodes, goal=[names[goal] for goal in self.goals])
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the map as plain values, as JSON holds them."""
+        """Return the map as plain values for JSON."""
         return {
             "cells": [list(cell) for cell in self.cells],
             "start": list(self.start),
@@ -175,18 +177,18 @@ class TaskMap:
         }
 
     def to_json(self) -> str:
-        """Return the one JSON text of this map; equal maps have equal bytes."""
+        """Return the map's canonical JSON text; equal maps have equal texts."""
         return canonical_json(self.to_plain())
 
     @classmethod
     def from_plain(cls, value: Any) -> "TaskMap":
-        """Return a map from plain values, the inverse of `to_plain`.
+        """Build a map from plain values, the inverse of `to_plain`.
 
         Raises:
-            ValueError: missing or unknown keys, or what `TaskMap` refuses.
+            ValueError: keys are missing or unknown, or `TaskMap` refuses a value.
         """
         *needed, optional = ("cells", "start", "goal", "nodes", "alpha")
-        must = f"a map must be an object with {', '.join(needed)} and perhaps {optional}"
+        must = f"a map must be an object with the keys {', '.join(needed)} and optionally {optional}"
         if not isinstance(value, Mapping):
             raise ValueError(f"{must}, got {type(value).__name__}")
         lacking = [key for key in needed if key not in value]
@@ -207,14 +209,14 @@ def _cells(value: Any) -> set[Cell]:
     for item in items:
         cell = check_cell(item, "a cell")
         if cell in cells:
-            raise ValueError(f"cells must be different, got {list(cell)} twice")
+            raise ValueError(f"cells must be different, got {list(cell)} twice: delete one of the two")
         cells.add(cell)
     return cells
 
 
 def _nodes(value: Any, cells: set[Cell], start: Cell) -> dict[str, TaskNode]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"nodes must be an object of name -> node, got {type(value).__name__}")
+        raise ValueError(f"nodes must be an object that maps each name to a node, got {type(value).__name__}")
     nodes: dict[str, TaskNode] = {}
     occupied: dict[Cell, str] = {}
     for name, node in sorted(value.items(), key=lambda item: str(item[0])):
@@ -225,12 +227,12 @@ def _nodes(value: Any, cells: set[Cell], start: Cell) -> dict[str, TaskNode]:
             raise ValueError(f"{label} must be an object with cell and options, got {node!r:.60}")
         cell = check_cell(node["cell"], f"the cell of {label}")
         if cell not in cells:
-            raise ValueError(f"{label} must stand on a cell of the map, got {list(cell)} outside of it")
+            raise ValueError(f"{label} must lie on one of the map's cells, got {list(cell)}, which is not in cells")
         if cell == start:
-            raise ValueError(f"the start {list(start)} must hold no node, got {label} there")
+            raise ValueError(f"{label} must not lie on the start {list(start)}: move the node or the start")
         if cell in occupied:
             raise ValueError(
-                f"every node must have a cell of its own, got {occupied[cell]!r} and {name!r} at {list(cell)}"
+                f"every node must have a cell to itself, got {occupied[cell]!r} and {name!r} both at {list(cell)}"
             )
         occupied[cell] = name
         nodes[name] = TaskNode(cell=cell, options=_options(label, node))
@@ -238,7 +240,7 @@ def _nodes(value: Any, cells: set[Cell], start: Cell) -> dict[str, TaskNode]:
 
 
 def _options(label: str, node: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """Return the prerequisite sets that ``options`` lists, or that ``type`` and ``parents`` stand for."""
+    """Return the prerequisite sets, given either by ``options`` or by ``type`` and ``parents``."""
     keys = set(node) - {"cell"}
     if keys == {"type", "parents"}:
         kind, parents = str(node["type"]).lower(), _names(node["parents"], f"the parents of {label}")
@@ -252,7 +254,10 @@ def _options(label: str, node: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]
         raise ValueError(f"the options of {label} must be a list of lists of names, got {listed!r:.60}")
     options = tuple(_names(item, f"an option of {label}") for item in listed)
     if not all(options):
-        raise ValueError(f"an option of {label} must name a node, got an empty one: give a primitive none")
+        raise ValueError(
+            f"an option of {label} must name at least one node, got an empty list: leave options empty for a node "
+            "without prerequisites"
+        )
     return options
 
 
@@ -265,9 +270,9 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
 
 
 def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> str | tuple[str, ...]:
-    """Return the goal, or several, sorted; refuse names, cycles, and goals that are not the sinks.
+    """Return the goal, or several goals sorted; refuse invalid names, cycles, and goals that are not the sinks.
 
-    Without them every node leads to a goal and can be achieved.
+    A graph that passes these checks leads from every node to a goal, and every node can be achieved.
     """
     if not 1 <= len(nodes) <= _MOST_NODES:
         raise ValueError(f"a map must have 1 to {_MOST_NODES} nodes, got {len(nodes)}")
@@ -275,34 +280,34 @@ def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> str | tuple[str, .
         _check_name(name)
     goals = [goal] if isinstance(goal, str) else goal
     if not isinstance(goals, list | tuple) or not goals or any(one not in nodes for one in map(str, goals)):
-        raise ValueError(f"goal must be the name of one node of the map, or a list of names, got {goal!r:.60}")
+        raise ValueError(f"goal must be the name of a node of the map, or a list of such names, got {goal!r:.60}")
     parents = {name: node.parents for name, node in nodes.items()}
     for name in nodes:
         for parent in sorted(parents[name] - nodes.keys()):
-            raise ValueError(f"the prerequisites of node {name!r} must be nodes, got the unknown {parent!r:.60}")
+            raise ValueError(f"the prerequisites of node {name!r} must be nodes of the map, got {parent!r:.60}")
     try:
         TopologicalSorter(parents).prepare()
     except CycleError as error:
         circle = " -> ".join(repr(name) for name in error.args[1])
-        raise ValueError(f"the prerequisites must hold no cycle, got {circle}") from None
+        raise ValueError(f"the prerequisites must not form a cycle, got {circle}: remove one of them") from None
     parents_used = set().union(*parents.values())
     sinks = [name for name in nodes if name not in parents_used]
     if sinks != sorted(goals):
         listed = ", ".join(map(repr, sinks[:5]))
         raise ValueError(
-            f"the goal {goal!r} must be the only node that nothing depends on, got {listed}: a map has one goal, or "
-            "a list of all of them"
+            f"the goals must be exactly the nodes that no other node depends on, got goal {goal!r} but nodes {listed}: "
+            "list all of these nodes as goal, or let another node depend on them"
         )
     return sinks[0] if len(sinks) == 1 else tuple(sinks)
 
 
 def _check_name(name: Any) -> None:
-    # The texts that agents read put names in double quotes, so that every name can be read back.
+    # Names appear in double quotes in the texts that agents read, and must be recoverable from there.
     good = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
     if not good or '"' in name:
         raise ValueError(
-            f"a node's name must be 1 to {_LONGEST_NAME} printable characters without double quotes and without blanks "
-            f"at its ends, got {name!r:.80}"
+            f"a node's name must have 1 to {_LONGEST_NAME} printable characters, without double quotes and without "
+            f"blanks at its ends, got {name!r:.80}"
         )
 
 
@@ -311,10 +316,10 @@ class TaskPlan:
     """A shortest successful walk.
 
     Attributes:
-        length: number of its moves.
-        order: the nodes in the order in which it goes to them; further ones may be achieved in passing.
-        actions: the moves, the first of the ties in the order of `Action`.
-        within_budget: whether the map's budget allows it.
+        length: number of moves.
+        order: the nodes in the order in which the walk heads for them; other nodes may be achieved in passing.
+        actions: the moves; ties are broken in the order of `Action`.
+        within_budget: whether the map's budget allows the walk.
     """
 
     length: int
@@ -325,18 +330,20 @@ class TaskPlan:
 
 @lru_cache(maxsize=1024)
 def plan_task(task_map: TaskMap) -> TaskPlan:
-    """Return a shortest walk from the start that achieves the goal or all goals, over (cell, set of achieved nodes).
+    """Return a shortest walk from the start that achieves all goals, by a search over (cell, set of achieved nodes).
 
     Args:
-        task_map: the map. Its budget plays no part in the plan: `TaskPlan.within_budget` says whether it suffices.
+        task_map: the map. The plan ignores its budget; `TaskPlan.within_budget` says whether the budget suffices.
 
     Raises:
-        ValueError: a map of more than 20 nodes.
+        ValueError: the map has more than 20 nodes.
     """
     board = task_map.board
     if len(board.names) > _MOST_PLANNED:
-        raise ValueError(f"an exact plan must have at most {_MOST_PLANNED} nodes, got {len(board.names)}")
-    fields = [board.field(board.open, cell) for cell in board.places]  # symmetric: moves can be undone
+        raise ValueError(
+            f"exact plans need a map of at most {_MOST_PLANNED} nodes, got {len(board.names)}: use a smaller map"
+        )
+    fields = [board.field(board.open, cell) for cell in board.places]  # distances are symmetric: moves can be undone
     order = _shortest_order(task_map, fields)
     position, actions = board.start, list[Action]()
     for moves in (fields[number] for number in order):
@@ -353,9 +360,9 @@ def plan_task(task_map: TaskMap) -> TaskPlan:
 
 
 def _shortest_order(task_map: TaskMap, fields: list[list[int]]) -> list[int]:
-    """Return an order of node numbers that a shortest walk takes, from the moves to each node from every cell."""
+    """Return the order of node numbers in a shortest walk, given the number of moves to each node from every cell."""
     board = task_map.board
-    begin = (-1, 0)  # number of the last node (-1 stands for the start), achieved set
+    begin = (-1, 0)  # (number of the last node or -1 at the start, bits of the achieved nodes)
     best = {begin: 0}
     before: dict[tuple[int, int], tuple[int, int]] = {}
     waiting = [(0, begin)]

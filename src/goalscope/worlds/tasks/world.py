@@ -1,4 +1,4 @@
-"""Task maps as worlds: the true state of an episode, and the agent's view of it.
+"""Task maps as worlds: the true state of an episode, and what the agent sees of it.
 
 Source: measuring exploration and exploitation errors, Section 3 and Appendix B, Eq. (2) to (5).
 """
@@ -19,25 +19,26 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.world import Offer, Session, View
 
 INVALID, MOVED, NEW_CELL, ACHIEVED = -1, 0, 1, 2
-"""Effect of a move: none, or a sum of entering an unobserved cell and achieving a node."""
+"""Effect of an action: an invalid action, a move, or a sum of entering an unobserved cell and achieving a node."""
 
 _UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
 
 
 class TaskState:
-    """The state of one episode, kept up to date move by move.
+    """The state of one episode, updated move by move.
 
-    Sets of cells are bits of a `Board`, which lists them. The agent sees only each step's `report`.
+    Sets of cells are bits of a `Board`, which can list the cells. The agent sees only the `report` of each step.
 
     Attributes:
         map: the task map.
-        board: its numbering of cells and nodes.
+        board: the numbering of the map's cells and nodes.
         position: index of the agent's cell.
-        observed, unobserved: sets O and U.
-        pending: cells of the discovered nodes whose prerequisites are met and that are not achieved, P.
-        pending_goals: those of them that are goals' cells.
-        steps: actions taken, those that did nothing included.
-        rejected: why the last action did nothing, None where it was a move or there was none.
+        observed: set O of the observed cells.
+        unobserved: set U of the unobserved cells.
+        pending: set P, the cells of discovered nodes that are not achieved and whose prerequisites are.
+        pending_goals: the cells of goals among ``pending``.
+        steps: number of actions so far, including those that did nothing.
+        rejected: why the last action did nothing; None if it was a move, or if there was no action yet.
     """
 
     def __init__(self, task_map: TaskMap) -> None:
@@ -54,7 +55,7 @@ class TaskState:
 
     @property
     def ending(self) -> Literal["goal", "budget"] | None:
-        """How the episode ended, None while it goes on."""
+        """How the episode ended; None while it is still running."""
         if self._done:
             return "goal"
         return "budget" if self.steps >= self.map.budget else None
@@ -70,14 +71,14 @@ class TaskState:
 
     @property
     def last_achieved(self) -> str | None:
-        """Name of the node that the last action achieved."""
+        """Name of the node that the last action achieved; None if it achieved none."""
         return None if self._last_node < 0 else self.board.names[self._last_node]
 
     def move(self, action: int | None) -> int:
         """Take one action.
 
         Args:
-            action: a move, None for a turn that named none.
+            action: a move; None for a turn without a move.
 
         Returns:
             `INVALID`, `MOVED`, or a sum of `NEW_CELL` and `ACHIEVED`.
@@ -88,7 +89,7 @@ class TaskState:
         if self.steps >= self.map.budget or self._done:
             how = "achieved the goal" if self.ending == "goal" else "used up the budget"
             raise ValueError(
-                f"no action may follow the end of an episode, got a further one after action {self.steps} {how}"
+                f"no action may follow the end of an episode, but one followed action {self.steps}, which {how}"
             )
         self.steps += 1
         self._last_node = -1
@@ -105,7 +106,7 @@ class TaskState:
         return MOVED
 
     def report(self) -> Report:
-        """Return the agent's observation now."""
+        """Return the agent's current observation."""
         cell = self.board.cell(self.position)
         number = self.board.node_at.get(self.position)
         node = None
@@ -127,7 +128,7 @@ class TaskState:
         )
 
     def _observe(self, cell: int) -> int:
-        """Stand on a cell for the first time."""
+        """Enter a cell for the first time."""
         board, observation = self.board, self._observation
         self.unobserved &= ~(1 << cell)
         self.observed |= 1 << cell
@@ -168,11 +169,12 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(View):
-    """All reports so far, without the map, undiscovered nodes and the budget.
+    """All reports so far. The view does not contain the map, undiscovered nodes or the budget.
 
     Attributes:
-        memory: all reports and moves so far; it grows with the episode, so read it while acting and keep no reference.
-        report: the current report; by default the last one of the memory.
+        memory: all reports and moves so far. It grows during the episode, so read it while acting and keep no
+            reference.
+        report: the current report; by default the last report in the memory.
     """
 
     shows: ClassVar[str] = "a task map"
@@ -186,7 +188,7 @@ class TaskView(View):
 
     @property
     def text(self) -> str:
-        """The report in words."""
+        """The report as text."""
         return report_text(self.report)
 
     @property
@@ -196,7 +198,7 @@ class TaskView(View):
 
     @property
     def drawing(self) -> Drawing:
-        """The nodes that were found, with what is known of each."""
+        """The nodes that the agent has found or heard of, each with its state."""
         reports = {name: report for name, (_, report) in self.memory.nodes.items()}
         achieved = set(self.memory.achieved)
         arrows = {(parent, name) for name, node in reports.items() for option in node.options for parent in option}
@@ -208,13 +210,13 @@ class TaskView(View):
         return Drawing(nodes=nodes, edges=tuple(sorted(arrows)))
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the log of the episode, and the agent's texts in the history, if any."""
+        """Return the log of the episode, and any texts of the agent that the history includes."""
         with_text = [past for past in history if past.text is not None or past.reasoning is not None]
         return [write_log(self.memory.turns), [past.answer for past in with_text]]
 
 
 class TaskSession(Session):
-    """An episode on a task map; its budget is the horizon."""
+    """An episode on a task map; the map's budget is the horizon."""
 
     def __init__(self, task_map: TaskMap) -> None:
         self._truth, self._memory = TaskState(task_map), AgentKnowledge()
@@ -222,7 +224,7 @@ class TaskSession(Session):
 
     @property
     def view(self) -> TaskView:
-        """What the world told so far."""
+        """Everything the agent has observed so far."""
         return TaskView(memory=self._memory)
 
     @property
@@ -232,13 +234,13 @@ class TaskSession(Session):
 
     @property
     def done(self) -> bool:
-        """Whether the goal is achieved."""
+        """Whether all goals are achieved."""
         return self._truth.ending == "goal"
 
     solved = done
 
     def step(self, action: int | None) -> None:
-        """Take a move; a turn without one counts as a step in place."""
+        """Make a move; a turn without a move counts as a step in place."""
         self._truth.move(action)
         self._memory.add(self._truth.report(), action)
 
@@ -249,8 +251,9 @@ class TaskWorld(PlanarWorld):
 
     Attributes:
         task_map: the map; its budget is the horizon of every episode.
-        grid: the map as a grid without tasks, for positions (row, col).
-        cluster, tags: as in `World`.
+        grid: the map as a grid without tasks, which gives positions as (row, col).
+        cluster: as in `World`.
+        tags: as in `World`.
     """
 
     kind: ClassVar[str] = "task-map"
@@ -268,13 +271,13 @@ class TaskWorld(PlanarWorld):
         return self.task_map.budget
 
     def drawing(self, state: Any) -> Drawing:
-        """Return the map with the names of its nodes, and the agent in a state."""
+        """Return a picture of the map with the names of its nodes, and the agent in a given state."""
         cells = drawn(self.grid.at(start=state.position, goal=None))
         places = ((*self.task_map.frame.row_col(node.cell), name) for name, node in self.task_map.nodes.items())
         return Drawing(rows=cells.rows, agent=cells.agent, labels=tuple(places))
 
     def begin(self, rng: np.random.Generator | None = None) -> TaskSession:
-        """Begin an episode; task maps are deterministic."""
+        """Begin an episode; no random numbers are used, since task maps are deterministic."""
         return TaskSession(self.task_map)
 
     @property
@@ -288,5 +291,5 @@ class TaskWorld(PlanarWorld):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from the plain values of its map."""
+        """Rebuild the world from the plain values of its map."""
         return cls(task_map=TaskMap.from_plain(plain["task_map"]), cluster=cluster, tags=tags or {})
