@@ -1,1 +1,3 @@
-"""Frameworks of others: Gymnasium, Inspect, verifiers, OpenEnv. Each registers like a stranger's package."""
+"""Integrations with Gymnasium, Inspect, verifiers and OpenEnv, each registered in the way that an external
+package is.
+"""
