@@ -49,15 +49,15 @@ _BINS = 10  # bins of the calibration error
 _B2 = f"{PAPER}, Appendix B.2"
 _PARTS: dict[Part, str] = {
     "observed": "",
-    "optimal baseline": "; here what an agent that draws uniformly from the optimal actions would show with the same "
-    "visits",
-    "excess": "; here the observed value minus that of an agent that draws uniformly from the optimal actions with the "
-    "same visits, so that 0 is what a perfect agent shows",
+    "optimal baseline": ". This part is the expected value for an agent with the same visits that draws uniformly from "
+    "the optimal actions",
+    "excess": ". This part is the observed value minus the expected value for an agent with the same visits that draws "
+    "uniformly from the optimal actions, so a perfect agent has 0",
 }
 _PER: dict[Per, tuple[str, str]] = {
     "state": ("", ""),
-    "visit": ("per visit", "; mean over visits in place of states: exactly 0 in expectation for a perfect agent"),
-    "distance": ("by distance", "; by distance to the goal"),
+    "visit": ("per visit", ". Averaged over visits instead of states, so a perfect agent has exactly 0 in expectation"),
+    "distance": ("by distance", ", by distance to the goal"),
 }
 _Figure = Callable[[Visits], Values]
 _ENTROPY: tuple[_Figure, _Figure] = (
@@ -68,7 +68,7 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
     "policy entropy": (
         *_ENTROPY,
         2.0,
-        "entropy of the action frequencies in a state, pooled over a grid's trajectories; mean over visited states",
+        "entropy of the action frequencies in a state, pooled over a grid's trajectories and averaged over visited states",
         f"{_B2}, equation 4",
     ),
     "action entropy": (
@@ -155,7 +155,7 @@ def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMe
         group, distance = np.divmod(cell, span)
         return Entries(mean, group, {"distance": distance_tag(distance)})
 
-    minimum = (f"{least_visits}+ visits", f"; over states with at least {least_visits} visits")
+    minimum = (f"{least_visits}+ visits", f", over states with at least {least_visits} visits")
     variants = [minimum if least_visits > 1 else ("", ""), _PER[per]]
     needs: tuple[Need, ...] = ("oracle", *_BESIDE.get(quantity, ()))
     needs = (*needs, "distance") if per == "distance" else needs
@@ -210,8 +210,8 @@ def calibration_error(*, part: Part = "observed") -> StepMeasure:
         return _of_part(part, table.once(Visits.from_table), _calibration_observed, _calibration_baseline)
 
     text = (
-        f"expected calibration error of the action frequencies: |accuracy − confidence| over {_BINS} bins, "
-        "one entry a step"
+        f"expected calibration error of the action frequencies: |accuracy − confidence| averaged over {_BINS} bins, "
+        "with one entry per step"
     )
     source = f"{_B2}, equations 6 to 8"
     return _defined("calibration error", part, error, unit="share", upper=1.0, text=text, source=source)
@@ -225,7 +225,7 @@ def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
         visits = table.once(Visits.from_table)
         return visits.mean((visits.number < least_visits).astype(np.float64))
 
-    text = f"share of the visited states that figures over states with {least_visits} and more visits leave out"
+    text = f"share of visited states with fewer than {least_visits} visits"
     name = f"states under {least_visits} visits"
     return _defined(name, "observed", fraction, unit="share", upper=1.0, text=text, source=OURS)
 
@@ -253,7 +253,9 @@ add_measures(rare_states())
 
 @measure("states without an optimal action", unit="states", per="group", needs=("oracle",), source=OURS)
 def undecided_states(table: StepTable) -> Values:
-    """Visited states from which the goal cannot be reached; left out of entropy, divergence and calibration."""
+    """Number of visited states from which the goal cannot be reached. Entropy, divergence and calibration
+    exclude them.
+    """
     return table.once(Visits.from_table).undecided.astype(np.float64)
 
 
