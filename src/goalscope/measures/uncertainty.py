@@ -68,14 +68,15 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
     "policy entropy": (
         *_ENTROPY,
         2.0,
-        "entropy of the action frequencies in a state, pooled over a grid's trajectories and averaged over visited states",
+        "entropy of the action frequencies in a state, pooled over a grid's trajectories and averaged over visited "
+        "states",
         f"{_B2}, equation 4",
     ),
     "action entropy": (
         *_ENTROPY,
         math.inf,
-        "entropy of the action frequencies in a state among any number of actions, pooled over a world's trajectories; "
-        "mean over visited states",
+        "entropy of the action frequencies in a state among any number of actions, pooled over a world's trajectories "
+        "and averaged over visited states",
         f"{_B2}, equation 4",
     ),
     "JSD from optimal": (
@@ -83,7 +84,7 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
         lambda visits: expected_divergence(visits.number, visits.options),
         1.0,
         "Jensen–Shannon divergence of the action frequencies in a state from the uniform distribution over its optimal "
-        "actions; mean over visited states",
+        "actions, averaged over visited states",
         f"{_B2}, equation 5",
     ),
 }
@@ -183,7 +184,7 @@ def _defined(
         name=name,
         unit=unit,
         bounds=(-upper if part == "excess" else 0.0, upper),
-        text=text + "".join(definition for _, definition in ends),
+        text=text + "".join(definition for _, definition in (*variants, ends[0])),
         source=source,
         per="group",
         needs=needs,

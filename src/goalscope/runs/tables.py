@@ -25,8 +25,8 @@ _MOST_STATEMENT = 1_000_000  # characters
 _MOST_NAMED = 20
 _RESTORE_ADVICE = "where it is damaged, restore it from a copy"
 
-# The steps of an episode (see `packed_steps`) refer to `episodes.number`, other tables are joined by content ids. Tables
-# in the order of their primary key, without a second index, have no rowid.
+# The steps of an episode (see `packed_steps`) refer to `episodes.number`; other tables are joined by content ids.
+# Tables in the order of their primary key, without a second index, have no rowid.
 _TABLES = """
 CREATE TABLE info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE sessions (number INTEGER PRIMARY KEY, document TEXT NOT NULL);
