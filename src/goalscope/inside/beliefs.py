@@ -287,9 +287,7 @@ def _elsewhere(
 
 
 def _map(true: Grid, belief: Belief) -> Grid | None:
-    """Build the believed map with the agent at its true start; None if the believed goal is at the start or
-    outside.
-    """
+    """Build the believed map with the agent at its true start; None if the believed goal is at the start or outside."""
     row, col = belief.goal
     inside = 0 <= row < true.height and 0 <= col < true.width
     if true.start is None or not inside or (row, col) == true.start:

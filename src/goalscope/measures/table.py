@@ -277,9 +277,7 @@ class StepTable:
         return _following(self.codes, self.final_codes, self.length)
 
     def _check_coordinates(self, name: str) -> None:
-        """Raise an error if states have no coordinates, so that the index of a state is not mistaken for a
-        position.
-        """
+        """Raise an error if states have no coordinates, so that the index of a state is not mistaken for a position."""
         for world in self.worlds:
             if world.recorded_as:
                 raise AttributeError(
@@ -399,9 +397,7 @@ def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
 
 
 def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:
-    """Return ``[E]`` shortest path lengths, from the world if it has a single start, otherwise from the first
-    state.
-    """
+    """Return ``[E]`` shortest path lengths, from the world if it has a single start, otherwise from the first state."""
     first = np.cumsum(length) - length
     unknown = (shortest < 0) & (length > 0)
     return np.where(unknown, distance[np.where(unknown, first, 0)] if len(distance) else shortest, shortest)

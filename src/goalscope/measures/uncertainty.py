@@ -5,11 +5,12 @@ agent on one world. All three are biased by the number of visits, so each comes 
 expectation for an agent with the same visits that draws uniformly from the optimal actions ("optimal baseline"), and
 the difference ("excess").
 
-For such an agent the excess of a single state has expectation 0. Its mean over states does not exactly, because the
-number of visited states depends on the actions; its mean over visits does, if all episodes of an agent are equally
-long.
+For such an agent, the excess of a single state has expectation 0. The mean excess over states has not exactly
+expectation 0, because the number of visited states depends on the actions. The mean excess over visits has, if all
+episodes of the agent have the same length.
 
-Entropy and divergence also exist by distance to the goal: one row per group and distance, tagged ``distance``. With
+Entropy and divergence are also available by distance to the goal, with one row per group and distance, tagged
+``distance``. With
 `estimate_rows`, ``by=("agent", "size", "density", "distance_band")`` gives the table and ``by=("agent", "distance")``
 the curve. The accuracy curve comes from the rows of `action_optimality`, which carry the same tag.
 
@@ -56,7 +57,7 @@ _PARTS: dict[Part, str] = {
 }
 _PER: dict[Per, tuple[str, str]] = {
     "state": ("", ""),
-    "visit": ("per visit", ". Averaged over visits instead of states, so a perfect agent has exactly 0 in expectation"),
+    "visit": ("per visit", ". The average is over visits instead of states"),
     "distance": ("by distance", ", by distance to the goal"),
 }
 _Figure = Callable[[Visits], Values]
@@ -156,7 +157,7 @@ def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMe
         group, distance = np.divmod(cell, span)
         return Entries(mean, group, {"distance": distance_tag(distance)})
 
-    minimum = (f"{least_visits}+ visits", f", over states with at least {least_visits} visits")
+    minimum = (f"{least_visits}+ visits", f", using only states with at least {least_visits} visits")
     variants = [minimum if least_visits > 1 else ("", ""), _PER[per]]
     needs: tuple[Need, ...] = ("oracle", *_BESIDE.get(quantity, ()))
     needs = (*needs, "distance") if per == "distance" else needs

@@ -20,9 +20,7 @@ Sides = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is the same under each transform, i.e. each mean paired difference lies inside the
-    margin.
-    """
+    """Test that a measure is the same under each transform, i.e. each mean paired difference lies inside the margin."""
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     confidence = 1 - 0.05 / len(sides)
     parts = [
@@ -70,9 +68,7 @@ def _transforms(rows: Rows) -> Iterator[Sides]:
 
 
 def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callable[[QuotedClaim, Rows], Found]:
-    """Build the test of the difference between single-size probes and the general probe, per size on the same
-    grids.
-    """
+    """Build the test of the difference between single-size probes and the general probe, per size on the same grids."""
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         sizes = list(claim.among) or sorted(dict.fromkeys(rows["size"].tolist()), key=str)

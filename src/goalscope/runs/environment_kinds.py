@@ -1,4 +1,4 @@
-"""World kinds for environments in a study file: the user's classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
+"""World kinds for environments in a study file: users' classes, Gymnasium, MiniGrid with BabyAI, and TextWorld."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -151,9 +151,7 @@ def _follows(bank: Mapping[str, Hypothesis], answers: Answers, moves: Numbers) -
 
 
 def _above(right: Mapping[str, Mask], clusters: Array, level: float) -> float:
-    """Return the smallest lower end of the differences in accuracy between the first network and each other
-    network.
-    """
+    """Return the smallest lower end of the differences in accuracy between the first network and each other network."""
     first_network, *other_networks = (readings.mean(axis=1) for readings in right.values())
     of = [clusters == cluster for cluster in dict.fromkeys(clusters.tolist())]
     return min(

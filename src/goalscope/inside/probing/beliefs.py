@@ -95,8 +95,9 @@ class Beliefs(Columns):
     Attributes:
         maps: the maps.
         optimal: ``[N, 4]`` bool; no action if the goal cannot be reached on the map or is the agent's own cell.
-        tops, top: numbers of candidate cells, ascending; ``[N, T, 4]`` bool, whether an action is optimal for some
-            pair of one of the k likeliest cells of the agent and one of those of the goal, for each of these k.
+        tops: T ascending numbers k of candidate cells.
+        top: ``[N, T, 4]`` bool, whether an action is optimal for at least one pair of an agent cell and a goal cell
+            among the k likeliest cells of each.
         expected: ``[N, 4]`` probability that an action is optimal, with agent and goal drawn from the posterior.
     """
 
@@ -310,11 +311,11 @@ def compare_beliefs(
     suite: Sequence[Entry] = BELIEF_SUITE,
     device: str = "cpu",
 ) -> tuple[Rows, list[ShownMap]]:
-    """Compare the actions on the tested grids with the maps that each probe decodes there.
+    """Compare the actions on the test grids with the maps that each probe decodes there.
 
-    Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with random networks also how much
-    each difference exceeds theirs, by grid and seed; and the maps to be drawn: of the first entry at natural
-    frequencies.
+    Returns:     The rows of all probes in both readings (tag ``reading``), see `belief_rows`. If there are random
+        networks, rows also     give how much each difference exceeds that of the random networks, by grid and seed.
+        The second result is the maps     to draw, which come from the first entry at natural frequencies.
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})

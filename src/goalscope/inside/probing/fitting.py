@@ -291,9 +291,7 @@ def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
 
 
 def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: str) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the batches of one epoch. Their order depends only on the seed, the number of steps and the stream
-    name.
-    """
+    """Yield the batches of one epoch. Their order depends only on the seed, the number of steps and the stream name."""
     shuffled = rows[stream(settings.seed, name, len(rows), epoch).permutation(len(rows))]
     for begin in range(0, len(shuffled), settings.batch):
         yield shuffled[begin : begin + settings.batch]

@@ -245,9 +245,7 @@ def commonest_matches(
 def _commonest(
     train: Plans, number: int, first_tokens: Sequence[int] | None, plans: Subset
 ) -> dict[int, tuple[int, ...]]:
-    """Map first tokens to the commonest first N tokens that begin with them; the key `UNKNOWN` stands for all
-    plans.
-    """
+    """Map first tokens to the commonest first N tokens that begin with them; the key `UNKNOWN` stands for all plans."""
     scored, counts = _scored_at(train, number, plans)
     # Weights 1 / count are scaled to integers, so that sums are exact and equally common plans have equal sums.
     common_multiple = math.lcm(*counts.tolist())

@@ -268,9 +268,9 @@ def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
 
 
 def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor, steps: Tensor) -> Tensor:
-    """Return the class-weighted cross-entropy of Q probes, the mean over all cells of a batch, ``[Q]`` nats.
+    """Compute the class-weighted cross-entropy of Q probes, averaged over all cells of a batch, ``[Q]`` nats.
 
-    Scores are ``[Q, B, C, K]``, labels ``[Q, B, C]``, weights of classes ``[Q, K]``, those of the steps ``[B]``.
+    Scores have shape ``[Q, B, C, K]``, labels ``[Q, B, C]``, class weights ``[Q, K]`` and step weights ``[B]``.
     """
     import torch
 

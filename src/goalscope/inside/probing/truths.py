@@ -75,7 +75,9 @@ def truths(
 
 
 def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
-    """Return the number of cells, or steps, of each test grid on which a control task is scored, including 0."""
+    """Return rows with the number of cells or steps on which a control task is scored, per test grid and
+    including 0.
+    """
     tested = data.split.test
     grids = Grids.of(data.cells.where(tested))
     if truth.cells is None:
@@ -119,9 +121,7 @@ def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
 
 
 def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
-    """Build the control task of steps, which gives each pair of agent and goal cells the value of one training
-    step.
-    """
+    """Build the control task of steps, which gives each pair of agent and goal cells the value of one training step."""
     types = step_types(data.cells)
     pairs, pair_index = np.unique(types, return_inverse=True)
     source = np.flatnonzero(truth.train)

@@ -61,7 +61,7 @@ class LaidOut:
         return self.solved.table.goals
 
     def reached(self, state: int) -> bool:
-        """Return whether a state is the goal."""
+        """Return whether a state fulfils the goal."""
         return bool(self.solved.table.goal[state])
 
     def curve(self, goal: str) -> RationalityCurve:
@@ -150,7 +150,7 @@ class SearchedLayout:
         return self.visited.distance(self._states[state])
 
     def reached(self, state: int) -> bool:
-        """Return whether a state is the goal."""
+        """Return whether a state fulfils the goal."""
         return bool(self.visited.environment.goal(self._states[state]))
 
     def regret(self, state: int, action: int, following: int, taken: int) -> float:

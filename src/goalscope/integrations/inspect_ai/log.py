@@ -219,9 +219,7 @@ class _Log:
         return _READER.answers({"path": self.location, "part": part, **more})
 
     def _count_missing(self, present: int) -> None:
-        """Count the samples missing from an unfinished log. A finished log need not have every pair of id and
-        epoch.
-        """
+        """Count the samples missing from an unfinished log. A finished log need not have every pair of id and epoch."""
         planned = len(self.header.eval.dataset.sample_ids or ()) * (self.header.eval.config.epochs or 1)
         if self.header.status != "success" and planned > present:
             self.ledger.counts["samples that are not in the log"] += planned - present

@@ -80,7 +80,7 @@ def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
 
 
 def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Check the grids of a manifest, one per line; there are no episodes."""
+    """Check the grids of a manifest, which has one grid per line and no episodes."""
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name), NamedFile(path).open_file() as stream:
