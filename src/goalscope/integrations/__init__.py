@@ -1,3 +1,1 @@
-"""Integrations with Gymnasium, Inspect, verifiers and OpenEnv, each registered in the way that an external
-package is.
-"""
+"""Integrations with Gymnasium, Inspect, verifiers and OpenEnv, which register like external packages."""

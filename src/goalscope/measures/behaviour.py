@@ -303,9 +303,7 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions that an average over the tags ``by`` would mix, each with its values in order of
-    appearance.
-    """
+    """Return the conditions that groups by the tags ``by`` would mix, each with its values in order of appearance."""
     episodes = _episodes(rows)
     groups = len(set(_column(episodes, by)))
     return {

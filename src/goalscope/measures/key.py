@@ -148,9 +148,7 @@ def control_overlap(table: StepTable) -> Entries:
 
 
 def _key_path(table: StepTable, *, first: bool) -> Entries:
-    """Return whether the path with the key was taken: the path by which the goal was entered, or the one entered
-    first.
-    """
+    """Return whether the path with the key was taken, judged by the goal's entry or by the path entered first."""
     cell, has_cell = table.once(key_cells)
     value = np.full(len(table.length), np.nan)
     has_two_paths = np.zeros(len(table.length), dtype=bool)

@@ -255,9 +255,7 @@ add_measures(rare_states())
 
 @measure("states without an optimal action", unit="states", per="group", needs=("oracle",), source=OURS)
 def undecided_states(table: StepTable) -> Values:
-    """Number of visited states from which the goal cannot be reached. Entropy, divergence and calibration
-    exclude them.
-    """
+    """Number of visited states from which the goal cannot be reached, which the other measures exclude."""
     return table.once(Visits.from_table).undecided.astype(np.float64)
 
 

@@ -1,6 +1,4 @@
-"""Reproduction of the papers' figures and tables, each declared as an item with a study, readings and printed
-values.
-"""
+"""Reproduction of the papers' figures and tables, declared as items with a study, readings and printed values."""
 
 from goalscope.papers.items import PAPERS, Item, ItemReading, QuotedClaim, find, items, scaled
 from goalscope.papers.readings import ReadAgents, read

@@ -1,6 +1,4 @@
-"""`goalscope reproduce --all`, which reproduces all items with shared, resumable runs and writes one table and
-one page.
-"""
+"""`goalscope reproduce --all`, which reproduces all items with shared, resumable runs into one table and one page."""
 
 from pathlib import Path
 from time import process_time
@@ -83,9 +81,7 @@ def _run_name(item: Item, study: Study) -> str:
 
 
 def _done(item: Item, folder: Path, scale: float) -> bool:
-    """Return whether the item's result exists for its current declaration, including the page, which is written
-    last.
-    """
+    """Return whether the result of the item's current declaration exists with its page, which is written last."""
     result = read_result(folder)
     page = bool(item.exact) or not can_report() or Folder(folder).has_file("report.html")
     return result is not None and result.key == key_of(item, scale) and page

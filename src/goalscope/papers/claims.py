@@ -61,9 +61,7 @@ def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = 
 
 
 def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
-    """Test each claim of an exact item on its computed lines. Nothing is sampled, so values decide without
-    intervals.
-    """
+    """Test each claim of an exact item on its computed lines, where values decide without intervals."""
     tested = []
     for claim in item.claims:
         values, other_values = (

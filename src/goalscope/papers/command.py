@@ -1,6 +1,4 @@
-"""`goalscope reproduce`, which runs and measures one figure or table of a paper and compares it with printed
-numbers.
-"""
+"""`goalscope reproduce`, which runs and measures a figure or table of a paper and compares it with printed numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,9 +84,7 @@ def reproduce(
 
 
 def list_items() -> None:
-    """Print all items by paper, each with its name, the access that it needs, and its title or why it has no
-    command.
-    """
+    """Print all items by paper, with the access that each needs and its title or the reason why it has no command."""
     from goalscope.papers import PAPERS, items
 
     for short, paper in PAPERS.items():

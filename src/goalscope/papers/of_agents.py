@@ -1,6 +1,4 @@
-"""Tests of sentences that compare agents, e.g. that an error predicts success, or equal success by different
-behaviour.
-"""
+"""Tests of sentences that compare agents, e.g. that an error predicts success."""
 
 from itertools import combinations
 

@@ -111,9 +111,7 @@ def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> 
 
 
 def selected(item: Item, tags: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
-    """Select the rows of the given measures and the subject's agents that meet the conditions of an item and
-    ``tags``.
-    """
+    """Select the rows of the given measures and of the subject's agents that match an item and ``tags``."""
     matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
     for name, value in {**item.where, **tags}.items():
         if name == "layer" and value == MIDDLE:

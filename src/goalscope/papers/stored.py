@@ -56,8 +56,8 @@ class Result(SealedRecord, Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per line, with label, tag value, printed values by model, our value with interval, n,
-        grids and control.
+        """One record per line: label, tag value, printed values by model, our value and interval, n, grids and
+        control.
         """
         return [
             {
@@ -96,9 +96,7 @@ def read_result(folder: Path) -> Result | None:
 
 
 def printed_in(lines: Sequence[ItemLine]) -> str:
-    """Format the printed values of the lines with one label, e.g. ``97.3 (7), 95.2 (9)``, by model if there are
-    several.
-    """
+    """Format the printed values of the lines with one label, by model if there are several, e.g. ``97.3 (7)``."""
     models = list(dict.fromkeys(name for line in lines for name in line.published))
     texts = []
     for model in models:
@@ -177,9 +175,7 @@ def _agents(result: Result, notes: Footnotes) -> str:
 
 
 def _ours(lines: Sequence[ItemLine]) -> str:
-    """Format our numbers in order, with the ranges of n and grids. Exact numbers equal to the printed ones are
-    marked.
-    """
+    """Format our numbers in order, with the ranges of n and grids, and mark exact numbers equal to the printed ones."""
     counts = [(ours.n, ours.clusters) for line in lines if (ours := line.ours) and ours.method != "exact"]
     if not counts and all(line.ours is not None and equal_as_printed(line) for line in lines):
         return "as printed"

@@ -135,9 +135,7 @@ def _grid_batch(size: int, density: float, seed: int, count: int, first: int, mi
 def _batch_or_error(
     size: int, density: float, seed: int, count: int, first: int, minimum_distance: int
 ) -> GridBatch | ValueError:
-    """Return generated grids, or the error if there are none, which is cached because finding it takes a
-    thousand draws.
-    """
+    """Return generated grids, or the error if there are none, which is cached because it takes a thousand draws."""
     try:
         batch = generate_batch(size, density, seed=seed, count=count, first=first, minimum_distance=minimum_distance)
     except ValueError as error:

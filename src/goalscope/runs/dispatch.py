@@ -87,9 +87,7 @@ class Caller:
         self.checked = False  # whether the agent's server was checked
 
     def close(self) -> None:
-        """Wait for calls that end soon, i.e. those of an agent that hands out its answers, unless its server is
-        slow.
-        """
+        """Wait for calls that end soon, i.e. those of an agent that hands out answers, unless its server is slow."""
         if self._hands_out and budget_of(self.agent) is None:
             wait(self._asked)
 

@@ -192,9 +192,7 @@ def _processes(workers: int) -> Executor:
 
 
 def _begin(workers: int, allowed: own.Consent) -> None:
-    """Prepare a worker process: limit its cores, ignore Ctrl-C, end with the parent, and take over the user's
-    consent.
-    """
+    """Prepare a worker process: limit its cores, ignore Ctrl-C, end with the parent, and copy the user's consent."""
     own.adopt(allowed)
     parent = parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for pending answers

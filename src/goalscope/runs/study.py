@@ -69,9 +69,7 @@ _ENTRY_KEYS: Final = ("kind", "name", "failure")
 
 
 class AgentEntry(StudyPart):
-    """Entry for an agent, with its kind, the parameters of the kind, and the treatment of turns without a valid
-    move.
-    """
+    """Entry for an agent: its kind, the kind's parameters, and the treatment of turns without a valid move."""
 
     kind: str
     name: str | None = Field(default=None, min_length=1, max_length=80)

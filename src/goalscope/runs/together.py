@@ -72,9 +72,7 @@ def play_ahead(
 
 
 def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]]) -> list[EncodedEpisode]:
-    """Play episodes and return them encoded for storage; `plays_together` and `played_world` define which are
-    allowed.
-    """
+    """Play episodes for which `plays_together` and `played_world` hold, and return them encoded for storage."""
     worlds = {id(world): world for _, world in planned}
     tables = [_tables(agent, world.grid) for world in worlds.values()]
     begins = np.array([0, *accumulate(len(goal) for _, _, goal in tables)])
@@ -123,9 +121,7 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
 def _tables(
     agent: ScriptedAgent, grid: Grid
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return, for the states of a grid, transitions, cumulative probabilities ``[S, 4]`` and whether each is
-    the goal.
-    """
+    """Return transitions, cumulative probabilities ``[S, 4]`` and whether each state is the goal, for one grid."""
     count, plain = phases(grid), grid.at(start=None)
     views = [plain, plain.at(key=None), plain.at(key=None, door=None)][:count]
     chances = []

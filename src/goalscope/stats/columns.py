@@ -41,9 +41,7 @@ class Coded:
         return values
 
     def numbered(self) -> tuple[Numbers, list[Any]]:
-        """Number the values in order of appearance. Return the numbers ``[N]`` and the values; 1 and 1.0 share a
-        number.
-        """
+        """Number the values in order of appearance, merging 1 and 1.0. Return the numbers ``[N]`` and the values."""
         values, codes = self.appearing()
         used_labels = [self.labels[code] for code in values]
         numbers = {label: number for number, label in enumerate(dict.fromkeys(used_labels))}

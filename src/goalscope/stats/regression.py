@@ -130,9 +130,7 @@ def indicators(values: Sequence[object]) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def _solvable(matrices: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return ``[M]`` whether each of ``[M, K, K]`` normal equations, with columns scaled to length 1, has one
-    solution.
-    """
+    """Return ``[M]`` whether each of ``[M, K, K]`` normal equations, with scaled columns, has one solution."""
     scale = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
     safe = np.where(scale > 0, scale, 1.0)
     singular = np.linalg.svd(matrices / safe[:, :, None] / safe[:, None, :], compute_uv=False)

@@ -370,9 +370,7 @@ def _model(described: str) -> LocalModel:
 def capture_part(
     run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
 ) -> Capture:
-    """Compute a capture, or a part of its files, in a worker of `capture_elsewhere`; each process loads the
-    model once.
-    """
+    """Compute a capture, or a part of it, in a worker of `capture_elsewhere`, which loads the model only once."""
     local_model = None if model is None else _model(canonical_json(model))
     return capture(run, local_model, shard=None if shard is None else StudyShard.parse(shard), **options)
 

@@ -95,9 +95,7 @@ class ReplayBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """Plan of one file, with its number and batches; the first ``prefix`` tokens of the window are computed
-    only once.
-    """
+    """Plan of one file: its number, its batches, and the number of prefix tokens to compute only once."""
 
     number: int
     batches: tuple[ReplayBatch, ...]
@@ -255,9 +253,7 @@ def _batch(items: Sequence[tuple[int, ReplayItem]]) -> ReplayBatch:
 
 
 def _shared(window: Sequence[ReplayItem]) -> npt.NDArray[np.int64]:
-    """Return the common prefix of all sequences before any captured position, or an empty one if caching does
-    not pay off.
-    """
+    """Return the common prefix of all sequences before any captured position, empty if caching does not pay off."""
     none = np.zeros(0, dtype=np.int64)
     first = window[0].ids
     n_shared = min(int(positions.min()) for item in window for positions in item.positions.values())

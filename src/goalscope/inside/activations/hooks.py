@@ -111,9 +111,7 @@ class Recording:
         self._kept: dict[int, Any] = {}
 
     def hook(self, layer: int) -> Any:
-        """Build the hook of a block, which stores the requested positions and stops the pass after the deepest
-        block.
-        """
+        """Build the hook of a block, which stores requested positions and stops the pass after the deepest block."""
         last = layer == self._blocks.deepest and layer < self._blocks.count - 1
 
         def keep(module: Any, inputs: Any, output: Any) -> None:

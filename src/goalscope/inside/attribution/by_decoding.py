@@ -115,9 +115,7 @@ def _by_world(trial: Trial, moves: Numbers) -> Any:
 
 
 def _later(answers: Answers) -> Numbers:
-    """Return ``[N, AHEAD]`` the moves after each step's own move; the number of actions encodes the end of the
-    episode.
-    """
+    """Return ``[N, AHEAD]`` the moves after each step's own move, where the number of actions encodes the end."""
     actions = answers.world.process.actions
     moves = np.full((len(answers.state), AHEAD), actions)
     chosen_moves = answers.first.argmax(axis=1)

@@ -128,9 +128,7 @@ def by_patching(trial: Trial) -> Attribution:
 
 
 def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[int, Mask]) -> Mask:
-    """Return ``[K, A]`` the moves that each hypothesis prefers in the first state; none if all moves are
-    equally good.
-    """
+    """Return ``[K, A]`` the moves that each hypothesis prefers in the first state, none if all are equally good."""
     if id(world) not in cached:
         start, rows = int(world.process.start.argmax()), list[Array]()
         for hypothesis in bank.values():

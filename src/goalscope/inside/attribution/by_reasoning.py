@@ -90,8 +90,9 @@ def by_reasoning(trial: Trial) -> Attribution:
 
 
 def _read(answers: Answers) -> tuple[Numbers, Numbers, Array]:
-    """Return ``[N]`` the cells that texts name, the cells that plans lead to (-1 for none), and whether first
-    moves are taken.
+    """Return ``[N]`` the cells named in texts, the cells plans lead to, and whether the first planned move is taken.
+
+    The cell is -1 if there is none.
     """
     texts, width = answers.written or ("",) * len(answers.state), answers.world.grid.width
     size = answers.world.grid.walls.size
@@ -138,9 +139,7 @@ def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Return the hypothesis with the largest share, together with those that have the same target or do not differ
-    from it significantly.
-    """
+    """Return the hypothesis with the largest share, and those with the same target or no significant difference."""
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
     if lower_end(shares[:, best], trial.level) <= HALF:
         return ()

@@ -1,6 +1,4 @@
-"""Plugin interface of interventions: settings, the subject of an experiment, and the loop over a study's
-experiments.
-"""
+"""Plugin interface of interventions: settings, subject of an experiment, and loop over a study's experiments."""
 
 import ctypes
 import gc

@@ -36,9 +36,7 @@ class Batch:
 
 
 def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Batch:
-    """Build a batch with one copy of a prompt per change. Edits refer to the prompt as prompt 0; a change may
-    be empty.
-    """
+    """Build a batch with one copy of a prompt per change, whose edits refer to the prompt as prompt 0."""
     edits = [replace(edit, row=row) for row, change in enumerate(changes) for edit in change]
     return Batch(prompts=[prompt] * len(changes), edits=edits)
 
@@ -110,9 +108,7 @@ def _editing(network: Any, batches: Sequence[Batch]) -> Iterator[Editor]:
 
 
 class _Passes:
-    """Context factory that applies the edits of a batch in its prompt passes and records the share of rerouted
-    tokens.
-    """
+    """Context factory that applies the edits of a batch in its prompt passes and records rerouted tokens."""
 
     def __init__(self, editor: Editor, batch: Batch) -> None:
         self._editor, self._batch = editor, batch

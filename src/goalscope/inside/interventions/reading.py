@@ -155,8 +155,8 @@ class Answer:
         return cls(action=None if action is None else Action(action), text=text)
 
     def effect(self, pair: Pair) -> dict[str, float]:
-        """Return the effect on the action of a pair's first side as 0 or 1 per measure, treating optimal
-        actions as equal.
+        """Return the effect on the action of a pair's first side as 0 or 1 per measure. Optimal actions count as
+        equal.
         """
         first, second = (side.optimal for side in pair.sides)
         follows, stays = self.action in second, self.action in first

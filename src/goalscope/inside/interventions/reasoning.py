@@ -356,9 +356,7 @@ def _effects(edited: Edited, answer: Answer) -> Iterator[Row]:
 
 
 def _patched(cached: CachedAgent, pair: Pair) -> Iterator[Row]:
-    """Yield the effect of patching the counterfactual's embeddings at the changed cells, with and without own
-    reasoning.
-    """
+    """Yield the effect of patching the counterfactual's embeddings in, with and without the own reasoning."""
     model, written = local_model(cached.agent), cached.reasoning_of(pair.sides[0].view)
     assert written is not None  # pairs without reasoning have been left out
     replayed = model.encode(written.before + written.reasoning + written.between)

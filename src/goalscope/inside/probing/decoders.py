@@ -68,9 +68,7 @@ class Decoder(nn.Module):
     def _scored(
         self, weights: Mapping[str, Tensor], vectors: Tensor, hidden: Tensor, *, causal: bool = False
     ) -> Tensor:
-        """Compute scores from initial vectors of the positions ``[Q, B, T, V]``; with ``causal``, attention is
-        causal.
-        """
+        """Compute scores from initial vectors of the positions ``[Q, B, T, V]``, with optional causal attention."""
         inputs = vectors.view(*vectors.shape[:2], self.sizes.positions, self.sizes.width)
         memory = _norm(_affine(inputs, weights, "in"), weights, "in.norm")
         for layer in range(self.cost):

@@ -120,9 +120,7 @@ def fit(
 def _groups(
     planned: Sequence[list[Problem]], norms: Mapping[int, Norm], fit_settings: FitSettings, hooks: Callbacks
 ) -> list[tuple[FitSettings, list[list[Problem]]]]:
-    """Group stacks by the settings of their fit. For trained problems, the decay that is best on inner grids is
-    chosen.
-    """
+    """Group stacks by the settings of their fit, choosing the best decay on inner grids for trained problems."""
     modules = {problem.key: problem.module(fit_settings) for stack in planned for problem in stack}
     solved = [stack for stack in planned if hasattr(modules[stack[0].key], "solve")]
     trained = [stack for stack in planned if not hasattr(modules[stack[0].key], "solve")]
@@ -264,9 +262,7 @@ def _cost(problem: Problem, settings: FitSettings) -> int:
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
-    """Yield stacks of problems that are fitted together, i.e. those with equal `stack_key`, as many as memory
-    allows.
-    """
+    """Yield stacks of problems with equal `stack_key`, which are fitted together, as large as memory allows."""
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.stack_key, []).append(problem)

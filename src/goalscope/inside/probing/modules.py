@@ -78,9 +78,7 @@ class _Position(nn.Module):
 
 
 class _Linear(nn.Module):
-    """Linear head with separate weights per output, solved in closed form with the best penalty
-    (`inside.probing.ridge`).
-    """
+    """Linear head with separate weights per output, solved in closed form (`inside.probing.ridge`)."""
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
@@ -122,9 +120,7 @@ class _CellLayer(nn.Module):
 
 
 class _Additive(_CellLayer):
-    """Head that is linear in activation and cell without interaction, trained as published, from 0 to the last
-    epoch.
-    """
+    """Head that is linear in activation and cell, without interaction, and trained as published to the last epoch."""
 
     early = False
 

@@ -258,9 +258,7 @@ def _commonest(
 
 
 def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the indices of the plans scored at N and, per plan, their number on its grid, the inverse of its
-    weight.
-    """
+    """Return the indices of the plans scored at N and, per plan, their number on its grid (the inverse weight)."""
     scored = np.flatnonzero(in_subset(train, number, subset))
     grids, counts = np.unique(train.cluster[scored], return_inverse=True, return_counts=True)[1:]
     return scored, counts[grids]
@@ -315,9 +313,7 @@ def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
 
 
 def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the number of steps to the goal from each cell ``[N, H, W]``, -1 without a path, and from the
-    agent's cell.
-    """
+    """Return the steps to the goal from each cell ``[N, H, W]`` and from the agent's cell, -1 without a path."""
     rows, walls = np.arange(len(maps)), maps.closed
     for cell in (maps.agent, maps.goal):
         walls[rows, cell[:, 0], cell[:, 1]] = False

@@ -113,9 +113,7 @@ class ProbeStore:
         return probe
 
     def keep(self, probes: Mapping[ProbeKey, Probe]) -> None:
-        """Write one file per probe and add all of them to the index at once, so that an interruption leaves no
-        entry.
-        """
+        """Write one file per probe and add all to the index at once, so that an interruption leaves no entry."""
         rows = [self._written(key, probe) for key, probe in probes.items()]
         put_artifacts(self.store, *rows)
         self._index.update({row.id: row for row in rows})

@@ -357,9 +357,7 @@ class Problem:
 
     @property
     def stack_key(self) -> tuple[Any, ...]:
-        """Key shared by problems that train together: head, shapes, and the grids, which determine the
-        validation split.
-        """
+        """Key shared by problems that train together: head, shapes and grids (which determine the validation split)."""
         settings = tuple(sorted(self.settings.items()))
         return (self.head, settings, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
 

@@ -78,9 +78,7 @@ class RidgePath:
         self._min_eigenvalue = max(float(values.max()) * _ROUNDING, np.finfo(np.float64).tiny)
 
     def _shrunk(self, penalty: Any) -> Tensor:
-        """Return the weights ``[R, T]`` in the coordinates of the decomposition, for one penalty or penalties
-        ``[T]``.
-        """
+        """Return the weights ``[R, T]`` in coordinates of the decomposition, for one penalty or penalties ``[T]``."""
         import torch
 
         floor = torch.as_tensor(penalty, dtype=torch.float64, device=self._values.device).clamp(

@@ -75,9 +75,7 @@ def truths(
 
 
 def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
-    """Return rows with the number of cells or steps on which a control task is scored, per test grid and
-    including 0.
-    """
+    """Return rows with the number of cells or steps per test grid on which a control task is scored."""
     tested = data.split.test
     grids = Grids.of(data.cells.where(tested))
     if truth.cells is None:
@@ -132,9 +130,7 @@ def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every step, ``[N]``, a number for the cells of agent and goal, either of which may be
-    absent.
-    """
+    """Return the type of every step, ``[N]``, a number for the cells of agent and goal, if present."""
     count = cells.labels.shape[1]
     cell_indices = []
     for label in (AGENT, GOAL):

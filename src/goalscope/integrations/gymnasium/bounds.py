@@ -147,9 +147,7 @@ class _Moment:
         return math.inf
 
     def put_next(self, objects: Iterable[Any], others: Iterable[Any], beside: Sequence[int]) -> float:
-        """Bound the steps until any of ``objects`` lies next to any of ``others``, given the cells ``beside``
-        the others.
-        """
+        """Bound the steps until one of ``objects`` lies next to one of ``others``, i.e. in a cell of ``beside``."""
         least, width = math.inf, self.bound._width
         is_carried = any(self.things[self.number(item)][0] == CARRIED for item in others)
         for number in map(self.number, objects):

@@ -65,9 +65,7 @@ class LaidOut:
         return bool(self.solved.table.goal[state])
 
     def curve(self, goal: str) -> RationalityCurve:
-        """Return the rationality curve of a goal whose reward is 1 per decision taken in a goal state; computed
-        once.
-        """
+        """Return the cached rationality curve of a goal, with reward 1 per decision taken in a goal state."""
         if goal not in self._curves:
             table = self.solved.table
             start = np.zeros(len(table.states))
@@ -161,9 +159,7 @@ class SearchedLayout:
         return _steps_lost(self.distance(state), self.distance(following))
 
     def after(self, state: int, action: int, now: Any, terminated: bool) -> int:
-        """Return the index of the state to which an action led; ``now`` is that state, or None if the episode
-        is over.
-        """
+        """Return the index of the state ``now`` to which an action led; ``now`` is None if the episode is over."""
         expected = self.visited.following(self._states[state])[action]
         if self.visited.environment.done(expected) != terminated or (now is not None and now != expected):
             raise Mismatch(

@@ -160,9 +160,7 @@ class MiniGridLevel(StateCopy):
         return LevelBound(self.make())
 
     def heuristic(self, state: Key) -> float:
-        """Return the Manhattan distance in cells to the goal cell, or to the nearest object if there is no goal
-        cell.
-        """
+        """Return the Manhattan distance to the goal cell, or to the nearest object if there is no goal cell."""
         if self.done(state):
             return 0.0 if self.goal(state) else float("inf")
         (col, row, _), movable = state[:2]

@@ -135,9 +135,7 @@ class TextWorldGame:
         return Observed(text=self._text(state))
 
     def describe(self) -> dict[str, Any]:
-        """Return the parameters and the id of the whole game, because TextWorld versions may generate different
-        games.
-        """
+        """Return the parameters and the id of the whole game, which may differ between TextWorld versions."""
         return {**self._parameters, "game": content_id("game", {"game": self._serialised})}
 
     @cached_property

@@ -1,6 +1,4 @@
-"""Gymnasium environments with a public transition table ``P``, i.e. the deterministic and stochastic toy text
-worlds.
-"""
+"""Gymnasium environments with a public transition table ``P``, i.e. the toy text worlds."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -186,9 +184,7 @@ class ToyTextAsItIs(ToyText):
         return _Player(self, copied(self._real.unwrapped), seed)
 
     def after(self, state: int, action: int, real: int) -> int:
-        """Return the terminal state for a transition that ended the episode while the real environment is in
-        ``real``.
-        """
+        """Return the terminal state for a transition that ended the episode with the environment in state ``real``."""
         rewards = {float(reward) for _, after, reward, over in self._table[state][action] if over and after == real}
         if len(rewards) != 1:
             raise ValueError(

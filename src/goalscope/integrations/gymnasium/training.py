@@ -80,9 +80,7 @@ class TrainingCurve(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per window and measure, with the keys steps, measure, towards, value, low, high, n,
-        clusters and note.
-        """
+        """One record per window and measure: steps, measure, towards, value, low, high, n, clusters and note."""
         return [record for window in sorted(self._windows) for record in self._of(window)]
 
     def callback(self) -> Any:

@@ -81,9 +81,7 @@ class WorldRecord(_Values):
 
 
 class SampleRecord(_Values):
-    """Conditions of a sample, namely its world, the root seed of its random streams and its maximum number of
-    actions.
-    """
+    """Conditions of a sample: its world, the root seed of its random streams and its maximum number of actions."""
 
     version: Literal[1]
     world: WorldRecord

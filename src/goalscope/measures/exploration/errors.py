@@ -156,9 +156,7 @@ _Number = Callable[[Summary], float | None]
 
 
 def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
-    """Return name -> (unit, definition, function) of both errors and their counts, over all turns and over moves
-    only.
-    """
+    """Map names to (unit, definition, function) for both errors and their counts, over all turns and over moves."""
     definitions: dict[str, tuple[str, str, _Number]] = {}
     for kind, valid in ((kind, valid) for kind in KINDS for valid in (False, True)):
         if fog:
@@ -251,9 +249,7 @@ def progress_share(table: StepTable) -> Entries:
 
 @measure(ONLY_EXPLORATION, unit="share", needs=("tasks",), source=f"{_TASKS}, Fig. 4a")
 def exploration_only_share(table: StepTable) -> Entries:
-    """Share of steps at which only exploration was possible because no node was pending (case 1), per tenth of the
-    episode.
-    """
+    """Share of steps without a pending node, so that only exploration was possible (case 1), per tenth of the episode."""
     return _by_tenth(table, 1)
 
 
@@ -279,7 +275,7 @@ def _index(scored: Mapping[int, Any]) -> npt.NDArray[np.int64]:
 
 
 def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
-    """Score each episode: index -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1. Cached per
+    """Map episode indices to the summary and the `progress_shares` ``[2, 10]`` of new cells and case 1, cached per
     walk.
     """
     by_walk: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}
