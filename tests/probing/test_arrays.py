@@ -132,7 +132,7 @@ def change(at: int, value: float) -> np.ndarray[Any, Any]:
 
 WALL_CELL = [*STATES[:5], (0, 0), *STATES[6:]]
 HOSTILE: list[tuple[dict[str, Any], str]] = [
-    ({"activations": vectors()[:, :, None, None]}, r"must be \[N, D\] or \[N, P, D\] with numbers in it, got \[80, 60"),
+    ({"activations": vectors()[:, :, None, None]}, r"\[N, D\] or \[N, P, D\] .*got \[80, 60"),
     ({"activations": vectors()[:, 0]}, r"must be \[N, D\]"),
     ({"activations": np.zeros((0, 4))}, r"must be \[N, D\]"),
     ({"activations": np.array([["a"] * 4] * 80)}, "must be an array of numbers, got <U1"),
@@ -140,7 +140,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"activations": change(7, np.nan)}, "finite in float32, got a number that is not in row 7"),
     ({"activations": change(9, 0).astype(np.float64) * 1e300}, "finite in float32, got a number that is not in row 0"),
     ({"activations": vectors()[:79]}, "worlds must be as many as the rows of activations, 79, got 80"),
-    ({"activations": {}}, "activations must be given, got none"),
+    ({"activations": {}}, "activations .*got none"),
     ({"activations": scipy.sparse.csr_matrix((80, 10**9))}, "at most 4 GiB as a dense array"),
     ({"states": STATES[:3]}, "states must be as many as the rows of activations, 80, got 3"),
     ({"states": WALL_CELL}, r"the world of row 5: start must lie on an open cell, got the wall at \(0, 0\)"),
@@ -155,7 +155,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"grids": ["a"]}, "grids must be as many as the rows of activations, 80, got 1"),
     ({"episodes": ["a"]}, "episodes must be as many as the rows of activations, 80, got 1"),
     ({"density": [0.5]}, "density must be as many as the rows"),
-    ({"site": "end"}, "a site must be one of"),
+    ({"site": "end"}, "site must be one of"),
     ({"random": {("permuted", 0): vectors()}}, "must be another network"),
     ({"random": {("permuted", 0): {("pre", 1): vectors()}}}, "must be given at the places of the model"),
     ({"activations": vectors()[:2], "worlds": WORLDS[:2], "states": STATES[:2]}, "must have steps"),

@@ -201,7 +201,7 @@ def test_decisions_outside_of_what_was_recorded_are_refused() -> None:
     with pytest.raises(ValueError, match=r"tops|candidates"):
         read_beliefs(certain(rooms(1)), tops=())
     for tops in ((0, 1), (2, 2)):
-        with pytest.raises(ValueError, match="must be >= 1 and ascend"):
+        with pytest.raises(ValueError, match="tops"):
             read_beliefs(certain(rooms(1)), tops=tops)
     cells = cells_of(np.zeros((1, 25)), 1, 5)
     for grid, number, says in (

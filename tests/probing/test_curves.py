@@ -159,7 +159,7 @@ def test_a_map_that_activations_hold_has_a_short_code_and_noise_has_none() -> No
         assert shorter.key["head"] == "percell" and shorter.key["measure"] == "compression"
         assert shorter.estimate.value == pytest.approx(bits["position"].value / bits["percell"].value)
         assert (shorter.estimate.low > 1.5) if planted else (shorter.estimate.high < 1.02)
-    with pytest.raises(ValueError, match="head position"):
+    with pytest.raises(ValueError, match="position"):
         compression(rows.select(head="percell"))
     with pytest.raises(ValueError, match="512 grids"):
         description_length(inputs(cells, noise(cells)), blocks=9)

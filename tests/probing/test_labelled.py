@@ -130,7 +130,7 @@ def test_hostile_input_is_refused_with_what_must_hold() -> None:
         ({"X": twice}, "rows 0 and 239"),
         ({"random": {("permuted", 0): inputs}}, "another network"),
         ({"random": {("permuted", 0): inputs[:-1]}}, "another network"),
-        ({"position": np.zeros((count, 2, 2))}, "position must be"),
+        ({"position": np.zeros((count, 2, 2))}, "position must"),
         ({"X": np.zeros(3)}, "N, D"),
         ({"shuffles": 0}, "shuffles"),
     ]

@@ -214,7 +214,7 @@ FILES: list[tuple[str | bytes, str]] = [
     (b"\xff\xfe\x00", "must be UTF-8"),
     (b"name: a\x00b", "a zero byte"),
     ("", "must be a study: a mapping with the keys name, seed, worlds"),
-    ("- 1", "must be a study: a mapping"),
+    ("- 1", "must be a study"),
     ("seed: 1\nseed: 2", "a key must be given once: 'seed' stands in line 1, column 1 and again in line 2, column 1"),
     ("a: &x [1]\nb: *x", r"without references, got \*x in line 2"),
     ("? [1]\n: 2", "a key must be a plain word"),

@@ -249,7 +249,7 @@ def progress_share(table: StepTable) -> Entries:
 
 @measure(ONLY_EXPLORATION, unit="share", needs=("tasks",), source=f"{_TASKS}, Fig. 4a")
 def exploration_only_share(table: StepTable) -> Entries:
-    """Share of steps without a pending node, so that only exploration was possible (case 1), per tenth of the episode."""
+    """Share of steps with only exploration possible, as no node was pending (case 1), per tenth of an episode."""
     return _by_tenth(table, 1)
 
 
