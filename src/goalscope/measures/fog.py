@@ -55,7 +55,7 @@ def dead_end_moves(table: StepTable) -> Entries:
 
 @measure("repeated wall bumps", unit="share", needs=("grid",), source=_FOG)
 def repeated_bumps(table: StepTable) -> Entries:
-    """Share of an episode's actions that changed nothing in a state where it had changed nothing before."""
+    """Share of an episode's actions without effect that repeat an earlier action without effect in the same state."""
     flags = np.zeros(len(table.episode), dtype=bool)
     bumped = _fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
     before: set[tuple[int, ...]] = set()

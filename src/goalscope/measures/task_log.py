@@ -133,7 +133,8 @@ class LoggedRun:
     def add(self, line: ScoredLine) -> None:
         """Add an episode; episodes are written in groups.
 
-        Raises:     ValueError: the episode is on a graph, which is not a world.
+        Raises:
+            ValueError: the episode is on a graph, which is not a world.
         """
         if line.task_map is None or not isinstance(line.score, EpisodeScore):
             raise ValueError(f"a run stores episodes on task maps, but line {line.line} is on a graph: leave it out")

@@ -37,13 +37,13 @@ def reproduce(
         out: the run directory to write.
         listed: print all items with the minimum access that each needs, and run nothing.
         everything: run or continue all items whose name begins with ITEM, and write one table and one page.
-        markdown: with --all, also write the table to FILE; if FILE exists, between the two marks in it. model (NAME):
-        a ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name. scale (PART): fraction of the
-        published size, e.g. 0.1; small takes less than an hour for all items together. logs (PATH): read recorded logs
-        or a run directory instead of running the study. template (FILE): your copy of a prompt printed in the paper.
-        Repeatable, once per prompt.
-        workers: number of concurrent calls. settings (KEY=VALUE): change any key of the study, e.g. worlds.0.count=3.
-        Repeatable.
+        markdown: with --all, also write the table to FILE; if FILE exists, between the two marks in it.
+        model (NAME): a ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.
+        scale (PART): fraction of the published size, e.g. 0.1; small takes less than an hour for all items together.
+        logs (PATH): read recorded logs or a run directory instead of running the study.
+        template (FILE): your copy of a prompt printed in the paper. Repeatable, once per prompt.
+        workers: number of concurrent calls.
+        settings (KEY=VALUE): change any key of the study, e.g. worlds.0.count=3. Repeatable.
 
     Examples:
         goalscope reproduce --list

@@ -88,7 +88,8 @@ def key_of(item: Item, scale: float) -> str:
 def read_result(folder: Path) -> Result | None:
     """Read the result in a folder; None if there is none.
 
-    Raises:     ValueError: the file is not a result, or was changed after it was written.
+    Raises:
+        ValueError: the file is not a result, or was changed after it was written.
     """
     if not Folder(folder).has_file(RESULT):
         return None

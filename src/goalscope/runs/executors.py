@@ -60,7 +60,8 @@ class Recipe:
 def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[Turn] | None = None) -> list[Turn]:
     """Ask an agent for its turns, reporting them on arrival if requested.
 
-    Raises:     ValueError: the agent did not return one turn per observation.
+    Raises:
+        ValueError: the agent did not return one turn per observation.
     """
     act: Callable[..., Sequence[Turn]] = agent.act
     turns = list(act(observations) if arrived is None else act(observations, arrived=arrived))

@@ -171,7 +171,8 @@ def captures(run: str | Path | Store) -> list[Capture]:
         run: a run directory, or its open store.
 
     Raises:
-        FileNotFoundError: there is no such run. ValueError: the index is damaged.
+        FileNotFoundError: there is no such run.
+        ValueError: the index is damaged.
     """
     with _opened(run) as store:
         return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda item: item.id)

@@ -272,7 +272,8 @@ def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
 def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str]) -> dict[str, str]:
     """Verify the header of a file and return the digests of its tensors.
 
-    Raises:     ValueError: another format, or any character of the header was changed.
+    Raises:
+        ValueError: another format, or any character of the header was changed.
     """
     if (version := header.get("format")) != FORMAT or isinstance(version, bool):
         raise ValueError(f"its header must have format {FORMAT}, got {str(version)[:80]!r}")

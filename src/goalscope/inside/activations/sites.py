@@ -137,9 +137,9 @@ def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Sit
 class SiteFinder:
     """Finder of the sites in steps whose chats were rendered by a model's own template.
 
-    * ``pre``: the last three tokens of the prompt, with which the template opens the answer. * ``post``: the same
-    three tokens where they open the final answer after the reasoning (harmony channels), or the three   tokens that
-    end with the closing tag of the reasoning (tags).
+    * ``pre``: the last three tokens of the prompt, with which the template opens the answer.
+    * ``post``: the same three tokens where they open the final answer after the reasoning (harmony channels), or the
+      three   tokens that end with the closing tag of the reasoning (tags).
     * ``grid``: the token of each cell of the last grid shown.
     * ``action``: the last token before the token that starts the word of the action.
 

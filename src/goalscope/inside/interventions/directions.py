@@ -190,8 +190,8 @@ def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tu
         side: side of the largest grid.
 
     Raises:
-        FileNotFoundError: there is no such run. ValueError: there is no such probe, or only for another model, site or
-            layer.
+        FileNotFoundError: there is no such run.
+        ValueError: there is no such probe, or only for another model, site or layer.
     """
     by_control: dict[str, Probe] = {}
     unfit: list[str] = []

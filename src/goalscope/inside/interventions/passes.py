@@ -211,7 +211,8 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
     """Return the answers for all actions after a side's own reasoning, with their common tokens as part of the
     context.
 
-    Raises:     ValueError: the model does not mark its reasoning, or an output has no final answer.
+    Raises:
+        ValueError: the model does not mark its reasoning, or an output has no final answer.
     """
     if model.style == "none":
         raise ValueError(

@@ -125,7 +125,8 @@ class Patching(OnPairs):
     def _fitting(self, model: LocalModel) -> Self:
         """Drop settings that need marked reasoning if the model has none, with a warning that names them.
 
-        Raises:     ValueError: the user, not the default, names a site in the output.
+        Raises:
+            ValueError: the user, not the default, names a site in the output.
         """
         out = [site for site in self.sites if site in IN_OUTPUT]
         if model.style != "none" or not (out or self.forced):
@@ -142,7 +143,8 @@ class Patching(OnPairs):
 def patched_layers(setting: LayerSetting, blocks: int, name: str) -> tuple[int, ...]:
     """Return the ascending layers for a setting in a model of ``blocks`` blocks.
 
-    Raises:     ValueError: the setting is invalid for the model.
+    Raises:
+        ValueError: the setting is invalid for the model.
     """
     all_layers = tuple(range(EMBEDDING, blocks))
     by_name = {"all": all_layers, "thirds": thirds(blocks)}

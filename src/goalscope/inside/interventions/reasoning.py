@@ -68,9 +68,10 @@ _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
 class ReasoningEdits(OnPairs):
     """Experiment that edits the reasoning for the original of each pair and records the model's answer.
 
-    * `own`: the reasoning unchanged. * `swap`: the reasoning for the counterfactual. * `plan`: the moves in the
-    reasoning for the counterfactual replace the original's moves. * `coordinates`: the counterfactual's cell of the
-    moved thing replaces the original's cell.
+    * `own`: the reasoning unchanged.
+    * `swap`: the reasoning for the counterfactual.
+    * `plan`: the moves in the reasoning for the counterfactual replace the original's moves.
+    * `coordinates`: the counterfactual's cell of the moved thing replaces the original's cell.
     * `prefill`: the start of the reasoning with that cell; the model continues reasoning.
     * `truncate`, `empty`: the first half of the reasoning, or none of it.
     * `corrupt`: another move replaces each move.

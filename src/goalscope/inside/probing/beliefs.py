@@ -313,9 +313,10 @@ def compare_beliefs(
 ) -> tuple[Rows, list[ShownMap]]:
     """Compare the actions on the test grids with the maps that each probe decodes there.
 
-    Returns:     The rows of all probes in both readings (tag ``reading``), see `belief_rows`. If there are random
-        networks, rows also     give how much each difference exceeds that of the random networks, by grid and seed.
-        The second result is the maps     to draw, which come from the first entry at natural frequencies.
+    Returns:
+        The rows of all probes in both readings (tag ``reading``), see `belief_rows`. If there are random networks,
+        rows also give how much each difference exceeds that of the random networks, by grid and seed. The second
+        result is the maps to draw, which come from the first entry at natural frequencies.
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})

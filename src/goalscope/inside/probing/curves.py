@@ -250,7 +250,8 @@ def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
 def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "layer")) -> list[Grouped]:
     """Compute how much shorter each code is than the code from positions alone, as a ratio of sums over grids.
 
-    Args:     rows: rows from `description_length`, including the head "position".
+    Args:
+        rows: rows from `description_length`, including the head "position".
         by: tags to group by, head among them.
     """
     codes = rows.select(measure=BITS)

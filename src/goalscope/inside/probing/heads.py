@@ -13,9 +13,9 @@ unknown), for a head whose outputs depend on its earlier outputs.
 * ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, instead of training. Its arguments are the
 vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to try, and a mask ``[N]`` of
 the validation steps, on which it may choose.
-* ``early``: False to train on all grids and keep the last epoch, whatever the settings say about validation. *
-``numbers(batch)``: number of elements of the largest array in a training step. * ``cost``: duration of a training step
-relative to other heads.
+* ``early``: False to train on all grids and keep the last epoch, whatever the settings say about validation.
+* ``numbers(batch)``: number of elements of the largest array in a training step.
+* ``cost``: duration of a training step relative to other heads.
 """
 
 from __future__ import annotations

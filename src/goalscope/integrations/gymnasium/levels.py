@@ -44,7 +44,8 @@ class LevelSimulator:
         The key contains the agent, the position of each object, whether each door is open and locked, and the memory
         of the verifiers.
 
-        Raises:     ValueError: something changed that is not part of the state.
+        Raises:
+            ValueError: something changed that is not part of the state.
         """
         level = self.real
         positions = [GONE] * len(self.movable)

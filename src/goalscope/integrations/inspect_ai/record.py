@@ -99,7 +99,8 @@ class SampleRecord(_Values):
     def begin(self) -> World:
         """Rebuild the world.
 
-        Raises:     UntrustedError: the record does not contain a world, or its id is a different one.
+        Raises:
+            UntrustedError: the record does not contain a world, or its id is a different one.
         """
         stored_world = self.world
         try:
@@ -218,7 +219,8 @@ class ReplyRecord(_Values):
     def reply(self) -> Reply:
         """Rebuild the reply.
 
-        Raises:     UntrustedError: inconsistent values, such as a failed reply without an error.
+        Raises:
+            UntrustedError: inconsistent values, such as a failed reply without an error.
         """
         values = {name: _frozen(getattr(self, name)) for name in ReplyRecord.model_fields}
         values["parts"] = tuple(Part(kind=part.kind, text=part.text) for part in self.parts)
@@ -268,7 +270,8 @@ class TurnRecord(_Values):
     def turn(self) -> Turn:
         """Rebuild the turn.
 
-        Raises:     UntrustedError: neither an action nor a failure, or both.
+        Raises:
+            UntrustedError: neither an action nor a failure, or both.
         """
         try:
             values = {name: getattr(self, name) for name in TurnRecord.model_fields if name != "reward"}

@@ -19,7 +19,8 @@ __all__ = ["WorldAnswer", "WorldQuestion", "WorldsEnvironment", "worlds"]
 class WorldAnswer(Action):  # type: ignore[misc]
     """Answer of a model.
 
-    Attributes:     text: the answer. Without an action in it, the step changes nothing.
+    Attributes:
+        text: the answer. Without an action in it, the step changes nothing.
     """
 
     text: str
@@ -69,7 +70,8 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
     def step(self, action: WorldAnswer, timeout_s: float | None = None, **more: Any) -> WorldQuestion:
         """Process an answer.
 
-        Raises:     ValueError: no episode has begun, or the episode is over.
+        Raises:
+            ValueError: no episode has begun, or the episode is over.
         """
         playing = self._playing
         if playing is None or playing.over:

@@ -169,12 +169,12 @@ def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
                 f"number of {turns} {calls}",
             )
         else:
-            cases = "cases 1 and 4" if kind == "exploration" else "cases 2, 3 and 4"
-            ratio = f"number of errors in {cases} divided by the number of steps in {cases} of an episode"
+            cases = f"that call for {kind} ({'cases 1 and 4' if kind == 'exploration' else 'cases 2, 3 and 4'})"
+            ratio = f"share of errors among an episode's steps {cases}"
             texts = (
                 f"the {kind} error over valid moves only" if valid else ratio,
                 f"number of {kind} errors{' among valid moves' if valid else ''}",
-                f"number of {'valid moves' if valid else 'steps'} in {cases}",
+                f"number of {'valid moves' if valid else 'steps'} {cases}",
             )
         for quantity, unit, text in zip(("error", "errors", "steps"), ("share", "steps", "steps"), texts, strict=True):
             name = f"{kind} {quantity}{' of valid moves' if valid else ''}{UNDER_FOG if fog else ''}"
