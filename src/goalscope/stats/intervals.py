@@ -94,7 +94,7 @@ def mean_interval(
     This is a score interval, studentised over clusters, that corrects for the skewness and kurtosis of the sample.
 
     1. Satterthwaite: the variance of G values of kurtosis k has min(G - 1, 2 G / (k - 1)) degrees of freedom, which
-    gives the quantile t. The number is small if a few clusters cause all the variance.
+       gives the quantile t. The number is small if a few clusters cause all the variance.
     2. Hall: the studentised mean T of values with skewness g becomes symmetric as
        ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. The
        skewness is multiplied by ``1 - s``, where s is the variance divided by its maximum, because step 3 accounts for

@@ -139,7 +139,7 @@ class SiteFinder:
 
     * ``pre``: the last three tokens of the prompt, with which the template opens the answer.
     * ``post``: the same three tokens where they open the final answer after the reasoning (harmony channels), or the
-      three   tokens that end with the closing tag of the reasoning (tags).
+      three tokens that end with the closing tag of the reasoning (tags).
     * ``grid``: the token of each cell of the last grid shown.
     * ``action``: the last token before the token that starts the word of the action.
 

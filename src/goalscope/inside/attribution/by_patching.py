@@ -8,14 +8,15 @@ the moves that hypothesis h prefers in x, and p the probabilities of moves with 
 over the *own pairs* of h. Pairs with S_h(x) = S_h(y) are its *null pairs*. A hypothesis is claimed if
 
 * no moved thing is shown to turn the moves by less than `LEAST` over own pairs (among things whose place changes the
-preferred moves in at least the share `OFTEN` of the pairs), and some thing is shown to turn them by more;
+  preferred moves in at least the share `OFTEN` of the pairs), and some thing is shown to turn them by more;
 * in its null pairs, the moves do not turn by more than `NULL` to moves that only a rival prefers;
 * no rival is shown to turn the moves more, over own pairs of both in which they differ. A rival that is not shown to
-turn them less, and meets the other conditions, is claimed too.
+  turn them less, and meets the other conditions, is claimed too.
 
 Intervals are Student's t over at least `FEWEST` clusters.
 
 Only later parts of the network see the patch, so it turns the moves less than moving the object itself would.
+
 Source: Geiger et al. (2021), Causal abstractions of neural networks (interchange interventions).
 """
 

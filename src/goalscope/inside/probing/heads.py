@@ -6,13 +6,13 @@ outputs: the cells of a frame, one number (C = K = 1), or the positions of a pla
 have:
 
 * ``stacked(weights, vectors)``: the scores of Q modules at once, ``[Q, B, C, K]``, from weights ``[Q, ...]`` and
-vectors ``[Q or 1, B, F]``, if that is faster than `torch.func.vmap` of `forward`; both must agree.
+  vectors ``[Q or 1, B, F]``, if that is faster than `torch.func.vmap` of `forward`; both must agree.
 * ``initial(seed, name)``: the initial weights; by default those with which the module is built, from a fixed seed.
 * ``taught(weights, vectors, values)``: the scores in training, which may use the true values ``[Q, B, C]`` (-1 if
-unknown), for a head whose outputs depend on its earlier outputs.
+  unknown), for a head whose outputs depend on its earlier outputs.
 * ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, instead of training. Its arguments are the
-vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to try, and a mask ``[N]`` of
-the validation steps, on which it may choose.
+  vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to try, and a mask ``[N]`` of
+  the validation steps, on which it may choose.
 * ``early``: False to train on all grids and keep the last epoch, whatever the settings say about validation.
 * ``numbers(batch)``: number of elements of the largest array in a training step.
 * ``cost``: duration of a training step relative to other heads.

@@ -6,11 +6,11 @@ column, -1 to 1). A number is treated as a single cell without coordinates.
 * majority: reads nothing and always predicts the frequencies of the classes.
 * position: reads no activation and predicts the frequencies of the classes in this cell.
 * additive: ``W_a x + W_r r + b``. It has no interaction of activation and cell, so the activation shifts the scores of
-all cells equally. It cannot represent scattered walls, whatever the activations contain.
+  all cells equally. It cannot represent scattered walls, whatever the activations contain.
 * percell, linear: ``W_c x + b_c`` with separate weights per cell, solved in closed form; the fair linear comparator.
 * mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once per activation and once per cell, and the
-results are added. The inputs for all pairs of activation and cell, 225 times the size of the activations, are never
-stored.
+  results are added. The inputs for all pairs of activation and cell, 225 times the size of the activations, are never
+  stored.
 * decoder: the one-shot decoder of plans.
 * stepwise: the same decoder, which also receives the previous token at each position.
 """

@@ -2,8 +2,8 @@
 
 A fit is the minimum of ``sum_n w_n |y_n - x_n W - b|^2 + penalty |W|^2`` over N steps whose weights ``w`` sum to 1,
 with the same total weight per grid; ``b`` has no penalty. With rows ``sqrt(w_n) (x_n - mean)`` in X and those of the
-targets in Y, ``X'X = Q diag(d) Q'`` gives ``W = Q diag(1 / (d + penalty)) Q'X'Y``; with fewer steps than inputs ``XX'
-= U diag(d) U'`` gives the same as ``W = X'U diag(1 / (d + penalty)) U'Y``.
+targets in Y, ``X'X = Q diag(d) Q'`` gives ``W = Q diag(1 / (d + penalty)) Q'X'Y``; with fewer steps than inputs
+``XX' = U diag(d) U'`` gives the same as ``W = X'U diag(1 / (d + penalty)) U'Y``.
 
 The penalty is chosen on held-out grids, and then all steps are fitted with it. For numbers, it minimises the squared
 error. Classes are coded as indicators, each with its own penalty, which maximises the correlation of prediction and
@@ -11,15 +11,15 @@ truth over all cells, each cell in units of its standard deviation. Squared erro
 class until its ranking suffers. Among equally good penalties, the strongest is chosen.
 
 Classes are then calibrated on the same grids. With ``f`` the (smoothed) frequency of class k in a cell among the
-training grids and ``z`` its deviation from that by the linear map over ``sqrt(f (1 - f))``, scaled to a mean square of
-1, the log-probabilities are
+training grids and ``z`` the deviation from ``f`` that the linear map predicts, divided by ``sqrt(f (1 - f))`` and scaled
+to a mean square of 1, the log-probabilities are
 
     ``slope_k z + weight_k log f + offset_k``      slope_k >= 0.01
 
 up to the normalisation: multinomial logistic regression with three numbers per class, a standard normal prior at (0,
 1, 0), Newton's method. The result is linear in the inputs, so it is stored as weights and biases of the head. If the
 inputs predict nothing, the frequencies alone decide; the minimum slope still orders cells with equal frequencies,
-because average precision would count a tie as a miss. For both choices the predictions for each held-back step and
+because average precision would count a tie as a miss. For both choices the predictions for each held-out step and
 class are scaled down to at most three times the median step's: if a signal is weak, weights are large, and a few
 outlying steps would otherwise lower the slope for all steps until only the frequencies decide.
 

@@ -5,7 +5,7 @@ only memorise these labels, type by type. Its score on types that recur in test 
 score minus the capacity is its selectivity. Types recur over grids:
 
 * The type of a cell is the symbols of its 3 x 3 neighbourhood, including a symbol for the outside of the grid. Its
-  label   is a class.
+  label is a class.
 * The type of a step, for predicting plans or distances, is the cells of agent and goal. Its label is the target of a
   training step.
 

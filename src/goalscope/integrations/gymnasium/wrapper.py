@@ -24,11 +24,11 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
     summary has no intervals; see `goalscope.environments.TrainingCurve` for these. Its keys:
 
     * "success", "length"; "accuracy", the share of optimal steps among the steps in states that have an optimal
-    action; "path_ratio", the number of steps divided by the length of a shortest path, NaN if the goal was not
-    reached;
+      action; "path_ratio", the number of steps divided by the length of a shortest path, NaN if the goal was not
+      reached;
     * "regret", the sum of regrets over the steps;
     * "returns": goal -> number of decisions, among the first "horizon", that began in a goal state; NaN if the episode
-    was truncated earlier;
+      was truncated earlier;
     * "meg", "meg_bound": goal -> signed MEG of that return in nats, and the greatest MEG that the layout admits;
     * "world": id of layout, initial state and horizon.
 
