@@ -11,8 +11,8 @@ truth over all cells, each cell in units of its standard deviation. Squared erro
 class until its ranking suffers. Among equally good penalties, the strongest is chosen.
 
 Classes are then calibrated on the same grids. With ``f`` the (smoothed) frequency of class k in a cell among the
-training grids and ``z`` the deviation from ``f`` that the linear map predicts, divided by ``sqrt(f (1 - f))`` and scaled
-to a mean square of 1, the log-probabilities are
+training grids and ``z`` the deviation from ``f`` that the linear map predicts, divided by ``sqrt(f (1 - f))`` and
+scaled to a mean square of 1, the log-probabilities are
 
     ``slope_k z + weight_k log f + offset_k``      slope_k >= 0.01
 
