@@ -262,5 +262,5 @@ def test_decisions_of_recorded_episodes_are_those_of_the_measures(tmp_path: Any)
     rows = belief_rows(read_beliefs(certain(cells.labels)), decisions)
     assert every(rows, module.VERDICT, 1.0)
     assert every(rows, module.OVERLAP, 1.0)
-    with pytest.raises(ValueError, match="are not"):
+    with pytest.raises(ValueError, match="missing"):
         decisions_at(cells, episodes[1:])

@@ -101,7 +101,7 @@ def test_whether_a_curve_has_flattened_is_whether_the_interval_of_its_last_gain_
 def test_numbers_of_grids_that_are_not_there_are_refused() -> None:
     data = inputs(*(lambda cells: (cells, noise(cells)))(half_walls(grids=16)))
     for wanted in ((), (4, 4), (8, 4), (0, 4), (4, 13)):
-        with pytest.raises(ValueError, match=r"the 12 .*, got"):
+        with pytest.raises(ValueError, match=r"to 12.*, got"):
             learning_curve(data, wanted)
 
 
