@@ -189,7 +189,7 @@ def _refused(directory: Path, says: str, kind: type[Exception] = ValueError) -> 
 
 SHARDS: list[tuple[dict[str, Any], str]] = [
     ({"header": {"format": 2}}, "must have format 1, got '2'.*delete the file and run the same capture again"),
-    ({"header": {"capture": "capture-x" * 1000}}, "must belong to capture-"),
+    ({"header": {"capture": "capture-x" * 1000}}, "must belong to capture "),
     ({"header": {"episodes": [["a", "b"]]}}, "must list its episodes"),
     ({"header": {"episodes": []}}, "episodes"),
     ({"step": np.array([0, 1, 2])}, r"episode must have shape \[N\] with N = 3, got \[4\]"),

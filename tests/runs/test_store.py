@@ -209,7 +209,7 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
             (episode(9, agent="a\ud800"), "the name of an agent must be Unicode text"),
             (episode(9, tags={"t": "\udfff"}), "tag 't' must be Unicode text"),
             (bad(reward=math.nan), "a reward must be a finite number"),
-            (bad(prompt_tokens=(-1,)), "token ids must be whole numbers"),
+            (bad(prompt_tokens=(-1,)), "token ids must be integers"),
             (bad(state=State((9, 9))), "must lie in the 4x5 grid"),
             (bad(extra={"x": math.nan}), "finite numbers"),
             (episode(0, length=3), "already stored with other steps"),

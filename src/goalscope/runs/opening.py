@@ -99,9 +99,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     check_files(path)
     directory = Folder(path.parent)
     if not directory.has_file(path.name):
-        raise FileNotFoundError(
-            f"there is no {DATABASE} in the run directory {path}: check the path (run and import write one)"
-        )
+        raise FileNotFoundError(f"there is no run.db at {path}: check the path (run and import write one)")
     with explained(path):
         try:
             connection = _connect(path, "ro")

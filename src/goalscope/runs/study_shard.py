@@ -80,8 +80,7 @@ def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
         stored_part, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
         advice = f"give --shard {stored}" if stored else "leave --shard out"
         raise ValueError(
-            f"{store.path} was begun with {stored_part} of the study, got {requested}: {advice}, or "
-            "choose another directory"
+            f"{store.path} was begun with {stored_part}, got {requested}: {advice}, or choose another directory"
         )
 
 
