@@ -14,7 +14,7 @@ from pathlib import Path
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import StrangeFileError
 from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.tables import DATABASE, check_tables, create_tables
+from goalscope.runs.tables import check_tables, create_tables
 
 _LOCK = "run.lock"
 # prefix of temporary folders that an interrupted start may leave behind
